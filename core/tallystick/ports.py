@@ -1,0 +1,153 @@
+"""The seams through which time, ids and models enter: small protocols, each with a default elsewhere.
+
+A port is handed in, never looked up; tests hand in the fakes of `tallystick.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from tallystick.errors import InsideTransaction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tallystick.records import Memory, Source
+
+__all__ = [
+    "Clock",
+    "Embedder",
+    "Extractor",
+    "Ids",
+    "Reranker",
+    "Summarizer",
+    "SystemClock",
+    "TokenCounter",
+    "UuidIds",
+    "forbid_inside_transaction",
+    "write_transaction",
+]
+
+
+class Clock(Protocol):
+    """Tells the time. Order never comes from here, only from the journal's sequence."""
+
+    def now(self) -> int:
+        """Microseconds since 1970-01-01 UTC."""
+        ...
+
+
+class Ids(Protocol):
+    """Makes identifiers. The default gives UUIDv7, which sort roughly by time."""
+
+    def new(self) -> str:
+        """A fresh identifier, never given before."""
+        ...
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors. Two embedders with one fingerprint must agree on every text."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name, version and dimension in one short string; vectors of two fingerprints never mix."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors, shape (len(texts), dimension), in the order given. Raises EmbeddingError."""
+        ...
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """Counts tokens as the target model would, or says that it estimates."""
+
+    @property
+    def method(self) -> str:
+        """How the count is made, such as `tiktoken:o200k_base` or `estimate:pieces`; goes into receipts."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """False when the count is an estimate (which does not undercount)."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens in `text`. Pure: the same text always gives the same number."""
+        ...
+
+
+class Extractor(Protocol):
+    """Draws memories out of a source. Runs only where the developer turned it on."""
+
+    def extract(self, source: Source, text: str) -> Sequence[Memory]:
+        """Derived memories, each pointing to `source`. An empty result is empty, a failure raises."""
+        ...
+
+
+class Reranker(Protocol):
+    """Orders candidates anew, within a deadline."""
+
+    def rerank(self, query: str, texts: Sequence[str], *, deadline_ms: int) -> Sequence[float]:
+        """One score per text, higher is better."""
+        ...
+
+
+class Summarizer(Protocol):
+    """Shortens text outside the compiler, after policy; its result is a recorded item."""
+
+    def summarize(self, text: str, *, max_tokens: int) -> str:
+        """A summary of at most `max_tokens` tokens."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> int:
+        """Microseconds since 1970-01-01 UTC."""
+        import time
+
+        return time.time_ns() // 1_000
+
+
+class UuidIds:
+    """UUIDv7 (RFC 9562) from a kept library."""
+
+    def new(self) -> str:
+        """A fresh UUIDv7 as 36 characters."""
+        from uuid_utils import uuid7
+
+        return str(uuid7())
+
+
+_writing: ContextVar[str | None] = ContextVar("tallystick_write_transaction", default=None)
+
+
+@contextmanager
+def write_transaction(name: str) -> Iterator[None]:
+    """Mark the calling thread as inside the short write transaction called `name`."""
+    token = _writing.set(name)
+    try:
+        yield
+    finally:
+        _writing.reset(token)
+
+
+def forbid_inside_transaction(what: str) -> None:
+    """Refuse to call `what` (an embedder, a model, the network) while a write transaction is open."""
+    name = _writing.get()
+    if name is not None:
+        raise InsideTransaction(
+            f"{what} was about to be called inside the write transaction {name!r}. Call it before the write."
+        )

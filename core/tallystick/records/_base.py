@@ -1,0 +1,67 @@
+"""What all records share: frozen, closed to unknown fields, made of plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, PlainSerializer, ValidationError
+
+from tallystick.errors import InvalidRecord, explain_validation
+
+__all__ = ["Json", "JsonObject", "Names", "Persisted", "Record"]
+
+Json = JsonValue
+"""Any JSON value."""
+
+JsonObject = dict[str, JsonValue]
+"""A JSON object."""
+
+Names = Annotated[
+    AbstractSet[str],
+    AfterValidator(frozenset),
+    PlainSerializer(sorted, return_type=list[str]),
+]
+"""A set of names; kept as a frozenset, written in sorted order."""
+
+
+class Record(BaseModel):
+    """A value that crosses rooms. It cannot be changed; `replace` gives a changed copy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="strings")
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with `changes`, validated. Raises InvalidRecord."""
+        return self.load({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+    @classmethod
+    def load(cls, data: Any) -> Self:
+        """Validate `data` (a mapping or an instance) into a record. Raises InvalidRecord naming the fields."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
+
+    @classmethod
+    def loads(cls, text: str | bytes) -> Self:
+        """Validate JSON text into a record. Raises InvalidRecord naming the fields."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
+
+    def dump(self) -> JsonObject:
+        """The record as plain JSON values."""
+        data: JsonObject = self.model_dump(mode="json")
+        return data
+
+    def dumps(self) -> str:
+        """The record as JSON text; `loads` gives back an equal record."""
+        return self.model_dump_json()
+
+
+class Persisted(Record):
+    """A record that is written to disk and may be read by a later release."""
+
+    schema_version: int = 1
+    """Raised when the shape changes; older shapes are upcast on read."""

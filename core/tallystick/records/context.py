@@ -1,0 +1,237 @@
+"""What the compiler takes and gives: ContextItem, CompilationRequest, CompilationDecision, CompiledContext."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tallystick.records._base import JsonObject, Names, Persisted, Record
+from tallystick.records.identity import Scope
+from tallystick.records.memory import Memory
+from tallystick.records.policy import PolicyRule
+from tallystick.records.source import SourceRef
+
+__all__ = [
+    "CompilationDecision",
+    "CompilationRequest",
+    "CompileConfig",
+    "CompileReason",
+    "CompiledContext",
+    "ContextItem",
+    "Decision",
+    "ItemKind",
+    "ScoreWeights",
+    "Section",
+    "SectionName",
+    "Sensitivity",
+    "SummaryWish",
+    "TargetProfile",
+    "ToolSpec",
+]
+
+ItemKind = Literal[
+    "system", "policy", "user_msg", "assistant_msg", "task", "constraint", "plan", "memory", "retrieval_doc",
+    "tool_schema", "tool_result", "artifact", "file", "code_diff", "summary", "handoff", "other",
+]  # fmt: skip
+Sensitivity = Literal["public", "internal", "restricted", "secret"]
+Decision = Literal["include", "exclude", "compress", "redact"]
+SectionName = Literal["stable_prefix", "task_context", "volatile_suffix"]
+
+CompileReason = Literal[
+    # included
+    "required_latest_request", "required_constraint", "required_policy", "required_tool_result", "required_pinned",
+    "required_system", "dependency_of_included", "tool_pair_of_included", "selected_by_score",
+    # compressed
+    "compressed_extractive", "compressed_structural", "compressed_summary",
+    # redacted
+    "policy_redacted",
+    # excluded
+    "policy_denied", "policy_requires_approval", "duplicate", "conflict_loser", "superseded", "expired", "stale",
+    "empty", "over_budget", "class_budget", "dependency_missing", "dependency_excluded", "tool_pair_excluded",
+    "unpaired_tool_result",
+]  # fmt: skip
+
+
+class ContextItem(Record):
+    """One candidate for a model call, with provenance.
+
+    An assistant message that calls tools names the calls in `tool_call_ids`; a tool result names the one
+    call it answers in `tool_call_id`.
+    """
+
+    id: str
+    kind: ItemKind
+    content: str
+    source_ref: SourceRef = SourceRef()
+    created_at: int | None = None
+    """Microseconds UTC."""
+    freshness_ts: int | None = None
+    """Microseconds UTC when it was last known to hold."""
+    ttl_seconds: int | None = Field(default=None, ge=0)
+    """Lifetime from `freshness_ts` (else `created_at`)."""
+    trust_score: int = Field(default=50, ge=0, le=100)
+    """Percent."""
+    importance_score: int = Field(default=50, ge=0, le=100)
+    """Percent."""
+    sensitivity: Sensitivity = "internal"
+    scope: Scope | None = None
+    dependencies: tuple[str, ...] = ()
+    """Ids of items without which this one makes no sense."""
+    token_estimate: int | None = Field(default=None, ge=0)
+    """Tokens of `content`; counted by the compiler when None."""
+    stable_hash: str | None = None
+    """Digest of what the item says, the same for equal items; computed by the compiler when None."""
+    tags: Names = frozenset()
+    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must stay."""
+    metadata: JsonObject = {}
+    """`subject` and `supersedes` (ids) steer conflict detection; the rest is the caller's."""
+    tool_call_ids: tuple[str, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolSpec(Record):
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str = ""
+    parameters: JsonObject = {}
+    """JSON Schema."""
+    tool_class: str | None = None
+    """What kind of tool it is (`read`, `write`, `network`, …), for policy rules."""
+
+
+class TargetProfile(Record):
+    """What the model call costs around its content: overheads of the target, in tokens."""
+
+    per_item: int = Field(default=4, ge=0)
+    per_tool: int = Field(default=8, ge=0)
+    per_request: int = Field(default=3, ge=0)
+
+
+class ScoreWeights(Record):
+    """Weights of the score, in thousandths. General defaults, not fitted to a data set."""
+
+    relevance: int = 400
+    """How well the item answers the request: the ranking of `tallystick.ranking`."""
+    freshness: int = 150
+    """Newer is likelier to hold: halves every `half_life_seconds`."""
+    trust: int = 150
+    importance: int = 150
+    dependency: int = 50
+    """Others need it."""
+    pin: int = 300
+    staleness: int = 200
+    """Subtracted in proportion to the share of the lifetime that is spent."""
+    risk: int = 100
+    """Subtracted for restricted and secret items."""
+    half_life_seconds: int = 7 * 24 * 3600
+
+
+class CompileConfig(Persisted):
+    """How to compile. Part of every digest."""
+
+    weights: ScoreWeights = ScoreWeights()
+    compression: bool = True
+    """Whether items that do not fit may be shortened (never the protected kinds)."""
+    min_compressed_tokens: int = Field(default=24, ge=1)
+    """A remnant shorter than this is left out instead."""
+    class_ceilings: dict[str, int] = {}
+    """Budget class to its largest share, percent of the budget; classes not named may use what is left."""
+    max_sensitivity: Sensitivity = "secret"
+    """Items above this never enter, whatever the rules say."""
+
+
+class SummaryWish(Record):
+    """Something the compiler would have liked as a summary; made outside, it comes back in `summaries`."""
+
+    item_id: str
+    input_digest: str
+    max_tokens: int
+
+
+class CompilationRequest(Persisted):
+    """Everything a compile depends on; the compiler reads nothing else."""
+
+    request_id: str
+    run_id: str | None = None
+    step_id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    task_summary: str | None = None
+    context_items: tuple[ContextItem, ...] = ()
+    tool_specs: tuple[ToolSpec, ...] = ()
+    memory_records: tuple[Memory, ...] = ()
+    policy_rules: tuple[PolicyRule, ...] = ()
+    token_budget: int = Field(ge=1)
+    response_reserve: int = Field(default=0, ge=0)
+    """Tokens kept free for the answer, inside `token_budget`."""
+    as_of: int
+    """Now, microseconds UTC."""
+    compile_config: CompileConfig = CompileConfig()
+    target: TargetProfile = TargetProfile()
+    relevance: dict[str, int] = {}
+    """Item id to relevance in 0..1,000,000: quantised, because floating-point libraries differ."""
+    summaries: dict[str, str] = {}
+    """Digest of an item's content to its summary, made and recorded outside."""
+    agent: str | None = None
+    task_type: str | None = None
+    environment: str | None = None
+
+
+class CompilationDecision(Record):
+    """What became of one candidate, and why. Each candidate has exactly one."""
+
+    item_id: str
+    decision: Decision
+    pass_name: str
+    reason_code: CompileReason
+    score_breakdown: dict[str, int] = {}
+    """Term to its weighted contribution in millionths; `total` is their sum. Empty when it was not scored."""
+    original_tokens: int
+    final_tokens: int
+    """What it takes of the budget, overhead included; 0 when excluded."""
+    related_id: str | None = None
+    """The item that this decision points to: the kept duplicate, the winner, the missing dependency."""
+    notes: str = ""
+
+
+class Section(Record):
+    """A run of items in layout order. Its digest is the same as long as its rendered bytes are."""
+
+    name: SectionName
+    item_ids: tuple[str, ...]
+    digest: str
+    tokens: int
+
+
+class CompiledContext(Persisted):
+    """What the compiler chose, in layout order, with one decision per candidate."""
+
+    id: str
+    """Digest of request and outcome: same inputs and configuration, same id."""
+    request_id: str
+    provider: str | None = None
+    model: str | None = None
+    selected_items: tuple[ContextItem, ...]
+    """In layout order; compressed and redacted ones with their final content."""
+    excluded_items: tuple[ContextItem, ...]
+    """In the order of their ids; denied ones without content."""
+    decisions: tuple[CompilationDecision, ...]
+    """In the order of the candidates."""
+    token_allocation: dict[str, int]
+    """Budget class to tokens, plus `budget`, `response_reserve`, `used` and `free`."""
+    token_method: str
+    """How tokens were counted; see TokenCounter.method."""
+    token_exact: bool
+    stable_prefix_hash: str
+    volatile_suffix_hash: str
+    sections: tuple[Section, ...]
+    wishes: tuple[SummaryWish, ...] = ()
+
+    def decision(self, item_id: str) -> CompilationDecision:
+        """The decision about one candidate. Raises KeyError."""
+        for decision in self.decisions:
+            if decision.item_id == item_id:
+                return decision
+        raise KeyError(item_id)

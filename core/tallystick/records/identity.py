@@ -1,0 +1,128 @@
+"""Who acts and where a record lives: Actor, Scope."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, cast, get_args
+from urllib.parse import quote, unquote
+
+from pydantic import field_validator, model_serializer, model_validator
+
+from tallystick.errors import InvalidScope
+from tallystick.records._base import Names, Record
+
+__all__ = ["Actor", "Role", "Scope", "ScopeKind"]
+
+ScopeKind = Literal["private", "project", "delegated", "team", "organization", "shared", "public"]
+Role = Literal["member", "operator"]
+
+
+class Scope(Record):
+    """Where a record lives. Written as `private:alice`, `project:apollo`, …, `public`.
+
+    A scope of an organization is written `acme/project:apollo`; the two never meet.
+    """
+
+    kind: ScopeKind
+    key: str = ""
+    """Whose scope it is; empty for `public` only. Any text: it is compared, never matched as a pattern."""
+    organization: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return cls._split(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _has_key(self) -> Self:
+        if (self.kind == "public") == bool(self.key):
+            raise ValueError(f"scope {self.kind} {'takes no key' if self.key else 'needs a key'}")
+        return self
+
+    @model_serializer
+    def _to_text(self) -> str:
+        return str(self)
+
+    @classmethod
+    def parse(cls, value: str | Scope) -> Scope:
+        """Read a scope from its text. Raises InvalidScope."""
+        if isinstance(value, Scope):
+            return value
+        try:
+            return cls.model_validate(value)
+        except ValueError as error:
+            raise InvalidScope(
+                f"{value!r} is not a scope. Write it like 'private:alice', 'project:apollo' or 'public'."
+            ) from error
+
+    @staticmethod
+    def _split(text: str) -> dict[str, Any]:
+        head, _, key = text.partition(":")
+        organization, slash, kind = head.rpartition("/")
+        if kind not in get_args(ScopeKind):
+            raise ValueError("unknown scope kind")
+        return {"kind": kind, "key": key, "organization": unquote(organization) if slash else None}
+
+    def within(self, organization: str | None) -> Scope:
+        """This scope as seen from `organization`, when it does not name one itself."""
+        if self.organization is not None or organization is None:
+            return self
+        return self.model_copy(update={"organization": organization})
+
+    def __str__(self) -> str:
+        head = self.kind if self.organization is None else f"{quote(self.organization, safe='')}/{self.kind}"
+        return head if self.kind == "public" else f"{head}:{self.key}"
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.key, self.organization))
+
+
+class Actor(Record):
+    """Who acts. Every operation takes one and nothing infers it.
+
+    An actor with an `agent` is never an operator.
+    """
+
+    user: str
+    """The principal: a person or a service account."""
+    agent: str | None = None
+    """The agent that acts for the principal, if one does."""
+    acting_for: str | None = None
+    """The principal on whose behalf a delegated agent acts."""
+    organization: str | None = None
+    projects: Names = frozenset()
+    """Projects that this actor belongs to."""
+    delegations: Names = frozenset()
+    """Live delegations that this actor holds."""
+    role: Role = "member"
+    surface: str = "python"
+    """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
+
+    @field_validator("user")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must name somebody")
+        return value
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether this actor may do what only an operator may."""
+        return self.role == "operator" and self.agent is None
+
+    def on(self, surface: str) -> Actor:
+        """The same actor, coming through `surface`."""
+        return self.model_copy(update={"surface": surface})
+
+    @property
+    def private_scope(self) -> Scope:
+        """The scope that belongs to this principal alone."""
+        return Scope(kind="private", key=self.user, organization=self.organization)
+
+    def home(self, scope: str | Scope | None = None) -> Scope:
+        """The scope to work in: `scope` within this actor's organization, else the private one."""
+        return self.private_scope if scope is None else Scope.parse(scope).within(self.organization)
+
+    def identity(self) -> dict[str, Any]:
+        """The ids that the journal holds of this actor."""
+        keep = ("user", "agent", "acting_for", "organization", "role")
+        return {name: cast(Any, getattr(self, name)) for name in keep if getattr(self, name) is not None}

@@ -1,0 +1,31 @@
+"""One entry of the append-only list of everything that changed or was decided."""
+
+from __future__ import annotations
+
+from tallystick.records._base import JsonObject, Persisted
+
+__all__ = ["JournalEntry"]
+
+
+class JournalEntry(Persisted):
+    """Ids, counts, digests and reason codes; never a private body."""
+
+    sequence: int
+    """Place in the whole journal; the only order there is."""
+    audit_id: str
+    stream: str
+    """`scope:…`, `run:…` or `thread:…`; each is one hash chain."""
+    position: int
+    """Place in the stream, counted from 0."""
+    event: str
+    at: int
+    """Microseconds UTC."""
+    actor: JsonObject
+    surface: str
+    reason: str | None = None
+    correlation_id: str | None = None
+    subject_id: str | None = None
+    """The record that it is about."""
+    details: JsonObject = {}
+    previous: str
+    digest: str

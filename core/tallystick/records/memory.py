@@ -1,0 +1,261 @@
+"""Memories, their kinds and their links: Memory, Edge, and what remembering and recalling return."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tallystick.errors import InvalidRecord, explain_validation
+from tallystick.records._base import JsonObject, Persisted, Record
+from tallystick.records.identity import Scope
+from tallystick.records.source import SourceRef
+
+__all__ = [
+    "Change",
+    "Edge",
+    "EdgeKind",
+    "ExtractionStatus",
+    "Forgotten",
+    "HistoryEntry",
+    "Hit",
+    "KINDS",
+    "Memory",
+    "MemoryState",
+    "NewMemory",
+    "Remembered",
+    "SourceHash",
+    "register_kind",
+    "validate_attributes",
+]
+
+MemoryState = Literal["active", "hidden", "redacted", "superseded", "duplicate", "deleted"]
+ExtractionStatus = Literal["none", "pending", "done", "empty", "failed"]
+EdgeKind = Literal[
+    "MENTIONS", "SUPERSEDES", "DEPENDS_ON", "DERIVED_FROM", "REFERENCES", "CONTRADICTS", "DUPLICATE_OF", "PART_OF"
+]
+
+KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(
+    (
+        "note", "turn", "fact", "preference", "constraint", "decision", "procedure", "plan", "claim", "episode",
+        "session_summary", "summary", "artifact", "artifact_index", "working", "pattern", "rule", "template",
+        "topic", "tool", "language", "config_file", "command", "project", "task", "milestone", "team",
+        "error_pattern", "source", "document", "community", "entity",
+    )
+)  # fmt: skip
+"""The open registry: kind name to the model that validates its attributes, or None for any JSON object."""
+
+
+class _Attributes(BaseModel):
+    """Base of the shipped attribute models: known fields are checked, unknown ones kept."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class _Task(_Attributes):
+    status: Literal["open", "active", "blocked", "done", "cancelled"] = "open"
+    due_at: int | None = None
+
+
+class _Constraint(_Attributes):
+    hard: bool = False
+
+
+class _ErrorPattern(_Attributes):
+    error: str = ""
+    resolution: str = ""
+
+
+KINDS |= {"task": _Task, "milestone": _Task, "constraint": _Constraint, "error_pattern": _ErrorPattern}
+
+
+def register_kind(name: str, attributes: type[BaseModel] | None = None) -> None:
+    """Make `name` a known kind whose attributes `attributes` validates.
+
+    Raises InvalidRecord if the kind is known already with another model.
+    """
+    if name in KINDS and KINDS[name] is not attributes:
+        raise InvalidRecord(f"Kind {name!r} is registered already. Choose another name.")
+    KINDS[name] = attributes
+
+
+def validate_attributes(kind: str, attributes: JsonObject) -> None:
+    """Check `attributes` against the model of `kind`. Raises InvalidRecord naming the fields."""
+    if kind not in KINDS:
+        known = ", ".join(sorted(KINDS))
+        raise InvalidRecord(f"Unknown kind {kind!r}. Use one of {known}, or register_kind({kind!r}).")
+    model = KINDS[kind]
+    if model is None:
+        return
+    try:
+        model.model_validate(attributes)
+    except ValidationError as error:
+        raise InvalidRecord(f"attributes of {kind}: {explain_validation(error)}") from error
+
+
+class SourceHash(Record):
+    """One source that a memory was derived from, with the hash it had then."""
+
+    source_id: str
+    content_hash: str
+
+
+class Memory(Persisted):
+    """A node derived from one or more sources. One shape for every kind."""
+
+    id: str
+    scope: Scope
+    kind: str = "note"
+    subject: str | None = None
+    """What it is about, for facts that can contradict one another."""
+    content: str
+    who: str | None = None
+    """Who said it: the speaker."""
+    category: str | None = None
+    sources: tuple[SourceHash, ...] = ()
+    source_run_id: str | None = None
+    source_step_ids: tuple[str, ...] = ()
+    confidence: int = Field(default=100, ge=0, le=100)
+    """Percent."""
+    importance: int = Field(default=50, ge=0, le=100)
+    """Percent; 50 is ordinary."""
+    pinned: bool = False
+    version: int = 1
+    state: MemoryState = "active"
+    valid_from: int | None = None
+    """Microseconds UTC; None means since ever."""
+    valid_until: int | None = None
+    """Microseconds UTC, exclusive; None means still."""
+    freshness_ts: int | None = None
+    """Microseconds UTC of the last time it was known to hold."""
+    expires_at: int | None = None
+    """Microseconds UTC after which it leaves recall."""
+    access_count: int = 0
+    last_accessed: int | None = None
+    update_count: int = 0
+    updated_by: str | None = None
+    extraction_status: ExtractionStatus = "none"
+    transform_version: str | None = None
+    tags: tuple[str, ...] = ()
+    attributes: JsonObject = {}
+    embedding_model: str | None = None
+    extraction_model: str | None = None
+    prompt_version: str | None = None
+    conversation: str | None = None
+    position: int | None = None
+    """Place in the conversation, counted from 0."""
+    occurred_at: int | None = None
+    """Microseconds UTC when it was said or happened."""
+    created_at: int
+    updated_at: int
+    created_by: str
+
+
+class Edge(Persisted):
+    """A typed link between two memories."""
+
+    id: str
+    scope: Scope
+    kind: EdgeKind
+    from_id: str
+    to_id: str
+    confidence: int = Field(default=100, ge=0, le=100)
+    """Percent."""
+    reason: str | None = None
+    evidence: tuple[str, ...] = ()
+    """Source ids."""
+    valid_from: int | None = None
+    valid_until: int | None = None
+    created_at: int
+
+
+class NewMemory(Record):
+    """What `remember` takes, as a value: for `remember_many` and for adapters."""
+
+    content: str
+    kind: str = "note"
+    subject: str | None = None
+    speaker: str | None = None
+    category: str | None = None
+    occurred_at: int | None = None
+    """Microseconds UTC."""
+    conversation: str | None = None
+    position: int | None = Field(default=None, ge=0)
+    source: SourceRef | None = None
+    tags: tuple[str, ...] = ()
+    attributes: JsonObject = {}
+    importance: int = Field(default=50, ge=0, le=100)
+    confidence: int = Field(default=100, ge=0, le=100)
+    pinned: bool = False
+    valid_from: int | None = None
+    valid_until: int | None = None
+    expires_at: int | None = None
+    source_run_id: str | None = None
+    source_step_ids: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+
+
+class Remembered(Record):
+    """What became of one `remember`."""
+
+    memory_id: str
+    status: Literal["created", "duplicate"]
+    """`duplicate`: an active memory says the same already; its new occurrence was kept as a source."""
+    source_id: str
+    version: int = 1
+    job_id: str | None = None
+    """Follow-up work, such as a remote embedding; None when everything is done."""
+    warnings: tuple[str, ...] = ()
+
+
+class Change(Record):
+    """What became of one `modify`, `forget` or `recover`."""
+
+    memory_id: str
+    event: Literal["UPDATE", "FORGET", "RECOVER"]
+    status: Literal["changed", "unchanged"]
+    version: int
+    state: MemoryState
+    audit_id: str | None = None
+    """The journal event of this change; None when nothing changed."""
+
+
+class Forgotten(Change):
+    """What became of a `forget`; until `recoverable_until` it can be recovered."""
+
+    recoverable_until: int | None = None
+
+
+class Hit(Record):
+    """One recalled memory and every reason why it stands where it stands."""
+
+    memory: Memory
+    score: float
+    signals: dict[str, float] = {}
+    """Each signal that ranked it, by name, before weighting."""
+    sources: tuple[SourceRef, ...] = ()
+    source_ids: tuple[str, ...] = ()
+    visible_to: Scope
+    reason: str
+    """Why this actor may see it: a policy reason code."""
+    path: str = "exact"
+    """How the vector was searched: `exact`, `chroma` or `none`."""
+    fresh: bool = True
+    """False when the memory has expired, is superseded or is out of its validity."""
+
+
+class HistoryEntry(Record):
+    """One event in the life of a memory, oldest first."""
+
+    sequence: int
+    event: Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER"]
+    at: int
+    actor: dict[str, Any]
+    surface: str
+    reason: str | None = None
+    version: int
+    old: JsonObject = {}
+    """Changed fields as they were, where the text still exists."""
+    new: JsonObject = {}
+    correlation_id: str | None = None
+    audit_id: str

@@ -1,0 +1,55 @@
+"""Raw material and pointers to it: Source, SourceRef."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tallystick.records._base import JsonObject, Persisted, Record
+from tallystick.records.identity import Scope
+
+__all__ = ["PrivacyClass", "Source", "SourceRef", "SourceState", "SourceType"]
+
+SourceType = Literal[
+    "user", "app_state", "memory", "retrieval", "tool", "file", "mcp_resource", "policy",
+    "human_approval", "external_api", "other",
+]  # fmt: skip
+PrivacyClass = Literal["public", "internal", "restricted", "secret"]
+SourceState = Literal["active", "hidden", "redacted", "deleted", "erased"]
+
+
+class SourceRef(Record):
+    """Where something came from, as the caller names it."""
+
+    source_type: SourceType = "other"
+    uri: str | None = None
+    title: str | None = None
+    version: str | None = None
+    checksum: str | None = None
+    retrieval_query: str | None = None
+    positions: tuple[tuple[int, int], ...] = ()
+    """Character ranges [start, end) inside the source."""
+    author: str | None = None
+    metadata: JsonObject = {}
+
+
+class Source(Persisted):
+    """Raw material exactly as it arrived; immutable, the root of trust."""
+
+    id: str
+    organization: str | None = None
+    scope: Scope
+    source_type: SourceType = "user"
+    uri: str | None = None
+    """Where it lives outside, or None when its only identity is `id`."""
+    title: str | None = None
+    source_version: str | None = None
+    content_hash: str
+    """Keyed digest of the bytes within the scope; equal bytes of one scope are stored once."""
+    metadata: JsonObject = {}
+    privacy_class: PrivacyClass = "internal"
+    created_by: str
+    created_at: int
+    """Microseconds UTC."""
+    occurred_at: int | None = None
+    """When it was said or happened, microseconds UTC, if known."""
+    lifecycle_state: SourceState = "active"
