@@ -1,0 +1,90 @@
+"""The gate: every operation passes here before it reads or writes a scope.
+
+A refusal is journaled before it is raised. Allowed reads are counted into a log that is written in batches, so
+that recall never waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tallystick.errors import Denied
+from tallystick.policy import decide
+from tallystick.records import AccessDecision, Actor, Operation, Scope
+from tallystick.storage import Store, access_log, journal, memories
+
+__all__ = ["Gate"]
+
+_BATCH = 64
+"""Reads that are kept in memory before the log is written."""
+
+
+class Gate:
+    """Decisions about access for one store. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._guard = threading.Lock()
+        self._reads: list[dict[str, Any]] = []
+        self._accessed: Counter[int] = Counter()
+
+    def require(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+        """The decision, if it allows. A refusal is journaled and raised as Denied."""
+        decision = decide(actor, operation, scope)
+        if decision.allowed:
+            return decision
+        audit_id = self._store.ids.new()
+        event = journal.Event(
+            stream=f"scope:{scope}",
+            event="access.denied",
+            actor=actor,
+            at=self._store.clock.now(),
+            audit_id=audit_id,
+            reason=decision.reason,
+            details={"operation": operation},
+        )
+        self._store.database.write(lambda tx: journal.append(tx, event), name="access.denied")
+        raise Denied(decision.model_copy(update={"audit_id": audit_id}))
+
+    def log_read(
+        self, actor: Actor, operation: str, scopes: Iterable[Scope], *, results: int, accessed: Iterable[int] = ()
+    ) -> None:
+        """Note an allowed read and which memories it gave; written with the next batch."""
+        with self._guard:
+            self._reads.append(
+                {
+                    "at": self._store.clock.now(),
+                    "actor": json.dumps(actor.identity(), sort_keys=True),
+                    "surface": actor.surface,
+                    "operation": operation,
+                    "scopes": json.dumps([str(scope) for scope in scopes]),
+                    "results": results,
+                }
+            )
+            self._accessed.update(accessed)
+            due = len(self._reads) >= _BATCH
+        if due:
+            self.flush(wait=False)
+
+    def flush(self, *, wait: bool = True) -> None:
+        """Write the reads that are still in memory."""
+        with self._guard:
+            reads, self._reads = self._reads, []
+            accessed, self._accessed = self._accessed, Counter()
+        if not reads:
+            return
+        at = self._store.clock.now()
+
+        def unit(tx: Connection) -> None:
+            access_log.append(tx, reads)
+            memories.note_access(tx, accessed, at=at)
+
+        future = self._store.database.submit(unit, name="access.log")
+        if wait:
+            future.result()

@@ -1,0 +1,10 @@
+"""Memory: what was said stays as it was said; what was concluded points back to it."""
+
+from tallystick.memory.change import forget, modify, recover
+from tallystick.memory.history import history
+from tallystick.memory.read import get, list_memories
+from tallystick.memory.recall import recall
+from tallystick.memory.remember import remember
+from tallystick.memory.room import MemoryRoom
+
+__all__ = ["MemoryRoom", "forget", "get", "history", "list_memories", "modify", "recall", "recover", "remember"]

@@ -1,0 +1,365 @@
+"""Explicit change: modify, forget, recover. Each is one transaction with its journal event, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from tallystick.errors import InvalidInput, StateConflict, VersionConflict
+from tallystick.memory import index
+from tallystick.memory.room import MemoryRoom
+from tallystick.policy import decide
+from tallystick.records import (
+    Actor,
+    Change,
+    Forgotten,
+    Memory,
+    Operation,
+    Source,
+    SourceRef,
+    part_key,
+    validate_attributes,
+)
+from tallystick.storage import ScopeRow, journal, keyed, memories, parts, scopes
+from tallystick.storage import jobs as job_queue
+
+__all__ = ["CHANGEABLE", "forget", "modify", "recover"]
+
+CHANGEABLE = (
+    "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "valid_from",
+    "valid_until", "freshness_ts", "expires_at", "tags", "attributes",
+)  # fmt: skip
+"""Fields that `modify` may change."""
+
+_TRIES = 4
+"""How often a change without `if_version` starts anew when another change came in between."""
+
+
+def modify(
+    room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], *, reason: str,
+    if_version: int | None = None, idempotency_key: str | None = None, correlation_id: str | None = None,
+) -> Change:  # fmt: skip
+    """Change fields of an active memory; the old version stays in its history.
+
+    Raises InvalidInput, InvalidRecord, NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch;
+    then nothing changed.
+    """
+    _require_reason(reason)
+    unknown = sorted(set(changes) - set(CHANGEABLE))
+    if unknown or not changes:
+        raise InvalidInput(
+            f"{', '.join(unknown) or 'Nothing'} cannot be changed. Give one or more of {', '.join(CHANGEABLE)}."
+        )
+    for _ in range(_TRIES):
+        try:
+            return _modify(room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id)
+        except VersionConflict:
+            if if_version is not None:
+                raise
+    return _modify(room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id)
+
+
+def _modify(
+    room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], reason: str, if_version: int | None,
+    idempotency_key: str | None, correlation_id: str | None,
+) -> Change:  # fmt: skip
+    before = _look(room, actor, memory_id, "correct")
+    wanted = _changed(before.memory, changes)
+    validate_attributes(wanted.kind, wanted.attributes)
+    if not wanted.content.strip():
+        raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
+    # Embedding comes before the transaction; the transaction checks that what was embedded is still what stands.
+    vector = room.vectors_for([wanted.content])[0][0]
+
+    def unit(tx: Connection) -> Change:
+        current = room.visible(tx, actor, memory_id, "correct")
+        scope = scopes.named(tx, current.scope_id)
+        request = _request_key(scope, memory_id, {"changes": wanted_values(wanted, changes), "if": if_version})
+        answered = _answered(tx, scope, "modify", idempotency_key, request)
+        if answered is not None:
+            return Change.load(answered)
+        _check_version(current.memory, before.memory.version if if_version is None else if_version)
+        _require_active(current.memory)
+        memory = _changed(current.memory, changes)
+        if memories.body_of(memory) == memories.body_of(current.memory):
+            change = Change(
+                memory_id=memory_id, event="UPDATE", status="unchanged", version=memory.version, state=memory.state
+            )
+        else:
+            change = _apply_modify(
+                tx, room, actor, current, memory, scope, vector, sorted(changes), reason, correlation_id
+            )
+        _keep(tx, scope, "modify", idempotency_key, request, change, room)
+        return change
+
+    return room.store.database.write(unit, name="apply.modify")
+
+
+def forget(
+    room: MemoryRoom, actor: Actor, memory_id: str, *, reason: str, if_version: int | None = None,
+    force: bool = False, idempotency_key: str | None = None, correlation_id: str | None = None,
+) -> Forgotten:  # fmt: skip
+    """Take a memory out of every recall; it can be recovered until `recoverable_until`.
+
+    A pinned memory is forgotten only by an operator with `force`. Forgetting twice changes nothing.
+    Raises as `modify`.
+    """
+    _require_reason(reason)
+    _look(room, actor, memory_id, "delete")
+
+    def unit(tx: Connection) -> Forgotten:
+        current = room.visible(tx, actor, memory_id, "delete")
+        memory = current.memory
+        scope = scopes.named(tx, current.scope_id)
+        request = _request_key(scope, memory_id, {"if": if_version, "force": force})
+        answered = _answered(tx, scope, "forget", idempotency_key, request)
+        if answered is not None:
+            return Forgotten.load(answered)
+        if if_version is not None:
+            _check_version(memory, if_version)
+        if memory.state == "deleted":
+            result = Forgotten(
+                memory_id=memory_id, event="FORGET", status="unchanged", version=memory.version, state="deleted",
+                recoverable_until=_until(room, current.forgotten_at),
+            )  # fmt: skip
+        else:
+            if memory.pinned and not (force and actor.is_operator):
+                raise StateConflict(
+                    memory_id, state="pinned", reason="pinned_memory",
+                    hint="Unpin it first, or let an operator forget it with force=True.",
+                )  # fmt: skip
+            now = room.store.clock.now()
+            audit_id = _move(tx, room, actor, current, "deleted", "memory.forget", reason, correlation_id, now)
+            index.hide(tx, current.doc)
+            result = Forgotten(
+                memory_id=memory_id, event="FORGET", status="changed", version=memory.version + 1, state="deleted",
+                audit_id=audit_id, recoverable_until=_until(room, now),
+            )  # fmt: skip
+        _keep(tx, scope, "forget", idempotency_key, request, result, room)
+        return result
+
+    return room.store.database.write(unit, name="apply.forget")
+
+
+def recover(
+    room: MemoryRoom, actor: Actor, memory_id: str, *, reason: str, if_version: int | None = None,
+    idempotency_key: str | None = None, correlation_id: str | None = None,
+) -> Change:  # fmt: skip
+    """Bring a forgotten memory back into recall, within its window. Recovering an active one changes nothing.
+
+    Raises as `modify`, and StateConflict when the window has passed or another memory says the same by now.
+    """
+    _require_reason(reason)
+    before = _look(room, actor, memory_id, "delete")
+    vector = room.vectors_for([before.memory.content])[0][0]
+
+    def unit(tx: Connection) -> Change:
+        current = room.visible(tx, actor, memory_id, "delete")
+        memory = current.memory
+        scope = scopes.named(tx, current.scope_id)
+        request = _request_key(scope, memory_id, {"if": if_version})
+        answered = _answered(tx, scope, "recover", idempotency_key, request)
+        if answered is not None:
+            return Change.load(answered)
+        if if_version is not None:
+            _check_version(memory, if_version)
+        if memory.state == "active":
+            result = Change(
+                memory_id=memory_id, event="RECOVER", status="unchanged", version=memory.version, state="active"
+            )
+        else:
+            now = room.store.clock.now()
+            _check_recoverable(tx, room, current, now)
+            audit_id = _move(tx, room, actor, current, "active", "memory.recover", reason, correlation_id, now)
+            again = memory.model_copy(update={"state": "active", "version": memory.version + 1})
+            fits = vector if memory.content == before.memory.content else None
+            _show(tx, room, actor, again, current, fits, now)
+            result = Change(
+                memory_id=memory_id, event="RECOVER", status="changed", version=again.version, state="active",
+                audit_id=audit_id,
+            )  # fmt: skip
+        _keep(tx, scope, "recover", idempotency_key, request, result, room)
+        return result
+
+    return room.store.database.write(unit, name="apply.recover")
+
+
+def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changed fields as JSON values."""
+    return memory.model_dump(mode="json", include=set(changes))
+
+
+def _apply_modify(
+    tx: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, memory: Memory, scope: ScopeRow,
+    vector: bytes | None, fields: list[str], reason: str, correlation_id: str | None,
+) -> Change:  # fmt: skip
+    now = room.store.clock.now()
+    content_key = current.content_key
+    details: dict[str, Any] = {"fields": fields}
+    if memory.content != current.memory.content:
+        # The new words arrived from somebody: they are a source of their own.
+        content_key = parts.put(tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=now)
+        details["source"] = _add_source(tx, room, actor, scope, current.doc, content_key, now)
+    if memory.conversation is None:
+        same = memories.find_statement(tx, scope.id, memory.kind, content_key)
+        if same is not None and same[0] != current.doc:
+            raise StateConflict(
+                memory.id, state=memory.state, reason=f"memory {same[1]} says the same already",
+                hint="Forget one of the two.",
+            )  # fmt: skip
+    memory = memory.model_copy(
+        update={"version": current.memory.version + 1, "updated_at": now, "updated_by": actor.user}
+    )
+    committed = memories.add_version(tx, current.doc, memory, at=now)
+    memories.update_row(
+        tx, current.doc, expected_version=current.memory.version, version=memory.version, kind=memory.kind,
+        content_key=content_key, pinned=memory.pinned, expires_at=memory.expires_at, updated_at=now,
+        updated_by=actor.user,
+    )  # fmt: skip
+    index.hide(tx, current.doc)
+    _show(tx, room, actor, memory, current, vector, now)
+    audit_id = _write_down(
+        tx, room, actor, memory, "memory.update", reason, correlation_id, now, {**details, "commitment": committed}
+    )
+    return Change(
+        memory_id=memory.id, event="UPDATE", status="changed", version=memory.version, state=memory.state,
+        audit_id=audit_id,
+    )  # fmt: skip
+
+
+def _move(
+    tx: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, state: Literal["active", "deleted"],
+    event: str, reason: str, correlation_id: str | None, now: int,
+) -> str:  # fmt: skip
+    memory = current.memory.model_copy(
+        update={
+            "state": state, "version": current.memory.version + 1, "updated_at": now, "updated_by": actor.user,
+        }
+    )  # fmt: skip
+    committed = memories.add_version(tx, current.doc, memory, at=now)
+    memories.update_row(
+        tx, current.doc, expected_version=current.memory.version, version=memory.version, state=state,
+        forgotten_at=now if state == "deleted" else None, updated_at=now, updated_by=actor.user,
+    )  # fmt: skip
+    return _write_down(tx, room, actor, memory, event, reason, correlation_id, now, {"commitment": committed})
+
+
+def _write_down(
+    tx: Connection, room: MemoryRoom, actor: Actor, memory: Memory, event: str, reason: str,
+    correlation_id: str | None, now: int, details: dict[str, Any],
+) -> str:  # fmt: skip
+    entry = journal.append(
+        tx,
+        journal.Event(
+            stream=f"scope:{memory.scope}",
+            event=event,
+            actor=actor,
+            at=now,
+            audit_id=room.store.ids.new(),
+            reason=reason,
+            correlation_id=correlation_id,
+            subject_id=memory.id,
+            details={"version": memory.version, **details},
+        ),
+    )
+    return entry.audit_id
+
+
+def _show(
+    tx: Connection, room: MemoryRoom, actor: Actor, memory: Memory, current: memories.Stored, vector: bytes | None,
+    now: int,
+) -> None:  # fmt: skip
+    index.show(
+        tx, memory, doc=current.doc, scope_id=current.scope_id, vector=vector, fingerprint=room.embedder.fingerprint
+    )
+    if vector is None and not room.local_embedder:
+        job_queue.enqueue(
+            tx, kind="embed", subject_id=memory.id, scope_id=current.scope_id, actor=actor,
+            job_id=room.store.ids.new(), at=now,
+        )  # fmt: skip
+
+
+def _add_source(
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, doc: int, content_key: str, now: int
+) -> str:
+    reference = SourceRef(source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user)
+    source = Source(
+        id=room.store.ids.new(),
+        organization=scope.scope.organization,
+        scope=scope.scope,
+        source_type=reference.source_type,
+        content_hash=content_key,
+        created_by=actor.user,
+        created_at=now,
+    )
+    memories.add_source(tx, source, reference, scope=scope)
+    memories.link_source(tx, doc, source.id)
+    return source.id
+
+
+def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
+    return memory.replace(**dict(changes))
+
+
+def _look(room: MemoryRoom, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
+    with room.store.database.read() as connection:
+        stored = room.visible(connection, actor, memory_id, operation)
+    assert decide(actor, operation, stored.memory.scope).allowed
+    return stored
+
+
+def _require_reason(reason: str) -> None:
+    if not reason.strip():
+        raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
+
+
+def _require_active(memory: Memory) -> None:
+    if memory.state != "active":
+        raise StateConflict(
+            memory.id, state=memory.state, reason="only an active memory can be modified", hint="Recover it first."
+        )
+
+
+def _check_version(memory: Memory, expected: int) -> None:
+    if memory.version != expected:
+        raise VersionConflict(memory.id, expected=expected, actual=memory.version)
+
+
+def _check_recoverable(tx: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> None:
+    memory = current.memory
+    if memory.state != "deleted":
+        raise StateConflict(memory.id, state=memory.state, reason="only a forgotten memory can be recovered")
+    until = _until(room, current.forgotten_at)
+    if until is not None and now > until:
+        raise StateConflict(memory.id, state="deleted", reason="its recovery window has passed")
+    if memory.conversation is None:
+        same = memories.find_statement(tx, current.scope_id, memory.kind, current.content_key)
+        if same is not None:
+            raise StateConflict(
+                memory.id, state="deleted", reason=f"memory {same[1]} says the same by now",
+                hint="Use that one, or forget it first.",
+            )  # fmt: skip
+
+
+def _until(room: MemoryRoom, forgotten_at: int | None) -> int | None:
+    return None if forgotten_at is None else forgotten_at + room.forget_window_us
+
+
+def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> str:
+    return part_key(scope.secret, json.dumps([memory_id, arguments], sort_keys=True).encode())
+
+
+def _answered(
+    tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str
+) -> dict[str, Any] | None:
+    return None if key is None else keyed.first_answer(tx, scope.id, operation, key, request)
+
+
+def _keep(
+    tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str, result: Change, room: MemoryRoom
+) -> None:
+    if key is not None:
+        keyed.keep_answer(tx, scope.id, operation, key, request, result.dumps(), at=room.store.clock.now())

@@ -1,0 +1,50 @@
+"""Read memories by id and in order, without a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.memory.room import MemoryRoom
+from tallystick.records import Actor, Memory, MemoryState, Scope
+from tallystick.storage import memories, scopes
+
+__all__ = ["get", "list_memories"]
+
+_UNREADABLE = {"deleted", "hidden", "redacted"}
+"""States in which nothing but the history gives the text."""
+
+
+def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
+    """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
+    with room.store.database.read() as connection:
+        stored = room.visible(connection, actor, memory_id, "read")
+    if stored.memory.state in _UNREADABLE:
+        raise room.absent(actor, memory_id)
+    room.gate.log_read(actor, "get", [stored.memory.scope], results=1)
+    return stored.memory
+
+
+def list_memories(
+    room: MemoryRoom, actor: Actor, scope: Scope, *, kinds: Sequence[str] = (),
+    states: Sequence[MemoryState] = ("active",), conversation: str | None = None, limit: int = 50,
+    before: str | None = None,
+) -> list[Memory]:  # fmt: skip
+    """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
+
+    Those that were forgotten, hidden or redacted come without their text. Raises Denied, and NotFound for an unknown `before`.
+    """
+    room.gate.require(actor, "read", scope)
+    with room.store.database.read() as connection:
+        ids = [row.id for row in scopes.find(connection, [scope])]
+        before_doc = None if before is None else room.visible(connection, actor, before, "read").doc
+        found = memories.latest(
+            connection, ids, kinds=kinds, states=states, conversation=conversation, limit=limit, before_doc=before_doc
+        )
+    room.gate.log_read(actor, "list", [scope], results=len(found))
+    return [_shown(stored.memory) for stored in found]
+
+
+def _shown(memory: Memory) -> Memory:
+    if memory.state not in _UNREADABLE:
+        return memory
+    return memory.model_copy(update={"content": "", "subject": None, "attributes": {}, "tags": ()})

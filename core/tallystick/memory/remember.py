@@ -1,0 +1,246 @@
+"""Remember: source, memory, version, journal, words and vector in one commit.
+
+Every occurrence keeps its source. A loose statement that an active memory of the scope makes already is folded
+into it; a turn is identified by its place in its conversation, so that two times "yes" are two turns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from tallystick.errors import InvalidInput, PositionTaken
+from tallystick.memory import index
+from tallystick.memory.room import MemoryRoom
+from tallystick.records import (
+    Actor,
+    Memory,
+    NewMemory,
+    Remembered,
+    Scope,
+    Source,
+    SourceHash,
+    SourceRef,
+    part_key,
+    validate_attributes,
+)
+from tallystick.storage import ScopeRow, journal, keyed, memories, parts, scopes
+from tallystick.storage import jobs as job_queue
+
+__all__ = ["remember"]
+
+_OPERATION = "remember"
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """One item with everything that must be made before the transaction."""
+
+    new: NewMemory
+    reference: SourceRef
+    vector: bytes | None
+    warnings: tuple[str, ...]
+
+
+def remember(
+    room: MemoryRoom, actor: Actor, scope: Scope, items: Sequence[NewMemory], *, correlation_id: str | None = None
+) -> list[Remembered]:
+    """Remember `items` in one transaction, all or none; what became of each, in order.
+
+    Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
+    """
+    room.gate.require(actor, "write", scope)
+    for item in items:
+        _check(item)
+    if not items:
+        return []
+    prepared = _prepare(room, actor, items)
+    return room.store.database.write(
+        lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
+    )
+
+
+def _check(item: NewMemory) -> None:
+    if not item.content.strip():
+        raise InvalidInput("There is nothing to remember: `content` is empty.")
+    validate_attributes(item.kind, item.attributes)
+    if item.position is not None and item.conversation is None:
+        raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
+    if item.valid_from is not None and item.valid_until is not None and item.valid_from >= item.valid_until:
+        raise InvalidInput("`valid_from` must come before `valid_until`.")
+    for name in ("speaker", "subject", "category", "conversation", "idempotency_key"):
+        value = getattr(item, name)
+        if value is not None and not _storable(value):
+            raise InvalidInput(f"`{name}` holds a NUL or half a character; only `content` may hold any text.")
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
+
+
+def _prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[_Prepared]:
+    vectors, warnings = room.vectors_for([item.content for item in items])
+    return [
+        _Prepared(item, _reference(item, actor), vector, warnings)
+        for item, vector in zip(items, vectors, strict=True)
+    ]
+
+
+def _reference(item: NewMemory, actor: Actor) -> SourceRef:
+    if item.source is not None:
+        return item.source
+    return SourceRef(source_type="user" if actor.agent is None else "app_state", author=item.speaker)
+
+
+def _ingest(
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: Scope, prepared: Sequence[_Prepared],
+    correlation_id: str | None,
+) -> list[Remembered]:  # fmt: skip
+    row = scopes.ensure(tx, scope)
+    now = room.store.clock.now()
+    return [_ingest_one(tx, room, actor, row, item, now, correlation_id) for item in prepared]
+
+
+def _ingest_one(
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, item: _Prepared, now: int,
+    correlation_id: str | None,
+) -> Remembered:  # fmt: skip
+    new = item.new
+    request = part_key(scope.secret, json.dumps(new.dump(), sort_keys=True).encode())
+    if new.idempotency_key is not None:
+        before = keyed.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
+        if before is not None:
+            return Remembered.load(before)
+
+    body = new.content.encode("utf-8", "surrogatepass")
+    content_key = parts.put(tx, scope, body, at=now)
+    source = _add_source(tx, room, actor, scope, item, content_key, now)
+    known = _known(tx, scope, new, content_key)
+    if known is not None:
+        doc, memory_id, version = known
+        memories.link_source(tx, doc, source.id)
+        _journal(tx, room, actor, scope, "memory.seen", memory_id, now, correlation_id,
+                 {"version": version, "source": source.id})  # fmt: skip
+        answer = Remembered(
+            memory_id=memory_id, status="duplicate", source_id=source.id, version=version, warnings=item.warnings
+        )
+    else:
+        answer = _add_memory(tx, room, actor, scope, item, source, now, correlation_id)
+    if new.idempotency_key is not None:
+        keyed.keep_answer(tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now)
+    return answer
+
+
+def _add_source(
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, item: _Prepared, content_key: str, now: int
+) -> Source:
+    reference = item.reference
+    source = Source(
+        id=room.store.ids.new(),
+        organization=scope.scope.organization,
+        scope=scope.scope,
+        source_type=reference.source_type,
+        uri=reference.uri,
+        title=reference.title,
+        source_version=reference.version,
+        content_hash=content_key,
+        metadata=reference.metadata,
+        created_by=actor.user,
+        created_at=now,
+        occurred_at=item.new.occurred_at,
+    )
+    memories.add_source(tx, source, reference, scope=scope)
+    return source
+
+
+def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) -> tuple[int, str, int] | None:
+    """(doc, id, version) of the memory that this one is a second occurrence of, or None."""
+    if new.conversation is None:
+        return memories.find_statement(tx, scope.id, new.kind, content_key)
+    if new.position is None:
+        return None
+    turn = memories.find_turn(tx, scope.id, new.conversation, new.position)
+    if turn is None:
+        return None
+    if turn.content_key != content_key:
+        raise PositionTaken(new.conversation, new.position, turn.id)
+    return turn.doc, turn.id, turn.version
+
+
+def _add_memory(
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, item: _Prepared, source: Source, now: int,
+    correlation_id: str | None,
+) -> Remembered:  # fmt: skip
+    new = item.new
+    position = new.position
+    if new.conversation is not None and position is None:
+        position = memories.next_position(tx, scope.id, new.conversation)
+    memory = Memory(
+        id=room.store.ids.new(),
+        scope=scope.scope,
+        kind=new.kind,
+        subject=new.subject,
+        content=new.content,
+        who=new.speaker,
+        category=new.category,
+        sources=(SourceHash(source_id=source.id, content_hash=source.content_hash),),
+        source_run_id=new.source_run_id,
+        source_step_ids=new.source_step_ids,
+        confidence=new.confidence,
+        importance=new.importance,
+        pinned=new.pinned,
+        valid_from=new.valid_from,
+        valid_until=new.valid_until,
+        freshness_ts=new.occurred_at if new.occurred_at is not None else now,
+        expires_at=new.expires_at,
+        tags=new.tags,
+        attributes=new.attributes,
+        embedding_model=room.embedder.fingerprint if item.vector is not None else None,
+        conversation=new.conversation,
+        position=position,
+        occurred_at=new.occurred_at,
+        created_at=now,
+        updated_at=now,
+        created_by=actor.user,
+    )
+    doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=source.content_hash)
+    memories.link_source(tx, doc, source.id, ordinal=0)
+    _journal(tx, room, actor, scope, "memory.add", memory.id, now, correlation_id,
+             {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id})  # fmt: skip
+    index.show(
+        tx, memory, doc=doc, scope_id=scope.id, vector=item.vector, fingerprint=room.embedder.fingerprint
+    )
+    job_id = None
+    if item.vector is None and not room.local_embedder:
+        job_id = job_queue.enqueue(
+            tx, kind="embed", subject_id=memory.id, scope_id=scope.id, actor=actor, job_id=room.store.ids.new(), at=now
+        )
+    return Remembered(
+        memory_id=memory.id, status="created", source_id=source.id, job_id=job_id, warnings=item.warnings
+    )
+
+
+def _journal(
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, event: str, memory_id: str, now: int,
+    correlation_id: str | None, details: dict[str, object],
+) -> None:  # fmt: skip
+    journal.append(
+        tx,
+        journal.Event(
+            stream=f"scope:{scope.scope}",
+            event=event,
+            actor=actor,
+            at=now,
+            audit_id=room.store.ids.new(),
+            correlation_id=correlation_id,
+            subject_id=memory_id,
+            details=details,
+        ),
+    )

@@ -1,0 +1,195 @@
+"""The indexer: brings vectors up to date with the text, and Chroma up to date with the vectors.
+
+It runs embedding jobs (remote embedders), embeds again what has no vector of the current embedder (a changed one),
+and drains the outbox into Chroma when this process owns it. Recall is right before, during and after.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryRoom
+from tallystick.ranking import from_float16_bytes, to_float16_bytes
+from tallystick.storage import jobs, memories, outbox, search
+
+__all__ = ["Drained", "Indexer"]
+
+_BATCH = 200
+_LEASE_SECONDS = 120
+_PAUSE_SECONDS = 0.5
+
+log = get_logger("pipeline")
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What one round did."""
+
+    embedded: int
+    """Vectors made, of jobs and of memories that had none of the current embedder."""
+    indexed: int
+    """Memories brought up to date in Chroma."""
+    left: int
+    """Outbox entries that still wait, because another process owns Chroma or it was not asked for."""
+
+
+class Indexer:
+    """Works in the background of one tally, or when asked with `run`."""
+
+    def __init__(self, room: MemoryRoom, *, eager: bool, drain_at: int = 1_000) -> None:
+        self._room = room
+        self._eager = eager
+        self._drain_at = drain_at
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.failures = 0
+        """Rounds that failed since the tally was opened."""
+
+    def start(self) -> None:
+        """Begin to work in the background."""
+        self._thread = threading.Thread(target=self._work, name="tallystick-indexer", daemon=True)
+        self._thread.start()
+        self._wake.set()
+
+    def nudge(self) -> None:
+        """Say that something was written."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Stop after the piece of work under way."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def run(self) -> Drained:
+        """Do everything that waits, Chroma included, now. Raises EmbeddingError, StorageError."""
+        with self._guard:
+            embedded = indexed = 0
+            while (done := self._embed_jobs() + self._embed_missing()) > 0:
+                embedded += done
+            if self._room.index is not None and self._room.index.owned:
+                while (done := self._drain()) > 0:
+                    indexed += done
+            return Drained(embedded, indexed, self._backlog())
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            # A short pause gathers what is written in a burst, and keeps short scripts free of this work.
+            if self._stop.wait(_PAUSE_SECONDS):
+                return
+            try:
+                self._round()
+            except ClosedTally:
+                return
+            except TallystickError as error:
+                self.failures += 1
+                log.warning("indexer.failed", error=type(error).__name__, failures=self.failures)
+
+    def _round(self) -> None:
+        with self._guard:
+            while not self._stop.is_set() and self._embed_jobs() + self._embed_missing() > 0:
+                pass
+            if not self._wants_chroma():
+                return
+            while not self._stop.is_set() and self._drain() > 0:
+                pass
+
+    def _wants_chroma(self) -> bool:
+        index = self._room.index
+        if index is None or self._room.vector_search == "exact":
+            return False
+        waiting = self._backlog()
+        if waiting == 0 or not (self._eager or index.is_open or waiting >= self._drain_at):
+            return False
+        return index.owned
+
+    def _backlog(self) -> int:
+        with self._room.store.database.read() as connection:
+            return outbox.backlog(connection)
+
+    def _embed_jobs(self) -> int:
+        database = self._room.store.database
+        worker = f"indexer-{id(self)}"
+        leased = database.write(
+            lambda tx: jobs.lease(tx, kind="embed", worker=worker, most=_BATCH, seconds=_LEASE_SECONDS),
+            name="jobs.lease",
+        )
+        if not leased:
+            return 0
+        ids = [job.id for job in leased]
+        with database.read() as connection:
+            found = [memories.get(connection, job.subject_id) for job in leased]
+        living = [stored for stored in found if stored is not None and stored.memory.state == "active"]
+        try:
+            vectors = self._vectors(living)
+        except EmbeddingError as error:
+            kind = type(error).__name__
+            database.write(lambda tx: jobs.fail(tx, ids, error=kind), name="jobs.fail")
+            raise
+        database.write(lambda tx: self._finalize(tx, living, vectors, ids), name="finalize")
+        return len(leased)
+
+    def _embed_missing(self) -> int:
+        database = self._room.store.database
+        with database.read() as connection:
+            # Those with an embedding job are left to it: it has their retries.
+            docs = search.docs_missing_vectors(connection, self._room.embedder.fingerprint, limit=_BATCH)
+            living = list(memories.get_docs(connection, docs).values())
+        if not living:
+            return 0
+        vectors = self._vectors(living)
+        return database.write(lambda tx: self._finalize(tx, living, vectors, []), name="finalize")
+
+    def _vectors(self, living: Sequence[memories.Stored]) -> list[bytes]:
+        if not living:
+            return []
+        return list(to_float16_bytes(self._room.embedder.embed([stored.memory.content for stored in living])))
+
+    def _finalize(
+        self, tx: Connection, living: Sequence[memories.Stored], vectors: Sequence[bytes], job_ids: list[str]
+    ) -> int:
+        """Store the vectors of those memories that still say what was embedded; how many those are."""
+        fingerprint = self._room.embedder.fingerprint
+        current = memories.get_docs(tx, [stored.doc for stored in living])
+        missing = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
+        rows = [
+            (stored.doc, stored.scope_id, stored.memory.version, vector)
+            for stored, vector in zip(living, vectors, strict=True)
+            if stored.doc in missing and current[stored.doc].memory.version == stored.memory.version
+        ]
+        search.add_vectors(tx, rows, fingerprint)
+        outbox.append(tx, [doc for doc, *_ in rows])
+        if job_ids:
+            jobs.finish(tx, job_ids)
+        return len(rows)
+
+    def _drain(self) -> int:
+        """Bring the oldest entries of the outbox into Chroma: current state in, what is gone out, then trim."""
+        index = self._room.index
+        assert index is not None
+        database = self._room.store.database
+        with database.read() as connection:
+            last, docs = outbox.take(connection, most=_BATCH)
+            if not docs:
+                return 0
+            rows = search.points(connection, self._room.embedder.fingerprint, docs)
+        living = {row.doc for row in rows}
+        if rows:
+            matrix = from_float16_bytes([row.vector for row in rows])
+            index.upsert(
+                [(row.doc, row.scope_id, row.version, vector) for row, vector in zip(rows, matrix, strict=True)]
+            )
+        index.delete([doc for doc in docs if doc not in living])
+        database.write(lambda tx: outbox.trim(tx, last), name="outbox.trim")
+        return len(docs)

@@ -1,0 +1,58 @@
+"""BM25: how well documents answer a query by their words.
+
+Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the inverse
+document frequency that never turns negative:
+
+    idf(t)      = ln(1 + (N - df(t) + 0.5) / (df(t) + 0.5))
+    score(q, d) = sum over t in q of  idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / average))
+
+The caller hands in the statistics, which are those of the actor's scopes: what other scopes hold never
+changes a score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tallystick.errors import InvalidInput
+
+__all__ = ["bm25"]
+
+
+def bm25(
+    query_terms: Sequence[str],
+    documents_tf: Sequence[Mapping[str, int]],
+    lengths: Sequence[int],
+    *,
+    n_documents: int,
+    average_length: float,
+    document_frequency: Mapping[str, int],
+    k1: float = 1.0,
+    b: float = 0.5,
+) -> list[float]:
+    """One score per document, in the order given; 0.0 for a document that holds none of the terms.
+
+    `documents_tf` maps a term to how often the document holds it, `lengths` are in words. A term that stands
+    twice in the query counts twice. A document frequency above `n_documents` is read as `n_documents`.
+    Raises InvalidInput when documents and lengths do not pair up.
+    """
+    if len(documents_tf) != len(lengths):
+        raise InvalidInput(f"{len(documents_tf)} documents came with {len(lengths)} lengths; give one length each.")
+    weights = [(term, _idf(n_documents, document_frequency.get(term, 0))) for term in query_terms]
+    scores: list[float] = []
+    for frequencies, length in zip(documents_tf, lengths, strict=True):
+        relative = length / average_length if average_length > 0 else 1.0
+        saturation = k1 * (1.0 - b + b * relative)
+        score = 0.0
+        for term, idf in weights:
+            tf = frequencies.get(term, 0)
+            if tf > 0:
+                score += idf * tf * (k1 + 1.0) / (tf + saturation)
+        scores.append(score)
+    return scores
+
+
+def _idf(n_documents: int, frequency: int) -> float:
+    seen = min(max(frequency, 0), n_documents)
+    return math.log(1.0 + (n_documents - seen + 0.5) / (seen + 0.5))

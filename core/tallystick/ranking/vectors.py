@@ -1,0 +1,65 @@
+"""Vectors: how they are stored (float16) and how near two of them are (exact cosine).
+
+NumPy is imported on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import DimensionMismatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["cosines", "from_float16_bytes", "to_float16_bytes"]
+
+
+def to_float16_bytes(vectors: NDArray[Any]) -> list[bytes]:
+    """One blob per row, two little-endian bytes per component; a single vector gives one blob.
+
+    Meant for unit vectors: each component is off by at most 2**-12 of one.
+    """
+    import numpy as np
+
+    return [row.tobytes() for row in np.atleast_2d(vectors).astype("<f2")]
+
+
+def from_float16_bytes(blobs: Sequence[bytes]) -> NDArray[np.float32]:
+    """The float32 matrix of stored blobs, one row each, in their order; shape (0, 0) for none.
+
+    Raises DimensionMismatch when the blobs differ in length.
+    """
+    import numpy as np
+
+    if not blobs:
+        return np.zeros((0, 0), dtype=np.float32)
+    size = len(blobs[0])
+    for blob in blobs:
+        if len(blob) != size:
+            raise DimensionMismatch(name="of the stored vectors", expected=size // 2, got=len(blob) // 2)
+    return np.frombuffer(b"".join(blobs), dtype="<f2").reshape(len(blobs), size // 2).astype(np.float32)
+
+
+def cosines(query: NDArray[Any], matrix: NDArray[Any]) -> NDArray[np.float32]:
+    """The cosine of `query` with each row of `matrix`, in its order; 0 where either is a zero vector.
+
+    A row's cosine does not depend on which other rows stand in the matrix, to the last bit, so a scan of
+    everything and a re-scored shortlist agree. Raises DimensionMismatch.
+    """
+    import numpy as np
+
+    wanted = np.ascontiguousarray(query, dtype=np.float32)
+    rows = np.ascontiguousarray(matrix, dtype=np.float32)
+    if rows.shape[0] == 0:
+        return np.zeros(0, dtype=np.float32)
+    if wanted.ndim != 1 or rows.shape[1] != wanted.shape[0]:
+        raise DimensionMismatch(name="of the query", expected=rows.shape[1], got=wanted.shape[-1])
+    # einsum works row by row; a matrix product may group rows and so round them differently.
+    dots = np.einsum("ij,j->i", rows, wanted)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.sqrt(np.einsum("j,j->", wanted, wanted))
+    result = np.zeros(rows.shape[0], dtype=np.float32)
+    np.divide(dots, lengths, out=result, where=lengths > 0)
+    return np.clip(result, -1.0, 1.0)

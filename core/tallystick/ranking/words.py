@@ -1,0 +1,192 @@
+"""Words: the one analysis by which text is indexed and asked for.
+
+Text is compared in Unicode's compatibility form without case. Words are stemmed as English; runs of scripts
+that write no spaces (Chinese, Japanese, Korean, Thai, …) become overlapping pairs of characters. Identifiers
+and paths are found whole and by part: `core/tally.py` gives `core`, `tally`, `py` and `core_tally_py`.
+
+Every token holds letters, digits and underscores only, so that tokens can be stored separated by spaces and
+read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token character) and PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from Stemmer import Stemmer
+
+__all__ = ["analyze", "query_terms"]
+
+_LONGEST = 128
+"""Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the whole."""
+
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Hangul, kana, Han and their extensions.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"
+    "\u3041-\u30ff\u3105-\u318e\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff"
+    "\U00016fe0-\U00018d08\U0001aff0-\U0001b2fb\U00020000-\U0003ffff"
+)
+_LETTER = rf"(?:(?![{_UNSPACED}])[^\W_])"
+_CONTRACTION = r"(?:['\u2019](?:s|t|re|ve|ll|d|m)(?!\w))"
+_WORD = rf"{_LETTER}+{_CONTRACTION}?"
+# What joins the segments of a path, an address, a module or a date; prose dashes and dots do not.
+_JOINT = r"(?:(?!\.\.|--)[-_./\\:@#]){1,4}"
+_COMPOUND = re.compile(rf"_*{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE)
+_ASCII_COMPOUND = re.compile(
+    r"_*[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?"
+    r"(?:(?:(?!\.\.|--)[-_./\\:@#]){1,4}[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?)*",
+    re.IGNORECASE | re.ASCII,
+)
+_SEGMENT = re.compile(r"[-./\\:@#]+_*|_+[-./\\:@#]+_*")
+_HUMP = re.compile(
+    r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])"  # a letter beside a digit
+    r"|(?<=[a-z\u00df-\u00f6\u00f8-\u00ff])(?=[A-Z\u00c0-\u00d6\u00d8-\u00de])"  # camelCase
+    r"|(?<=[A-Z])(?=[A-Z][a-z])"  # HTTPServer
+)
+_APOSTROPHE = re.compile(r"['\u2019]")
+
+_STOP_WORDS = frozenset(
+    """
+    a about above after again all also am among an and any are arent as at be because been before being below
+    between both but by can cant cannot could couldnt did didnt do does doesnt doing dont done down during each
+    either else ever every few for from further get gets getting got had hadnt has hasnt have havent having he
+    her here hers herself him himself his how i if im in into is isnt it its itself just let lets like many may
+    me might mine more most much must my myself neither no nor not now of off on once one only onto or other
+    others ought our ours ourselves out over own please said same say says shall she should shouldnt since so
+    some such tell than that the their theirs them themselves then there these they this those though through
+    to too under until up upon us very was wasnt we were werent what when where whether which while who whom
+    whose why will with within without wont would wouldnt yes yet you your yours yourself yourselves
+    """.split()
+)
+"""English words that carry grammar rather than meaning, as they stand before stemming."""
+
+_local = threading.local()
+
+
+def analyze(text: str) -> list[str]:
+    """The tokens of `text` in order, repeats included; parts come before the whole they belong to.
+
+    Pure: the same text always gives the same tokens. Text without letters or digits gives none.
+    """
+    return [token for _, token in _tokens(text)]
+
+
+def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
+    """The terms to ask for: the tokens of `text` without repeats, stop words, and the words in `drop`.
+
+    `drop` takes words or names as a person would write them. If nothing would be left, all terms are kept.
+    """
+    dropped = {token for words in drop for token in analyze(words)}
+    pairs = list(_tokens(text))
+    kept = [token for surface, token in pairs if surface not in _STOP_WORDS and token not in dropped]
+    return list(dict.fromkeys(kept or [token for _, token in pairs]))
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Pairs of the word as it stood, without case, and its token."""
+    if text.isascii():
+        for match in _ASCII_COMPOUND.finditer(text):
+            yield from _compound(match.group())
+        return
+    for match in _COMPOUND.finditer(_plain(text)):
+        if match.lastgroup == "unspaced":
+            run = match.group()
+            for start in range(max(1, len(run) - 1)):
+                pair = _spelled(run[start : start + 2])
+                yield pair, pair
+        else:
+            yield from _compound(match.group())
+
+
+def _compound(compound: str) -> Iterator[tuple[str, str]]:
+    """The parts of a word, path or identifier, then each segment of several parts, then the whole."""
+    segments = [
+        parts
+        for segment in _SEGMENT.split(compound)
+        if (parts := [_humps(word) for word in segment.split("_") if word])
+    ]
+    for parts in segments:
+        for humps in parts:
+            for hump in humps:
+                yield hump, _stem(hump)
+        if len(parts) > 1 or len(parts[0]) > 1:
+            whole = _whole([parts])
+            yield whole, _stem(whole)
+    if len(segments) > 1:
+        whole = _whole(segments)
+        yield whole, whole
+
+
+def _whole(segments: list[list[list[str]]]) -> str:
+    return "_".join("".join(humps) for parts in segments for humps in parts)[:_LONGEST].rstrip("_")
+
+
+def _humps(word: str) -> list[str]:
+    """`httpHeader2` as `http`, `header`, `2`, all without case; `don't` as `dont`, `Anna's` as `anna`."""
+    if "'" in word or "\u2019" in word:
+        stem, ending = _APOSTROPHE.split(word, maxsplit=1)
+        word = stem + ending if ending in "tT" else stem
+    if word.islower():
+        pieces = [word] if word.isalpha() else _HUMP.split(word)
+    else:
+        pieces = _HUMP.split(word)
+    folded = (_folded(piece) for piece in pieces)
+    return [piece for piece in folded if piece] or [""]
+
+
+def _folded(piece: str) -> str:
+    if piece.isascii():
+        return piece.lower()[:_LONGEST]
+    return _spelled(_plain(piece.casefold()))[:_LONGEST]
+
+
+def _plain(text: str) -> str:
+    """Compatibility form, without marks and invisible characters: they stand beside letters, not for them."""
+    form = unicodedata.normalize("NFKC", text)
+    return "".join(char for char in form if char < "\u0300" and char != "\u00ad" or not _silent(char))
+
+
+@lru_cache(maxsize=8192)
+def _silent(char: str) -> bool:
+    return unicodedata.category(char) in ("Mn", "Mc", "Me", "Cf")
+
+
+def _spelled(piece: str) -> str:
+    """`piece` with letters younger than Unicode 3.2 written by number (`u1e900`).
+
+    Every engine's tables know the older ones as letters; about the younger ones they differ.
+    """
+    if piece.isascii():
+        return piece
+    return "".join(char if _known(char) else f"u{ord(char):x}" for char in piece if _is_letter(char))
+
+
+@lru_cache(maxsize=8192)
+def _known(char: str) -> bool:
+    return unicodedata.ucd_3_2_0.category(char)[0] in "LN"
+
+
+def _is_letter(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LN"
+
+
+def _stem(token: str) -> str:
+    if not token.isalpha():
+        return token
+    stem: str = _stemmer().stemWord(token)
+    return stem or token
+
+
+def _stemmer() -> Stemmer:
+    # A stemmer keeps state while it works, so each thread has its own.
+    stemmer: Stemmer | None = getattr(_local, "stemmer", None)
+    if stemmer is None:
+        from Stemmer import Stemmer
+
+        stemmer = _local.stemmer = Stemmer("english")
+    return stemmer

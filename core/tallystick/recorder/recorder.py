@@ -1,0 +1,184 @@
+"""Read, verify and replay what was recorded, as one actor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tallystick.errors import CorruptTally, NotFound
+from tallystick.policy import decide
+from tallystick.ports import TokenCounter
+from tallystick.recorder.replay import Call, Render, neutral_request, replay
+from tallystick.recorder.room import DOMAIN, RecorderRoom
+from tallystick.recorder.run import Run
+from tallystick.recorder.verify import receipts_of, verify
+from tallystick.records import (
+    Actor,
+    CompilationRequest,
+    CompiledContext,
+    Foil,
+    JsonObject,
+    Receipt,
+    ReplayRecipe,
+    ReplayResult,
+    Retention,
+    RunRecord,
+    Scope,
+    StepEntry,
+    StepRecord,
+    Verification,
+    commitment,
+)
+from tallystick.storage import parts, recordings
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an operator."""
+
+    def __init__(
+        self, room: RecorderRoom, actor: Actor, *, counter: Callable[[str | None], TokenCounter]
+    ) -> None:
+        self._room = room
+        self._actor = actor
+        self._counter = counter
+
+    def start_run(
+        self, agent_name: str, *, scope: Scope, domain: str | None = None, goal: str | None = None,
+        metadata: JsonObject | None = None, run_id: str | None = None, retention: Retention | None = None,
+    ) -> Run:  # fmt: skip
+        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied."""
+        self._room.gate.require(self._actor, "record", scope)
+        record = RunRecord(
+            run_id=run_id or self._room.store.ids.new(),
+            scope=scope,
+            agent_name=agent_name,
+            domain=domain,
+            user_goal=goal,
+            started_at=self._room.store.clock.now(),
+            retention=retention or self._room.retention,
+            metadata=metadata or {},
+        )
+        return Run(self._room, self._actor, record)
+
+    def runs(self, scopes: list[Scope], *, limit: int = 20, before: int | None = None) -> list[RunRecord]:
+        """Runs of those of `scopes` that the actor may inspect, newest first."""
+        allowed = [scope for scope in scopes if self._may_see(scope)]
+        with self._room.store.database.read() as connection:
+            return recordings.list_runs(connection, allowed, limit=limit, before=before)
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run. Raises NotFound for hidden and absent ones alike."""
+        with self._room.store.database.read() as connection:
+            return self._find_run(connection, run_id)[0]
+
+    def steps(self, run_id: str) -> list[StepRecord]:
+        """The steps of a run, in the order in which they started. Raises NotFound."""
+        with self._room.store.database.read() as connection:
+            self._find_run(connection, run_id)
+            return recordings.steps_of(connection, run_id)
+
+    def step(self, step_id: str) -> StepRecord:
+        """One step. Raises NotFound."""
+        with self._room.store.database.read() as connection:
+            return self._find_step(connection, step_id)[0]
+
+    def receipts(self, run_id: str) -> list[Receipt]:
+        """The receipts of a run, in the order of its chain. Raises NotFound."""
+        with self._room.store.database.read() as connection:
+            self._find_run(connection, run_id)
+            return receipts_of(connection, run_id)
+
+    def receipt(self, step_id: str) -> Receipt:
+        """The receipt of one step. Raises NotFound, also while the step is running."""
+        with self._room.store.database.read() as connection:
+            step, _, _ = self._find_step(connection, step_id)
+            for receipt in receipts_of(connection, step.run_id):
+                if receipt.step_id == step_id:
+                    return receipt
+        raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
+
+    def entries(self, step_id: str) -> list[StepEntry]:
+        """What was recorded in a step, with the payloads that are kept. Raises NotFound, CorruptTally."""
+        with self._room.store.database.read() as connection:
+            _, _, scope_id = self._find_step(connection, step_id)
+            return [_entry(connection, row, scope_id) for row in recordings.entries_of(connection, step_id)]
+
+    def compiled(self, step_id: str) -> tuple[CompilationRequest, CompiledContext]:
+        """What a step compiled, and from what. Raises NotFound where it compiled nothing or kept nothing."""
+        by_kind = {entry.kind: entry for entry in self.entries(step_id)}
+        request, compiled = by_kind.get("compile_request"), by_kind.get("compiled")
+        if request is None or compiled is None or request.payload is None or compiled.payload is None:
+            raise NotFound(f"Step {step_id} kept no compiled context.")
+        return CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
+
+    def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
+        """Whether stock and foil match: every byte that the run's chain covers. Raises NotFound."""
+        with self._room.store.database.read() as connection:
+            run, scope_id = self._find_run(connection, run_id)
+            return verify(connection, run, scope_id, foil)
+
+    def replay(
+        self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request, **changes: Any,
+    ) -> ReplayResult:  # fmt: skip
+        """Make a stored model step again through `call`: exactly, or with the changes of a ReplayRecipe.
+
+        Changes are given as `recipe` or by its field names, such as `token_budget=2_000` or
+        `context_mutations={"item": None}`. Raises NotFound, NotReplayable, CompileError.
+        """
+        step = self.step(step_id)
+        run = self.run(step.run_id)
+        if recipe is None:
+            recipe = ReplayRecipe.load(
+                {
+                    "replay_id": self._room.store.ids.new(),
+                    "source_run_id": run.run_id,
+                    "source_step_id": step_id,
+                    **changes,
+                }
+            )
+        entries = self.entries(step_id)
+        model = next(
+            (entry.payload.get("model") for entry in entries
+             if entry.kind == "compile_request" and isinstance(entry.payload, dict)), None,
+        )  # fmt: skip
+        counter = self._counter(model if isinstance(model, str) else None)
+        return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
+
+    def _find_run(self, connection: Connection, run_id: str) -> tuple[RunRecord, int]:
+        found = recordings.find_run(connection, run_id)
+        if found is None or not self._may_see(found[0].scope):
+            raise NotFound(f"There is no run {run_id} that {self._actor.user} may see.")
+        return found
+
+    def _find_step(self, connection: Connection, step_id: str) -> tuple[StepRecord, RunRecord, int]:
+        step = recordings.find_step(connection, step_id)
+        found = recordings.find_run(connection, step.run_id) if step is not None else None
+        if step is None or found is None or not self._may_see(found[0].scope):
+            raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
+        return step, *found
+
+    def _may_see(self, scope: Scope) -> bool:
+        return decide(self._actor, "inspect", scope).allowed
+
+
+def _entry(connection: Connection, row: recordings.EntryRow, scope_id: int) -> StepEntry:
+    body = None if row.part_key is None else parts.get(connection, scope_id, row.part_key)
+    if body is not None and commitment(DOMAIN, bytes(row.salt), body) != row.commitment:
+        raise CorruptTally(f"The payload of step {row.step_id} entry {row.position} is not what was recorded.")
+    return StepEntry(
+        entry_id=row.id,
+        step_id=row.step_id,
+        position=row.position,
+        kind=row.kind,
+        at=row.at,
+        commitment=row.commitment,
+        payload=None if body is None else json.loads(body),
+        payload_state=row.payload_state,
+        redactions=json.loads(row.redactions),
+    )

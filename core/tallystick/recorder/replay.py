@@ -1,0 +1,164 @@
+"""Replay: make a stored step again, exactly or with changes, and say how the outcome differs.
+
+An exact replay hands the stored request to the model as it stands and, where the step was compiled, compiles it
+once more to see that the same context comes out. A mutated one compiles anew with the recipe's changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tallystick.compiler import compile_context, diff_compiled
+from tallystick.errors import InvalidInput, NotReplayable
+from tallystick.ports import TokenCounter
+from tallystick.recorder.room import payload_bytes, plain
+from tallystick.records import (
+    CompilationRequest,
+    CompiledContext,
+    Fidelity,
+    Json,
+    ReplayRecipe,
+    ReplayResult,
+    RunRecord,
+    StepEntry,
+    StepRecord,
+)
+
+__all__ = ["Call", "Render", "neutral_request", "replay"]
+
+Call = Callable[[Any], Any]
+"""A model: a request as JSON values in, its answer out."""
+
+Render = Callable[[CompiledContext], Json]
+"""Makes the request of a runtime from a compiled context."""
+
+
+def neutral_request(compiled: CompiledContext) -> Json:
+    """A request that belongs to no provider: model and items in layout order."""
+    return {
+        "model": compiled.model,
+        "items": [{"id": item.id, "kind": item.kind, "content": item.content} for item in compiled.selected_items],
+    }
+
+
+def replay(
+    run: RunRecord, step: StepRecord, entries: Sequence[StepEntry], recipe: ReplayRecipe, *,
+    counter: TokenCounter, call: Call | None, render: Render,
+) -> ReplayResult:  # fmt: skip
+    """Make `step` again as `recipe` says. Raises NotReplayable, and whatever `call` raises."""
+    by_kind = {entry.kind: entry for entry in entries}
+    if recipe.is_exact:
+        return _exact(run, step, by_kind, recipe, counter, call)
+    return _mutated(run, step, by_kind, recipe, counter, call, render)
+
+
+def _exact(
+    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], recipe: ReplayRecipe,
+    counter: TokenCounter, call: Call | None,
+) -> ReplayResult:  # fmt: skip
+    request = _payload(run, step, by_kind, "request")
+    warnings: list[str] = []
+    if "compiled" in by_kind and "compile_request" in by_kind:
+        warnings += _recompiled(run, step, by_kind, counter)
+    response = None if call is None else plain(call(json.loads(json.dumps(request))))
+    return ReplayResult(
+        recipe=recipe,
+        fidelity=_fidelity(by_kind),
+        request=request,
+        response=response,
+        # The stored bytes were checked against their commitment when they were read.
+        request_matches=True,
+        response_matches=_response_matches(by_kind, response) if call is not None else None,
+        warnings=tuple(warnings),
+    )
+
+
+def _recompiled(
+    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], counter: TokenCounter
+) -> list[str]:
+    stored = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
+    if stored.token_method != counter.method:
+        return [f"tokens were counted by {stored.token_method} then and by {counter.method} here; not recompiled"]
+    if by_kind["compile_request"].redactions or by_kind["compiled"].redactions:
+        return ["secrets were redacted from the stored context, so compiling it again cannot give the same digest"]
+    request = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
+    again = compile_context(request, counter=counter)
+    if again.id == stored.id:
+        return []
+    return [f"compiling again gave {again.id}, the receipt says {stored.id}"]
+
+
+def _mutated(
+    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], recipe: ReplayRecipe,
+    counter: TokenCounter, call: Call | None, render: Render,
+) -> ReplayResult:  # fmt: skip
+    before = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
+    original = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
+    after = compile_context(_changed(original, recipe), counter=counter)
+    request = plain(render(after))
+    response = None if call is None else plain(call(json.loads(json.dumps(request))))
+    warnings = () if before.token_method == counter.method else (
+        f"tokens were counted by {before.token_method} then and by {counter.method} here",
+    )  # fmt: skip
+    return ReplayResult(
+        recipe=recipe,
+        fidelity=_fidelity(by_kind),
+        request=request,
+        response=response,
+        request_matches=None,
+        response_matches=_response_matches(by_kind, response) if call is not None else None,
+        diff=diff_compiled(before, after),
+        warnings=warnings,
+    )
+
+
+def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRequest:
+    known = {item.id for item in request.context_items} | {memory.id for memory in request.memory_records}
+    unknown = sorted(set(recipe.context_mutations) - known)
+    if unknown:
+        raise InvalidInput(f"{', '.join(unknown)} did not stand in this step's context; nothing to change.")
+    items = tuple(
+        item if (content := recipe.context_mutations.get(item.id, item.content)) == item.content
+        else item.model_copy(update={"content": content, "stable_hash": None, "token_estimate": None})
+        for item in request.context_items
+        if recipe.context_mutations.get(item.id, item.content) is not None
+    )  # fmt: skip
+    memories = tuple(
+        memory.model_copy(update={"content": recipe.context_mutations.get(memory.id, memory.content)})
+        for memory in request.memory_records
+        if recipe.context_mutations.get(memory.id, memory.content) is not None
+    )
+    changes: dict[str, Any] = {"context_items": items, "memory_records": memories}
+    overrides = {
+        "provider": recipe.provider_override,
+        "model": recipe.model_override,
+        "token_budget": recipe.token_budget,
+        "response_reserve": recipe.response_reserve,
+        "compile_config": recipe.compile_overrides,
+    }
+    changes |= {name: value for name, value in overrides.items() if value is not None}
+    return request.model_copy(update=changes)
+
+
+def _payload(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], kind: str) -> Any:
+    entry = by_kind.get(kind)
+    if entry is None:
+        raise NotReplayable(step.step_id, retention=run.retention, missing=f"it recorded no {kind.replace('_', ' ')}")
+    if entry.payload_state in {"not_kept", "erased"}:
+        raise NotReplayable(
+            step.step_id, retention=run.retention,
+            missing=f"its {kind.replace('_', ' ')} was {entry.payload_state.replace('_', ' ')}",
+        )  # fmt: skip
+    return entry.payload
+
+
+def _fidelity(by_kind: Mapping[str, StepEntry]) -> Fidelity:
+    request = by_kind.get("request") or by_kind.get("compile_request")
+    return "exact_redacted" if request is not None and request.redactions else "exact"
+
+
+def _response_matches(by_kind: Mapping[str, StepEntry], response: Json) -> bool:
+    recorded = by_kind.get("response")
+    return recorded is not None and payload_bytes(recorded.payload) == payload_bytes(response)

@@ -1,0 +1,9 @@
+"""The only room that speaks SQL, files or Chroma. It turns a scope filter into SQL and never decides."""
+
+from tallystick.storage.chroma import ChromaIndex
+from tallystick.storage.database import Database
+from tallystick.storage.place import Place
+from tallystick.storage.scopes import ScopeRow
+from tallystick.storage.store import Store
+
+__all__ = ["ChromaIndex", "Database", "Place", "ScopeRow", "Store"]

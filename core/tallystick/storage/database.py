@@ -1,0 +1,337 @@
+"""The database: one writer thread with group commit, a pool of readers, two dialects.
+
+A write is a function of the open transaction (a *unit*). Units that arrive while the writer is busy share one
+commit, each inside its own savepoint, and every caller is answered only after that commit. Because units run on
+the writer's thread, marked as inside a transaction, an embedder or model called from one is refused.
+
+Every writing transaction begins with BEGIN IMMEDIATE on SQLite and with one advisory lock on PostgreSQL: one
+writer at a time, over all processes, so that the journal's sequence is the order of commits.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+import sqlalchemy
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from tallystick.errors import (
+    BusyTally,
+    ClosedTally,
+    CorruptTally,
+    ForkedTally,
+    InsideTransaction,
+    MissingExtra,
+    StorageError,
+    TallystickError,
+)
+from tallystick.ports import write_transaction
+
+__all__ = ["Database", "Unit", "translate"]
+
+T = TypeVar("T")
+Unit = Callable[[Connection], T]
+
+_GROUP = 256
+"""Most units in one commit: bounds how long a reader of the answer waits for others."""
+
+_WRITER_LOCK = 0x7A11_5710
+"""The advisory lock that makes PostgreSQL writers take turns."""
+
+
+@dataclass
+class _Job(Generic[T]):
+    unit: Unit[T]
+    name: str
+    answer: Future[T] = field(default_factory=Future)
+
+
+class Database:
+    """An open database. Thread-safe; not shareable with a forked child."""
+
+    def __init__(
+        self, url: URL, *, busy_timeout_ms: int = 10_000, full_durability: bool = False, readers: int = 4,
+        schema: str = "tallystick",
+    ) -> None:  # fmt: skip
+        self.url = url
+        self.schema = schema
+        self._busy_timeout_ms = busy_timeout_ms
+        self._full = full_durability
+        self._pid = os.getpid()
+        self._closed = False
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._writer = self._engine(writing=True, size=1)
+        self._readers = self._engine(writing=False, size=max(1, readers))
+        self._close_guard = threading.Lock()
+        self._thread = threading.Thread(
+            target=_write_forever, args=(self._writer, self._jobs, self.is_postgres),
+            name="tallystick-writer", daemon=True,
+        )  # fmt: skip
+        self._thread.start()
+        _open.add(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether this is PostgreSQL rather than SQLite."""
+        return self.url.get_backend_name() == "postgresql"
+
+    def write(self, unit: Unit[T], *, name: str) -> T:
+        """Run `unit` in a write transaction and return its result after the commit.
+
+        If `unit` raises, its own writes are undone and the error is raised here; others in the same commit stay.
+        Raises BusyTally, CorruptTally or StorageError for failures of the database.
+        """
+        return self.submit(unit, name=name).result()
+
+    def submit(self, unit: Unit[T], *, name: str) -> Future[T]:
+        """Queue `unit` and return at once; the future is done after the commit, in the order of submission."""
+        self._check()
+        if threading.current_thread() is self._thread:
+            raise InsideTransaction(f"The write {name!r} was started inside another write. Join the two units.")
+        job = _Job(unit, name)
+        self._jobs.put(job)
+        return job.answer
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection on which all statements see one committed state."""
+        self._check()
+        try:
+            with self._readers.connect() as connection, connection.begin():
+                yield connection
+        except sqlalchemy.exc.SQLAlchemyError as error:
+            raise translate(error) from error
+
+    @contextmanager
+    def migrating(self) -> Iterator[Connection]:
+        """A connection for schema changes, holding the writer's lock; used by `migrate` alone."""
+        self._check()
+        try:
+            with self._writer.connect() as connection, connection.begin():
+                if self.is_postgres:
+                    _take_turn(connection)
+                yield connection
+        except sqlalchemy.exc.SQLAlchemyError as error:
+            raise translate(error) from error
+
+    def close(self) -> None:
+        """Finish what was submitted, then close. Closing twice is allowed."""
+        with self._close_guard:
+            if self._closed:
+                return
+            self._closed = True
+        if os.getpid() != self._pid:
+            self._forget_inherited()
+            return
+        self._jobs.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._writer.dispose()
+        self._readers.dispose()
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedTally
+        if self._closed:
+            raise ClosedTally
+
+    def _forget_inherited(self) -> None:
+        # The child drops its copies without closing them: closing would release the parent's file locks.
+        self._writer.dispose(close=False)
+        self._readers.dispose(close=False)
+
+    def _engine(self, *, writing: bool, size: int) -> Engine:
+        try:
+            engine = create_engine(self.url, poolclass=QueuePool, pool_size=size, max_overflow=0 if writing else 16)
+        except ModuleNotFoundError as error:
+            raise MissingExtra("psycopg", "postgres") from error
+
+        if self.is_postgres:
+            schema = self.schema.replace('"', '""')
+
+            @event.listens_for(engine, "connect")
+            def _enter_schema(raw: Any, _record: Any) -> None:
+                with raw.cursor() as cursor:
+                    cursor.execute(f'SET search_path TO "{schema}"')
+                    cursor.execute("SET synchronous_commit TO on")
+                raw.commit()
+
+            if not writing:
+
+                @event.listens_for(engine, "begin")
+                def _snapshot(connection: Connection) -> None:
+                    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+            return engine
+
+        @event.listens_for(engine, "connect")
+        def _set_up(raw: Any, _record: Any) -> None:
+            # pysqlite's own transaction handling defers the lock; ours are begun explicitly below.
+            raw.isolation_level = None
+            cursor = raw.cursor()
+            cursor.execute(f"PRAGMA busy_timeout={self._busy_timeout_ms}")
+            if writing:
+                cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute("PRAGMA foreign_keys=ON")
+            cursor.execute(f"PRAGMA synchronous={'FULL' if self._full else 'NORMAL'}")
+            cursor.execute("PRAGMA temp_store=MEMORY")
+            cursor.execute("PRAGMA cache_size=-16000")
+            if not writing:
+                cursor.execute("PRAGMA query_only=ON")
+            cursor.close()
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+        return engine
+
+
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_open):
+        database._forget_inherited()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _take_turn(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+
+
+def _write_forever(engine: Engine, jobs: queue.SimpleQueue[_Job[Any] | None], postgres: bool) -> None:
+    """The writer thread: take what is waiting, commit it together, answer everyone."""
+    connection: Connection | None = None
+    while True:
+        first = jobs.get()
+        if first is None:
+            break
+        group = [first]
+        stop = False
+        while len(group) < _GROUP:
+            try:
+                job = jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                stop = True
+                break
+            group.append(job)
+        group = [job for job in group if job.answer.set_running_or_notify_cancel()]
+        try:
+            if connection is None or connection.closed or connection.invalidated:
+                connection = engine.connect()
+            outcomes = _commit_group(connection, group, postgres)
+        except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
+            if connection is not None:
+                _discard(connection)
+                connection = None
+            failure = _answerable(error)
+            outcomes = [(None, failure)] * len(group)
+        for job, (result, failed) in zip(group, outcomes, strict=True):
+            if failed is not None:
+                job.answer.set_exception(failed)
+            else:
+                job.answer.set_result(result)
+        del group, first, outcomes
+        if stop:
+            break
+    if connection is not None:
+        _discard(connection)
+    while True:
+        try:
+            late = jobs.get_nowait()
+        except queue.Empty:
+            return
+        if late is not None and late.answer.set_running_or_notify_cancel():
+            late.answer.set_exception(ClosedTally())
+
+
+def _commit_group(
+    connection: Connection, group: list[_Job[Any]], postgres: bool
+) -> list[tuple[Any, BaseException | None]]:
+    outcomes: list[tuple[Any, BaseException | None]] = []
+    with connection.begin() as transaction:
+        if postgres:
+            _take_turn(connection)
+        if len(group) == 1:
+            job = group[0]
+            try:
+                with write_transaction(job.name):
+                    outcomes.append((job.unit(connection), None))
+            except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+                transaction.rollback()
+                return [(None, _answerable(error))]
+        else:
+            for job in group:
+                savepoint = connection.begin_nested()
+                try:
+                    with write_transaction(job.name):
+                        result = job.unit(connection)
+                    savepoint.commit()
+                    outcomes.append((result, None))
+                except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+                    savepoint.rollback()
+                    outcomes.append((None, _answerable(error)))
+    return outcomes
+
+
+def _discard(connection: Connection) -> None:
+    try:
+        connection.close()
+    except sqlalchemy.exc.SQLAlchemyError:
+        connection.invalidate()
+
+
+def _answerable(error: BaseException) -> BaseException:
+    if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
+        translated = translate(error)
+        translated.__cause__ = error
+        return translated
+    return error
+
+
+def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
+    """The error of our tree for a failure of the database; SQL and values stay out of its message."""
+    original = cast(Any, getattr(error, "orig", None))
+    text = str(original or error).lower()
+    if isinstance(error, sqlalchemy.exc.OperationalError):
+        if "locked" in text or "busy" in text:
+            return BusyTally()
+        if "disk" in text and "full" in text:
+            return StorageError("The disk is full. Nothing was written.")
+        if "readonly" in text:
+            return StorageError("The tally's files are read-only. Give this process write permission.")
+        if "unable to open" in text:
+            return StorageError("The database file could not be opened. Check the folder and its permissions.")
+    if isinstance(error, sqlalchemy.exc.DatabaseError) and (
+        "malformed" in text or "not a database" in text or "corrupt" in text
+    ):
+        return CorruptTally("The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it.")
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return BusyTally("Every reader is in use. Raise `readers`, or close results that you keep open.")
+    kind = type(original).__name__ if original is not None else type(error).__name__
+    return StorageError(f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written.")
+
+
+def _first_line(text: str) -> str:
+    # The first line of a driver's message names the constraint or object; later lines may quote values.
+    return text.splitlines()[0][:200] if text else "no message"

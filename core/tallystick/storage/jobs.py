@@ -1,0 +1,132 @@
+"""The job queue: durable follow-up work with a lease, retries and a dead-letter state.
+
+Leases use the database's own clock, so that workers on machines with different clocks agree. States:
+`ready` → `leased` → `done`, or back to `ready` after a failure, or `dead` when the attempts are used up.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, insert, or_, select, text, update
+
+from tallystick.records import Actor
+from tallystick.storage import tables
+
+__all__ = ["Job", "counts", "enqueue", "fail", "finish", "lease"]
+
+_j = tables.jobs
+_NOW = {
+    "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
+    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
+}
+_BACKOFF_US = 2_000_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """A leased piece of work, with the authority under which it runs."""
+
+    id: str
+    kind: str
+    subject_id: str
+    scope_id: int
+    actor: Actor
+    attempts: int
+
+
+def enqueue(
+    tx: Connection, *, kind: str, subject_id: str, scope_id: int, actor: Actor, job_id: str, at: int,
+    max_attempts: int = 5,
+) -> str:  # fmt: skip
+    """Add a job in the transaction that makes it necessary; its id, or that of the same job that waits already."""
+    found = tx.execute(
+        select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)
+    ).first()
+    if found is not None:
+        if found.status in {"done", "dead"}:
+            tx.execute(
+                update(_j)
+                .where(_j.c.id == found.id)
+                .values(status="ready", attempts=0, run_after=0, last_error=None, updated_at=at)
+            )
+        return str(found.id)
+    tx.execute(
+        insert(_j),
+        {
+            "id": job_id,
+            "scope_id": scope_id,
+            "kind": kind,
+            "subject_id": subject_id,
+            "actor": actor.dumps(),
+            "status": "ready",
+            "attempts": 0,
+            "max_attempts": max_attempts,
+            "run_after": 0,
+            "created_at": at,
+            "updated_at": at,
+        },
+    )
+    return job_id
+
+
+def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) -> list[Job]:
+    """Take up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
+    now = _now(tx)
+    due = or_(
+        and_(_j.c.status == "ready", _j.c.run_after <= now), and_(_j.c.status == "leased", _j.c.lease_until <= now)
+    )
+    rows = tx.execute(select(_j).where(_j.c.kind == kind, due).order_by(_j.c.created_at, _j.c.id).limit(most)).all()
+    if rows:
+        tx.execute(
+            update(_j)
+            .where(_j.c.id.in_([row.id for row in rows]))
+            .values(
+                status="leased", leased_by=worker, lease_until=now + seconds * 1_000_000,
+                attempts=_j.c.attempts + 1, updated_at=now,
+            )
+        )  # fmt: skip
+    return [
+        Job(row.id, row.kind, row.subject_id, row.scope_id, Actor.loads(row.actor), row.attempts + 1) for row in rows
+    ]
+
+
+def finish(tx: Connection, job_ids: list[str]) -> None:
+    """Say that jobs are done."""
+    tx.execute(
+        update(_j)
+        .where(_j.c.id.in_(job_ids))
+        .values(status="done", lease_until=None, leased_by=None, last_error=None, updated_at=_now(tx))
+    )
+
+
+def fail(tx: Connection, job_ids: list[str], *, error: str) -> None:
+    """Say that jobs failed: tried again later with growing delay, dead after their last attempt."""
+    now = _now(tx)
+    for row in tx.execute(select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(job_ids))).all():
+        dead = row.attempts >= row.max_attempts
+        tx.execute(
+            update(_j)
+            .where(_j.c.id == row.id)
+            .values(
+                status="dead" if dead else "ready",
+                run_after=now + _BACKOFF_US * 2 ** (row.attempts - 1),
+                lease_until=None,
+                leased_by=None,
+                last_error=error,
+                updated_at=now,
+            )
+        )
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """How many jobs are in each state."""
+    rows = connection.execute(select(_j.c.status, func.count().label("n")).group_by(_j.c.status))
+    return {row.status: int(row.n) for row in rows}
+
+
+def _now(connection: Connection) -> int:
+    value: Any = connection.execute(_NOW[connection.dialect.name]).scalar()
+    return int(value)

@@ -1,0 +1,171 @@
+"""The append-only journal: one hash chain per stream, hashed as the bytes that are stored.
+
+The digest of an entry covers its stream, its position, the digest before it and its body. The body holds ids,
+counts, digests and reason codes; what people wrote stands elsewhere and is known here by a commitment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from tallystick.errors import CorruptTally
+from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
+from tallystick.storage import tables
+
+__all__ = ["Event", "about", "append", "entries", "foil", "genesis", "verify_stream"]
+
+_j = tables.journal
+_s = tables.streams
+_HEAD = select(_s.c.count, _s.c.head).where(_s.c.name == bindparam("stream"))
+_NEW_STREAM = insert(_s)
+_MOVE_HEAD = (
+    update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
+)
+_INSERT = insert(_j)
+_ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
+_ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to write down."""
+
+    stream: str
+    event: str
+    actor: Actor
+    at: int
+    audit_id: str
+    reason: str | None = None
+    correlation_id: str | None = None
+    subject_id: str | None = None
+    details: Mapping[str, Any] | None = None
+
+
+def genesis(stream: str) -> str:
+    """What the first entry of a stream names as the digest before it."""
+    return text_digest("stream", stream)
+
+
+def append(tx: Connection, event: Event) -> JournalEntry:
+    """Write `event` at the end of its stream, in the same transaction as the change it tells of."""
+    head = tx.execute(_HEAD, {"stream": event.stream}).first()
+    position, previous = (head.count, head.head) if head else (0, genesis(event.stream))
+    body = {
+        "schema_version": 1,
+        "audit_id": event.audit_id,
+        "event": event.event,
+        "at": event.at,
+        "actor": event.actor.identity(),
+        "surface": event.actor.surface,
+        "reason": event.reason,
+        "correlation_id": event.correlation_id,
+        "subject_id": event.subject_id,
+        "details": dict(event.details or {}),
+    }
+    text = canonical_json(body).decode()
+    digest = _digest(event.stream, position, previous, text)
+    result = tx.execute(
+        _INSERT,
+        {
+            "audit_id": event.audit_id,
+            "stream": event.stream,
+            "position": position,
+            "event": event.event,
+            "subject_id": event.subject_id,
+            "body": text,
+            "previous": previous,
+            "digest": digest,
+        },
+    )
+    if head:
+        tx.execute(_MOVE_HEAD, {"stream": event.stream, "n": position + 1, "digest": digest})
+    else:
+        tx.execute(_NEW_STREAM, {"name": event.stream, "count": 1, "head": digest})
+    return JournalEntry.model_construct(
+        sequence=int(result.inserted_primary_key[0]),
+        stream=event.stream,
+        position=position,
+        previous=previous,
+        digest=digest,
+        **body,
+    )
+
+
+def entries(connection: Connection, stream: str) -> Iterator[JournalEntry]:
+    """The entries of one stream in order. Raises CorruptTally where a body is not readable."""
+    for row in connection.execute(_ENTRIES, {"stream": stream}):
+        yield _entry(row)
+
+
+def about(connection: Connection, subject_id: str) -> list[JournalEntry]:
+    """Every entry about one record, oldest first."""
+    return [_entry(row) for row in connection.execute(_ABOUT, {"subject_id": subject_id})]
+
+
+def foil(connection: Connection, stream: str, run_id: str) -> Foil:
+    """Count and head of a stream as stored now."""
+    head = connection.execute(_HEAD, {"stream": stream}).first()
+    return Foil(run_id=run_id, count=head.count if head else 0, head=head.head if head else genesis(stream))
+
+
+def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
+    """Everything in a stream that does not match, as (where, problem); empty when the chain holds."""
+    problems: list[tuple[str, str]] = []
+    expected_previous, count = genesis(stream), 0
+    for count, row in enumerate(connection.execute(_ENTRIES, {"stream": stream}), start=1):
+        where = f"{stream}#{row.position}"
+        if row.position != count - 1:
+            problems.append((where, f"expected position {count - 1}: an entry is missing or was added"))
+            return problems
+        if row.previous != expected_previous:
+            problems.append((where, "does not name the digest of the entry before it"))
+        if row.digest != _digest(stream, row.position, row.previous, row.body):
+            problems.append((where, "its bytes do not match its digest"))
+        problems += [(where, problem) for problem in _column_problems(row)]
+        expected_previous = row.digest
+    head = connection.execute(_HEAD, {"stream": stream}).first()
+    if head is None:
+        if count:
+            problems.append((stream, "has entries but no head"))
+    elif (head.count, head.head) != (count, expected_previous):
+        problems.append((stream, f"its head says {head.count} entries, found {count}: the end was cut or replaced"))
+    return problems
+
+
+def _column_problems(row: Any) -> list[str]:
+    # These columns repeat what the body holds so that queries can use them; the chain covers the body.
+    try:
+        body = json.loads(row.body)
+    except ValueError:
+        return ["its body is not JSON"]
+    return [
+        f"column {name} does not match the body"
+        for name in ("audit_id", "event", "subject_id")
+        if not isinstance(body, dict) or body.get(name) != getattr(row, name)
+    ]
+
+
+def _digest(stream: str, position: int, previous: str, body: str) -> str:
+    return text_digest("journal", canonical_json([stream, position, previous, body]))
+
+
+def _entry(row: Any) -> JournalEntry:
+    try:
+        body = json.loads(row.body)
+    except ValueError as error:
+        raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not readable.") from error
+    return JournalEntry.load(
+        {
+            **body,
+            "sequence": row.sequence,
+            "stream": row.stream,
+            "position": row.position,
+            "previous": row.previous,
+            "digest": row.digest,
+        }
+    )

@@ -1,0 +1,325 @@
+"""Memories, their versions, sources and edges as rows; what a memory says stands in its versions."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+
+from tallystick.records import Memory, Scope, Source, SourceHash, SourceRef, commitment
+from tallystick.storage import tables
+from tallystick.storage.scopes import ScopeRow
+
+__all__ = [
+    "BODY_FIELDS",
+    "Stored",
+    "VersionBody",
+    "add_source",
+    "add_version",
+    "body_of",
+    "count_active",
+    "find_statement",
+    "find_turn",
+    "get",
+    "get_docs",
+    "insert_memory",
+    "latest",
+    "link_source",
+    "next_position",
+    "note_access",
+    "source_refs",
+    "update_row",
+    "versions",
+]
+
+BODY_FIELDS = (
+    "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "state", "valid_from",
+    "valid_until", "freshness_ts", "expires_at", "tags", "attributes", "transform_version", "embedding_model",
+    "extraction_model", "prompt_version",
+)  # fmt: skip
+"""What a version holds: everything about a memory that can change."""
+
+_m, _v, _ms, _s, _sc = (
+    tables.memories, tables.memory_versions, tables.memory_sources, tables.sources, tables.scopes,
+)  # fmt: skip
+
+_SELECT = (
+    select(_m, _v.c.body, _sc.c.name.label("scope_name"))
+    .join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version))
+    .join(_sc, _sc.c.id == _m.c.scope_id)
+)
+_BY_ID = _SELECT.where(_m.c.id == bindparam("id"))
+_BY_DOCS = _SELECT.where(_m.c.doc.in_(bindparam("docs", expanding=True)))
+_STATEMENT = select(_m.c.doc, _m.c.id, _m.c.version).where(
+    _m.c.scope_id == bindparam("scope_id"),
+    _m.c.kind == bindparam("kind"),
+    _m.c.content_key == bindparam("content_key"),
+    _m.c.state == "active",
+    _m.c.conversation.is_(None),
+)
+_TURN = select(_m.c.doc, _m.c.id, _m.c.version, _m.c.content_key, _m.c.state).where(
+    _m.c.scope_id == bindparam("scope_id"),
+    _m.c.conversation == bindparam("conversation"),
+    _m.c.position == bindparam("position"),
+)
+_LAST_POSITION = select(func.max(_m.c.position)).where(
+    _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
+)
+_INSERT, _INSERT_VERSION, _INSERT_SOURCE, _LINK = insert(_m), insert(_v), insert(_s), insert(_ms)
+_SOURCES_OF = (
+    select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
+    .join(_s, _s.c.id == _ms.c.source_id)
+    .where(_ms.c.doc.in_(bindparam("docs", expanding=True)))
+    .order_by(_ms.c.doc, _ms.c.ordinal)
+)
+_NEXT_ORDINAL = select(func.count()).where(_ms.c.doc == bindparam("doc"))
+_VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
+_NOTE_ACCESS = (
+    update(_m)
+    .where(_m.c.doc == bindparam("d"))
+    .values(access_count=_m.c.access_count + bindparam("n"), last_accessed=bindparam("at"))
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A memory with the numbers that storage knows it by."""
+
+    doc: int
+    scope_id: int
+    content_key: str
+    forgotten_at: int | None
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class VersionBody:
+    """One version as stored; `body` is None once it was erased."""
+
+    version: int
+    body: Mapping[str, Any] | None
+    commitment: str
+    created_at: int
+    erased_at: int | None
+
+
+def body_of(memory: Memory) -> dict[str, Any]:
+    """The fields that a version holds, as JSON values."""
+    return memory.model_dump(mode="json", include=set(BODY_FIELDS))
+
+
+def insert_memory(
+    tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
+) -> tuple[int, str]:  # fmt: skip
+    """Write a new memory with its first version; (doc, commitment of the version)."""
+    result = tx.execute(
+        _INSERT,
+        {
+            "id": memory.id,
+            "scope_id": scope.id,
+            "kind": memory.kind,
+            "content_key": content_key,
+            "state": memory.state,
+            "version": memory.version,
+            "pinned": memory.pinned,
+            "conversation": memory.conversation,
+            "position": memory.position,
+            "occurred_at": memory.occurred_at,
+            "expires_at": memory.expires_at,
+            "extraction_status": memory.extraction_status,
+            "source_run_id": memory.source_run_id,
+            "source_step_ids": json.dumps(memory.source_step_ids),
+            "created_at": memory.created_at,
+            "created_by": memory.created_by,
+            "updated_at": memory.updated_at,
+            "updated_by": memory.updated_by,
+            "schema_version": memory.schema_version,
+        },
+    )
+    doc = int(result.inserted_primary_key[0])
+    return doc, add_version(tx, doc, memory, at=memory.created_at)
+
+
+def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
+    """Write the body of `memory` as its version `memory.version`; the commitment that the journal holds."""
+    body = json.dumps(body_of(memory), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    salt = os.urandom(16)
+    committed = commitment("memory-version", salt, body.encode("utf-8", "surrogatepass"))
+    tx.execute(
+        _INSERT_VERSION,
+        {
+            "doc": doc,
+            "version": memory.version,
+            "body": body,
+            "salt": salt,
+            "commitment": committed,
+            "created_at": at,
+        },
+    )
+    return committed
+
+
+def update_row(tx: Connection, doc: int, *, expected_version: int, **columns: Any) -> bool:
+    """Change columns of a memory if it still is at `expected_version`; whether it was."""
+    result = tx.execute(
+        update(_m).where(_m.c.doc == doc, _m.c.version == expected_version).values(**columns)
+    )
+    return bool(result.rowcount)
+
+
+def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> tuple[int, str, int] | None:
+    """(doc, id, version) of the active loose memory that says the same, or None."""
+    row = tx.execute(_STATEMENT, {"scope_id": scope_id, "kind": kind, "content_key": content_key}).first()
+    return (row.doc, row.id, row.version) if row else None
+
+
+def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Any | None:
+    """The row (doc, id, version, content_key, state) at this place of a conversation, or None."""
+    return tx.execute(
+        _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
+    ).first()
+
+
+def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
+    """The place after the last turn of a conversation; 0 for a new one."""
+    last = tx.execute(_LAST_POSITION, {"scope_id": scope_id, "conversation": conversation}).scalar()
+    return 0 if last is None else int(last) + 1
+
+
+def add_source(tx: Connection, source: Source, reference: SourceRef, *, scope: ScopeRow) -> None:
+    """Write a source whose bytes stand in `parts` already."""
+    tx.execute(
+        _INSERT_SOURCE,
+        {
+            "id": source.id,
+            "scope_id": scope.id,
+            "source_type": source.source_type,
+            "uri": source.uri,
+            "title": source.title,
+            "source_version": source.source_version,
+            "content_hash": source.content_hash,
+            "reference": reference.dumps(),
+            "privacy_class": source.privacy_class,
+            "created_by": source.created_by,
+            "created_at": source.created_at,
+            "occurred_at": source.occurred_at,
+            "lifecycle_state": source.lifecycle_state,
+            "schema_version": source.schema_version,
+        },
+    )
+
+
+def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None = None) -> None:
+    """Say that a memory was derived from a source; the ordinal defaults to the next one."""
+    if ordinal is None:
+        ordinal = int(tx.execute(_NEXT_ORDINAL, {"doc": doc}).scalar() or 0)
+    tx.execute(_LINK, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
+
+
+def get(connection: Connection, memory_id: str) -> Stored | None:
+    """One memory by id in any scope: the caller decides who may see it."""
+    row = connection.execute(_BY_ID, {"id": memory_id}).first()
+    return _hydrate(connection, [row])[0] if row else None
+
+
+def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
+    """Memories by number."""
+    wanted = list(docs)
+    found: dict[int, Stored] = {}
+    for start in range(0, len(wanted), 500):
+        rows = connection.execute(_BY_DOCS, {"docs": wanted[start : start + 500]}).all()
+        found.update((stored.doc, stored) for stored in _hydrate(connection, rows))
+    return found
+
+
+def latest(
+    connection: Connection, scope_ids: Iterable[int], *, kinds: Sequence[str] = (), states: Sequence[str],
+    conversation: str | None = None, limit: int, before_doc: int | None = None,
+) -> list[Stored]:  # fmt: skip
+    """Memories of these scopes, newest first, as keyset pages: give the last `doc` as `before_doc`."""
+    query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
+    if kinds:
+        query = query.where(_m.c.kind.in_(list(kinds)))
+    if conversation is not None:
+        query = query.where(_m.c.conversation == conversation)
+    if before_doc is not None:
+        query = query.where(_m.c.doc < before_doc)
+    return _hydrate(connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all())
+
+
+def count_active(connection: Connection, scope_ids: Iterable[int]) -> int:
+    """How many active memories these scopes hold."""
+    query = select(func.count()).where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state == "active")
+    return int(connection.execute(query).scalar() or 0)
+
+
+def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[tuple[str, SourceRef]]]:
+    """For each memory its sources as (id, reference), in the order in which they came."""
+    refs: dict[int, list[tuple[str, SourceRef]]] = {}
+    for row in connection.execute(_SOURCES_OF, {"docs": list(docs)}):
+        refs.setdefault(row.doc, []).append((row.id, SourceRef.loads(row.reference)))
+    return refs
+
+
+def versions(connection: Connection, doc: int) -> list[VersionBody]:
+    """Every version of a memory, oldest first."""
+    return [
+        VersionBody(
+            row.version, None if row.body is None else json.loads(row.body), row.commitment, row.created_at,
+            row.erased_at,
+        )
+        for row in connection.execute(_VERSIONS, {"doc": doc})
+    ]  # fmt: skip
+
+
+def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:
+    """Add to the access counts of memories, by number."""
+    if counts:
+        tx.execute(_NOTE_ACCESS, [{"d": doc, "n": n, "at": at} for doc, n in counts.items()])
+
+
+def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
+    if not rows:
+        return []
+    hashes: dict[int, list[SourceHash]] = {}
+    for source in connection.execute(_SOURCES_OF, {"docs": [row.doc for row in rows]}):
+        hashes.setdefault(source.doc, []).append(
+            SourceHash(source_id=source.id, content_hash=source.content_hash)
+        )
+    return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
+
+
+def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
+    body = json.loads(row.body) if row.body is not None else {"content": ""}
+    memory = Memory.load(
+        {
+            **body,
+            "id": row.id,
+            "scope": Scope.parse(row.scope_name),
+            "kind": row.kind,
+            "state": row.state,
+            "version": row.version,
+            "pinned": row.pinned,
+            "sources": sources,
+            "source_run_id": row.source_run_id,
+            "source_step_ids": json.loads(row.source_step_ids),
+            "extraction_status": row.extraction_status,
+            "access_count": row.access_count,
+            "last_accessed": row.last_accessed,
+            "update_count": row.version - 1,
+            "updated_by": row.updated_by,
+            "conversation": row.conversation,
+            "position": row.position,
+            "occurred_at": row.occurred_at,
+            "expires_at": row.expires_at,
+            "created_at": row.created_at,
+            "updated_at": row.updated_at,
+            "created_by": row.created_by,
+            "schema_version": row.schema_version,
+        }
+    )
+    return Stored(row.doc, row.scope_id, row.content_key, row.forgotten_at, memory)

@@ -1,0 +1,73 @@
+"""Bring a database to this release's schema: on open, idempotent, refusing what is newer."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, text
+
+from tallystick.errors import NewerTally
+from tallystick.storage.database import Database
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["HEAD", "migrate", "revision_of"]
+
+HEAD = "0001"
+"""The newest revision in `migrations/versions`."""
+
+
+def migrate(database: Database) -> None:
+    """Upgrade the schema to HEAD if it is older. Raises NewerTally, leaving everything as it is."""
+    if database.is_postgres:
+        with database.migrating() as connection:
+            schema = database.schema.replace('"', '""')
+            connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+    elif _current(database) == HEAD:
+        return
+    with database.migrating() as connection:
+        found = revision_of(connection)
+        if found == HEAD:
+            return
+        _refuse_newer(found)
+        _upgrade(connection)
+
+
+def _current(database: Database) -> str | None:
+    with database.migrating() as connection:
+        return revision_of(connection)
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The schema revision of the database, or None when it is empty."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _refuse_newer(found: str | None) -> None:
+    if found is None:
+        return
+    from alembic.script import ScriptDirectory
+
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if found not in known:
+        raise NewerTally(found, HEAD)
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command
+
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _config() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(resources.files("tallystick.storage") / "migrations"))
+    return config

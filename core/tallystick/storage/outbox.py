@@ -1,0 +1,39 @@
+"""The outbox: which vectors in Chroma may be out of date. Written with the change, trimmed after the drain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
+
+from tallystick.storage import tables
+
+__all__ = ["append", "backlog", "take", "trim"]
+
+_o = tables.outbox
+_APPEND = insert(_o)
+_TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
+_TRIM = delete(_o).where(_o.c.sequence <= bindparam("sequence"))
+
+
+def append(tx: Connection, docs: Iterable[int]) -> None:
+    """Say that the vectors of `docs` changed, appeared or went, in the transaction that did it."""
+    rows = [{"doc": doc} for doc in docs]
+    if rows:
+        tx.execute(_APPEND, rows)
+
+
+def take(connection: Connection, *, most: int = 200) -> tuple[int, list[int]]:
+    """The oldest entries as (last sequence, distinct docs); (0, []) when there are none. Removes nothing."""
+    rows = connection.execute(_TAKE, {"most": most}).all()
+    return (rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows))) if rows else (0, [])
+
+
+def trim(tx: Connection, sequence: int) -> None:
+    """Remove what was drained, up to and with `sequence`."""
+    tx.execute(_TRIM, {"sequence": sequence})
+
+
+def backlog(connection: Connection) -> int:
+    """How many entries wait."""
+    return int(connection.execute(select(func.count()).select_from(_o)).scalar() or 0)

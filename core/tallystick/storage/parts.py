@@ -1,0 +1,59 @@
+"""Bodies stored once per scope under a keyed digest: what sources, payloads and checkpoint values stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, bindparam, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from tallystick.records import part_key
+from tallystick.storage import tables
+from tallystick.storage.scopes import ScopeRow
+
+__all__ = ["get", "get_many", "put", "put_many"]
+
+_t = tables.parts
+_GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key == bindparam("key"))
+_GET_MANY = select(_t.c.key, _t.c.body).where(
+    _t.c.scope_id == bindparam("scope_id"), _t.c.key.in_(bindparam("keys", expanding=True))
+)
+_PUT = {
+    "sqlite": sqlite.insert(_t).on_conflict_do_nothing(),
+    "postgresql": postgresql.insert(_t).on_conflict_do_nothing(),
+}
+_CHUNK = 500
+
+
+def put(tx: Connection, scope: ScopeRow, body: bytes, *, at: int) -> str:
+    """Store `body` unless the scope holds it already; its key either way."""
+    key = part_key(scope.secret, body)
+    tx.execute(_PUT[tx.dialect.name], {"scope_id": scope.id, "key": key, "body": body, "created_at": at})
+    return key
+
+
+def put_many(tx: Connection, scope: ScopeRow, bodies: Iterable[bytes], *, at: int) -> list[str]:
+    """Same as `put` for many bodies at once; keys in the order of the bodies."""
+    keyed = [(part_key(scope.secret, body), body) for body in bodies]
+    rows = [
+        {"scope_id": scope.id, "key": key, "body": body, "created_at": at} for key, body in dict(keyed).items()
+    ]
+    if rows:
+        tx.execute(_PUT[tx.dialect.name], rows)
+    return [key for key, _ in keyed]
+
+
+def get(connection: Connection, scope_id: int, key: str) -> bytes | None:
+    """The body, or None when it was erased or never stored."""
+    body = connection.execute(_GET, {"scope_id": scope_id, "key": key}).scalar()
+    return None if body is None else bytes(body)
+
+
+def get_many(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict[str, bytes]:
+    """The bodies that are there, by key."""
+    wanted = list(dict.fromkeys(keys))
+    found: dict[str, bytes] = {}
+    for start in range(0, len(wanted), _CHUNK):
+        rows = connection.execute(_GET_MANY, {"scope_id": scope_id, "keys": wanted[start : start + _CHUNK]})
+        found.update((row.key, bytes(row.body)) for row in rows)
+    return found

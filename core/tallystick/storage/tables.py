@@ -1,0 +1,395 @@
+"""Every table, once: SQLAlchemy Core, for SQLite and PostgreSQL alike.
+
+Text that a person wrote stands in `memory_versions`, `search_text` and `parts`, all of which can be erased.
+`journal` holds ids, counts, digests and reason codes only.
+Times are integer microseconds UTC; JSON is kept as text, because digests are taken of the stored bytes.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+__all__ = ["metadata"]
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Key = BigInteger().with_variant(Integer, "sqlite")
+"""An integer key: SQLite makes only INTEGER PRIMARY KEY the row id."""
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""What the tally knows of itself: its id, its owner, the embedder of its vectors, the index generation."""
+
+scopes = Table(
+    "scopes",
+    metadata,
+    Column("id", Key, primary_key=True, autoincrement=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("secret", LargeBinary, nullable=False),
+    Column("documents", Integer, nullable=False, server_default="0"),
+    Column("words", BigInteger, nullable=False, server_default="0"),
+)
+"""Each scope with the key of its part keys and the statistics of its own text."""
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("head", Text, nullable=False),
+)
+"""The head of each hash chain."""
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("sequence", Key, primary_key=True, autoincrement=True),
+    Column("audit_id", Text, nullable=False, unique=True),
+    Column("stream", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("subject_id", Text),
+    Column("body", Text, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    UniqueConstraint("stream", "position"),
+    Index(None, "subject_id", "sequence"),
+    sqlite_autoincrement=True,
+)
+"""Append-only. `body` is canonical JSON and holds everything that the digest covers."""
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+"""Bodies stored once per scope under their keyed digest: sources, payloads, checkpoint values."""
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("source_type", Text, nullable=False),
+    Column("uri", Text),
+    Column("title", Text),
+    Column("source_version", Text),
+    Column("content_hash", Text, nullable=False),
+    Column("reference", Text, nullable=False),
+    Column("privacy_class", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("occurred_at", BigInteger),
+    Column("lifecycle_state", Text, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Index(None, "scope_id", "content_hash"),
+)
+"""Raw material; `content_hash` is the key of its bytes in `parts`, `reference` the SourceRef as given."""
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("doc", Key, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("content_key", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("pinned", Boolean, nullable=False),
+    Column("conversation", Text),
+    Column("position", BigInteger),
+    Column("occurred_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("extraction_status", Text, nullable=False),
+    Column("source_run_id", Text),
+    Column("source_step_ids", Text, nullable=False),
+    Column("access_count", Integer, nullable=False, server_default="0"),
+    Column("last_accessed", BigInteger),
+    Column("forgotten_at", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("updated_by", Text),
+    Column("schema_version", Integer, nullable=False),
+    # Loose statements collapse while active; a turn is identified by its place instead.
+    Index(
+        "uq_memories_active_statement",
+        "scope_id",
+        "kind",
+        "content_key",
+        unique=True,
+        sqlite_where=text("state = 'active' AND conversation IS NULL"),
+        postgresql_where=text("state = 'active' AND conversation IS NULL"),
+    ),
+    Index(
+        "uq_memories_turn",
+        "scope_id",
+        "conversation",
+        "position",
+        unique=True,
+        sqlite_where=text("conversation IS NOT NULL"),
+        postgresql_where=text("conversation IS NOT NULL"),
+    ),
+    Index(None, "scope_id", "state", "doc"),
+    sqlite_autoincrement=True,
+)
+"""One row per memory: identity, state and what queries filter by. What it says stands in its versions."""
+
+memory_versions = Table(
+    "memory_versions",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("body", Text),
+    Column("salt", LargeBinary),
+    Column("commitment", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("erased_at", BigInteger),
+)
+"""What a memory said at one time; the journal knows it by `commitment` only."""
+
+memory_sources = Table(
+    "memory_sources",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True),
+    Column("source_id", Text, ForeignKey("sources.id"), primary_key=True),
+    Column("ordinal", Integer, nullable=False),
+    Index(None, "source_id"),
+)
+
+edges = Table(
+    "edges",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("from_doc", Key, ForeignKey("memories.doc"), nullable=False),
+    Column("to_doc", Key, ForeignKey("memories.doc"), nullable=False),
+    Column("confidence", Integer, nullable=False),
+    Column("reason", Text),
+    Column("evidence", Text, nullable=False),
+    Column("valid_from", BigInteger),
+    Column("valid_until", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    UniqueConstraint("kind", "from_doc", "to_doc"),
+    Index(None, "to_doc"),
+)
+
+search_text = Table(
+    "search_text",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("words", Text, nullable=False),
+    Column("length", Integer, nullable=False),
+    Index(None, "scope_id"),
+)
+"""The words by which an active memory is found, analyzed by `ranking`; full text indexes stand on it."""
+
+vectors = Table(
+    "vectors",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Column("fingerprint", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+    Index(None, "scope_id", "fingerprint"),
+)
+"""float16 vectors of active memories, one per embedder; two fingerprints are never compared."""
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("sequence", Key, primary_key=True, autoincrement=True),
+    Column("doc", Key, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Memories whose vector in Chroma may be out of date; trimmed by the drainer."""
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject_id", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("run_after", BigInteger, nullable=False),
+    Column("lease_until", BigInteger),
+    Column("leased_by", Text),
+    Column("last_error", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Index(None, "status", "run_after"),
+    UniqueConstraint("kind", "subject_id"),
+)
+"""Durable follow-up work; it carries its actor's authority."""
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True),
+    Column("operation", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_digest", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+access_log = Table(
+    "access_log",
+    metadata,
+    Column("id", Key, primary_key=True, autoincrement=True),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("surface", Text, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("results", Integer, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Allowed reads, written in batches and outside the chain."""
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("agent_name", Text, nullable=False),
+    Column("domain", Text),
+    Column("user_goal", Text),
+    Column("retention", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("status", Text, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Index(None, "scope_id", "started_at"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("run_id", Text, ForeignKey("runs.id"), nullable=False),
+    Column("step_index", Integer, nullable=False),
+    Column("step_kind", Text, nullable=False),
+    Column("name", Text),
+    Column("parent_step_id", Text),
+    Column("metadata", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("status", Text, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    UniqueConstraint("run_id", "step_index"),
+)
+
+step_entries = Table(
+    "step_entries",
+    metadata,
+    Column("step_id", Text, ForeignKey("steps.id"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("payload_state", Text, nullable=False),
+    Column("part_key", Text),
+    Column("salt", LargeBinary),
+    Column("commitment", Text, nullable=False),
+    Column("redactions", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    Index(None, "scope_id", "part_key"),
+)
+"""What a step saw and did; payloads stand in `parts` and can be erased with their salt."""
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("id", Key, primary_key=True, autoincrement=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("scope_id", "name"),
+    sqlite_autoincrement=True,
+)
+"""A thread of checkpoints belongs to a scope: another scope's thread of the same name is another thread."""
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("thread_id", Key, ForeignKey("threads.id"), primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("parent_id", Text),
+    Column("metadata", Text, nullable=False),
+    Column("body_type", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("salt", LargeBinary),
+    Column("commitment", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index(None, "thread_id", "id"),
+)
+"""A checkpoint without its channel values."""
+
+checkpoint_values = Table(
+    "checkpoint_values",
+    metadata,
+    Column("thread_id", Key, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("checkpoint_id", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("value_type", Text, nullable=False),
+    Column("part_key", Text, nullable=False),
+    Index(None, "thread_id", "part_key"),
+)
+"""Which part holds the value of each channel at each checkpoint."""
+
+checkpoint_writes = Table(
+    "checkpoint_writes",
+    metadata,
+    Column("thread_id", Key, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("checkpoint_id", Text, primary_key=True),
+    Column("task_id", Text, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("task_path", Text, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("value_type", Text, nullable=False),
+    Column("value", LargeBinary, nullable=False),
+)
+"""Pending writes. They may arrive before their checkpoint, so nothing here refers to it."""

@@ -1,0 +1,532 @@
+"""Tally and BoundTally: the only place that joins the rooms, and where a memory read meets the recorder."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tallystick import memory as memory_room
+from tallystick.access import Gate
+from tallystick.compiler import compile_context
+from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
+from tallystick.errors import Denied, InvalidInput, SettingsError
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryRoom
+from tallystick.memory.recall import Recalled
+from tallystick.pipeline import Indexer
+from tallystick.pipeline.indexer import Drained
+from tallystick.policy.redaction import Redactor
+from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
+from tallystick.ranking import relevance
+from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step
+from tallystick.records import (
+    AccessDecision,
+    Actor,
+    Change,
+    CompilationRequest,
+    CompileConfig,
+    CompiledContext,
+    ContextItem,
+    Forgotten,
+    HistoryEntry,
+    Hit,
+    JsonObject,
+    Memory,
+    MemoryState,
+    NewMemory,
+    PolicyRule,
+    Remembered,
+    Retention,
+    RunRecord,
+    Scope,
+    SourceRef,
+    TargetProfile,
+    ToolSpec,
+)
+from tallystick.settings import Settings
+from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
+from tallystick.threads import Threads
+from tallystick.tokens import counter_for
+
+__all__ = ["BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
+
+Moment = int | datetime
+"""A point in time: microseconds since 1970 UTC, or an aware datetime."""
+
+Candidate = ContextItem | Memory | Hit | Mapping[str, Any]
+"""What `compile` takes: an item, a memory, a recalled hit, or a mapping with the fields of an item."""
+
+log = get_logger("tally")
+
+_OWNER = "owner"
+_TALLY_ID = "tally_id"
+
+
+class Tally:
+    """An opened store: one folder, or one PostgreSQL database. Thread-safe; close it, or use it as a `with` block."""
+
+    def __init__(
+        self, store: Store, settings: Settings, *, owner: Actor | None, embedder: Any, rules: Sequence[PolicyRule],
+        background: bool,
+    ) -> None:  # fmt: skip
+        """Use `Tally.open`."""
+        self._store = store
+        self._settings = settings
+        self._owner = owner
+        self._rules = tuple(rules)
+        self._gate = Gate(store)
+        self._guard = threading.Lock()
+        self._counters: dict[str | None, TokenCounter] = {}
+        self._embedder = GuardedEmbedder(as_embedder(embedder) if embedder is not None else StaticEmbedder())
+        self._index = _open_index(store.place, settings, self._embedder.fingerprint)
+        self._memory = MemoryRoom(
+            store=store,
+            gate=self._gate,
+            embedder=self._embedder,
+            index=self._index,
+            local_embedder=self._embedder.local,
+            vector_search=settings.vector_search,
+            exact_scan_limit=settings.exact_scan_limit,
+            forget_window_us=settings.forget_window_days * 24 * 3600 * 1_000_000,
+        )
+        self._recording = RecorderRoom(
+            store=store,
+            gate=self._gate,
+            redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms),
+            retention=settings.retention,
+        )
+        self._indexer = Indexer(self._memory, eager=settings.vector_search == "chroma" or bool(settings.chroma))
+        if background:
+            self._indexer.start()
+
+    @classmethod
+    def open(
+        cls, where: str | os.PathLike[str] = ".tally", *, owner: Actor | None = None, embedder: Any = None,
+        chroma: str | None = None, rules: Sequence[PolicyRule] = (), settings: Settings | None = None,
+        create: bool = True, clock: Clock | None = None, ids: Ids | None = None, schema: str = "tallystick",
+        background: bool = True,
+    ) -> Tally:  # fmt: skip
+        """Open the tally at `where`, a folder or `postgresql://…`, and make it on first use.
+
+        `owner` is recorded when an embedded tally is made and serves runtimes that name nobody.
+        `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a PydanticAI Embedder or
+        a LlamaIndex BaseEmbedding; the default works offline. `chroma` is the address of a Chroma server.
+        Raises InvalidInput, SettingsError, TallyNotFound (`create=False`), NewerTally, BusyTally or CorruptTally.
+        """
+        chosen = settings or Settings.read()
+        if chroma is not None:
+            chosen = chosen.model_copy(update={"chroma": chroma})
+        place = Place.find(where, create=create)
+        store = Store.open(
+            place, clock=clock or SystemClock(), ids=ids or UuidIds(), busy_timeout_ms=chosen.busy_timeout_ms,
+            full_durability=chosen.durability == "full", readers=chosen.readers, schema=schema,
+        )  # fmt: skip
+        try:
+            known = _owner_of(store, owner)
+            return cls(store, chosen, owner=known, embedder=embedder, rules=rules, background=background)
+        except BaseException:
+            store.database.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        """Where this tally lives; passwords are left out."""
+        return str(self._store.place)
+
+    @property
+    def owner(self) -> Actor | None:
+        """Who acts where a runtime names nobody; None on PostgreSQL."""
+        return self._owner
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration that this tally was opened with."""
+        return self._settings
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder as the owner sees it. Raises Denied where a tally has no owner: use `bind(actor).recorder`."""
+        return self.bind(None).recorder
+
+    def bind(self, actor: Actor | None = None, scope: str | Scope | None = None) -> BoundTally:
+        """The view of this tally as `actor`, working in `scope` (else the actor's private one).
+
+        Without an actor the owner acts; a tally without one refuses with `missing_actor`. Raises Denied, InvalidScope.
+        """
+        who = actor or self._owner
+        if who is None:
+            decision = AccessDecision(allowed=False, reason="missing_actor", operation="read", surface="python")
+            raise Denied(decision, "This tally has no owner: name who acts, as in tally.bind(Actor(user=…)).")
+        return BoundTally(self, who, who.home(scope))
+
+    def scopes(self) -> list[Scope]:
+        """Every scope that was written to, by name; the names alone are no secret of the folder's owner."""
+        with self._store.database.read() as connection:
+            return scopes.all_scopes(connection)
+
+    def drain(self) -> Drained:
+        """Do all follow-up work now: embedding that waits, and Chroma where this process owns it."""
+        return self._indexer.run()
+
+    def count_tokens(self, text: str, *, model: str | None = None) -> int:
+        """Tokens of `text` as `model` counts them, or an estimate that does not undercount."""
+        return self.counter(model).count(text)
+
+    def counter(self, model: str | None = None) -> TokenCounter:
+        """The token counter for `model`."""
+        with self._guard:
+            if model not in self._counters:
+                folder = self._settings.token_cache or _cache_folder(self._store.place)
+                self._counters[model] = counter_for(
+                    model, cache_dir=folder, allow_download=self._settings.allow_download
+                )
+            return self._counters[model]
+
+    def close(self) -> None:
+        """Write what is still in memory and close. Closing twice is allowed."""
+        if self._store.database.closed:
+            return
+        self._indexer.stop()
+        self._gate.flush()
+        if self._index is not None:
+            self._index.close()
+        self._store.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Tally({self.place!r})"
+
+
+@dataclass(frozen=True)
+class BoundTally:
+    """A tally as one actor sees it, working in one scope: what adapters and applications use. Thread-safe."""
+
+    tally: Tally
+    actor: Actor
+    scope: Scope
+
+    def on(self, surface: str) -> BoundTally:
+        """The same view for calls that come through `surface`, such as `langgraph`."""
+        return BoundTally(self.tally, self.actor.on(surface), self.scope)
+
+    # Memory
+
+    def remember(
+        self, content: str, *, kind: str = "note", subject: str | None = None, speaker: str | None = None,
+        category: str | None = None, occurred_at: Moment | None = None, conversation: str | None = None,
+        position: int | None = None, source: SourceRef | None = None, tags: Iterable[str] = (),
+        attributes: JsonObject | None = None, importance: int = 50, confidence: int = 100, pinned: bool = False,
+        valid_from: Moment | None = None, valid_until: Moment | None = None, expires_at: Moment | None = None,
+        idempotency_key: str | None = None,
+    ) -> Remembered:  # fmt: skip
+        """Keep `content` as it is and make it recallable; it is both when this returns.
+
+        A loose statement that says what an active memory says already answers `duplicate`, and its source is kept.
+        In a conversation each call is a turn of its own. Raises Denied, InvalidRecord, InvalidInput, PositionTaken
+        or IdempotencyMismatch; then nothing was stored.
+        """
+        new = NewMemory.load(
+            {
+                "content": content, "kind": kind, "subject": subject, "speaker": speaker, "category": category,
+                "occurred_at": _micros(occurred_at), "conversation": conversation, "position": position,
+                "source": source, "tags": tuple(tags), "attributes": attributes or {}, "importance": importance,
+                "confidence": confidence, "pinned": pinned, "valid_from": _micros(valid_from),
+                "valid_until": _micros(valid_until), "expires_at": _micros(expires_at),
+                "idempotency_key": idempotency_key,
+            }
+        )  # fmt: skip
+        return self.remember_many([new])[0]
+
+    def remember_many(self, items: Iterable[NewMemory | Mapping[str, Any] | str]) -> list[Remembered]:
+        """Same as `remember` for many items in one transaction: all or none. What became of each, in order."""
+        step = self._step()
+        new = [self._new(item, step) for item in items]
+        results = memory_room.remember(
+            self.tally._memory, self.actor, self.scope, new, correlation_id=step.id if step else None
+        )
+        self.tally._indexer.nudge()
+        if step is not None and results:
+            step.record(
+                "memory_write",
+                [item.dump() for item in new],
+                summary={"memories": [{"id": result.memory_id, "status": result.status} for result in results]},
+            )
+        return results
+
+    def recall(
+        self, query: str, *, limit: int = 10, kinds: Sequence[str] = (), conversation: str | None = None,
+        scopes: Sequence[str | Scope] | None = None,
+    ) -> Recalled:  # fmt: skip
+        """The memories that answer `query`, best first, each with the reasons for its place.
+
+        Reads the bound scope, or those of `scopes`, each of which must be open to the actor.
+        Raises Denied and InvalidInput.
+        """
+        wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        found = memory_room.recall(
+            self.tally._memory, self.actor, wanted, query, limit=limit, kinds=kinds, conversation=conversation
+        )
+        step = self._step()
+        if step is not None:
+            seen = [
+                {"id": hit.memory.id, "version": hit.memory.version, "score": hit.score, "signals": hit.signals}
+                for hit in found
+            ]
+            step.record(
+                "memory_read",
+                {"query": query, "hits": seen},
+                summary={
+                    "path": found.path, "candidates": found.candidates,
+                    "memories": [[hit.memory.id, hit.memory.version] for hit in found],
+                },
+            )  # fmt: skip
+        return found
+
+    def get(self, memory_id: str) -> Memory:
+        """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
+        return memory_room.get(self.tally._memory, self.actor, memory_id)
+
+    def list(
+        self, *, kinds: Sequence[str] = (), states: Sequence[MemoryState] = ("active",),
+        conversation: str | None = None, limit: int = 50, before: str | None = None,
+    ) -> list[Memory]:  # fmt: skip
+        """Memories of the bound scope, newest first; give the last id of a page as `before` for the next one."""
+        return memory_room.list_memories(
+            self.tally._memory, self.actor, self.scope, kinds=kinds, states=states, conversation=conversation,
+            limit=limit, before=before,
+        )  # fmt: skip
+
+    def modify(
+        self, memory_id: str, *, reason: str, if_version: int | None = None, idempotency_key: str | None = None,
+        **changes: Any,
+    ) -> Change:  # fmt: skip
+        """Change fields of a memory, such as `content=…` or `tags=…`; the old version stays in its history.
+
+        With `if_version` it changes only what you have seen. Raises InvalidInput, InvalidRecord, NotFound,
+        VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
+        """
+        step = self._step()
+        result = memory_room.modify(
+            self.tally._memory, self.actor, memory_id, changes, reason=reason, if_version=if_version,
+            idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+        )  # fmt: skip
+        return self._changed(step, result, {"reason": reason, "changes": changes})
+
+    def forget(
+        self, memory_id: str, *, reason: str, if_version: int | None = None, force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Forgotten:  # fmt: skip
+        """Take a memory out of every recall; it can be recovered until `recoverable_until`. Raises as `modify`."""
+        step = self._step()
+        result = memory_room.forget(
+            self.tally._memory, self.actor, memory_id, reason=reason, if_version=if_version, force=force,
+            idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+        )  # fmt: skip
+        self._changed(step, result, {"reason": reason})
+        return result
+
+    def recover(
+        self, memory_id: str, *, reason: str, if_version: int | None = None, idempotency_key: str | None = None
+    ) -> Change:
+        """Bring a forgotten memory back, within its window. Raises as `modify`."""
+        step = self._step()
+        result = memory_room.recover(
+            self.tally._memory, self.actor, memory_id, reason=reason, if_version=if_version,
+            idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+        )  # fmt: skip
+        return self._changed(step, result, {"reason": reason})
+
+    def history(self, memory_id: str) -> list[HistoryEntry]:
+        """Everything that happened to a memory, oldest first. Raises NotFound."""
+        return memory_room.history(self.tally._memory, self.actor, memory_id)
+
+    # Context
+
+    def compile(
+        self, items: Iterable[Candidate], *, budget: int, model: str | None = None, provider: str | None = None,
+        query: str | None = None, tools: Sequence[ToolSpec] = (), reserve: int = 0, task: str | None = None,
+        task_type: str | None = None, environment: str | None = None, rules: Sequence[PolicyRule] = (),
+        summaries: Mapping[str, str] | None = None, config: CompileConfig | None = None,
+        target: TargetProfile | None = None,
+    ) -> CompiledContext:  # fmt: skip
+        """Choose the best context that fits `budget` tokens, with one decision and reason for every candidate.
+
+        Relevance is measured against `query`, by default the latest user message. Inside a step of a run the
+        compile is recorded with it. Raises InvalidRecord, InvalidContext or BudgetInfeasible.
+        """
+        candidates, memories = _candidates(items)
+        counter = self.tally.counter(model)
+        step = self._step()
+        run = step.run if step is not None else current_run()
+        asked = query if query is not None else _latest_request(candidates)
+        texts = {item.id: item.content for item in candidates} | {memory.id: memory.content for memory in memories}
+        request = CompilationRequest.load(
+            {
+                "request_id": self.tally._store.ids.new(),
+                "run_id": run.id if run else None,
+                "step_id": step.id if step else None,
+                "provider": provider,
+                "model": model,
+                "task_summary": task,
+                "context_items": candidates,
+                "tool_specs": tuple(tools),
+                "memory_records": memories,
+                "policy_rules": (*self.tally._rules, *rules),
+                "token_budget": budget,
+                "response_reserve": reserve,
+                "as_of": self.tally._store.clock.now(),
+                "compile_config": config or CompileConfig(),
+                "target": target or TargetProfile(),
+                "relevance": relevance(asked, texts, self.tally._embedder) if asked else {},
+                "summaries": dict(summaries or {}),
+                "agent": self.actor.agent,
+                "task_type": task_type,
+                "environment": environment,
+            }
+        )
+        compiled = compile_context(request, counter=counter)
+        if step is not None:
+            step.counted_by(compiled.token_method)
+            step.record("compile_request", request, summary={"request_id": request.request_id, "budget": budget})
+            step.record("compiled", compiled, summary=_compile_summary(compiled))
+        return compiled
+
+    # Recording
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder as this actor sees it."""
+        return Recorder(self.tally._recording, self.actor, counter=self.tally.counter)
+
+    def run(
+        self, agent_name: str, *, domain: str | None = None, goal: str | None = None,
+        metadata: JsonObject | None = None, run_id: str | None = None, retention: Retention | None = None,
+    ) -> Run:  # fmt: skip
+        """Start a run; use it as a `with` block, or call its `end`. Raises Denied."""
+        return self.recorder.start_run(
+            agent_name, scope=self.scope, domain=domain, goal=goal, metadata=metadata, run_id=run_id,
+            retention=retention,
+        )  # fmt: skip
+
+    def runs(self, *, limit: int = 20) -> list[RunRecord]:
+        """Runs of the bound scope, newest first."""
+        return self.recorder.runs([self.scope], limit=limit)
+
+    @property
+    def threads(self) -> Threads:
+        """The checkpoint threads of the bound scope."""
+        return Threads(self.tally._store, self.tally._gate, self.actor, self.scope)
+
+    def _step(self) -> Step | None:
+        step = current_step()
+        mine = step is not None and step.is_open and step.run.room is self.tally._recording
+        return step if mine else None
+
+    def _new(self, item: NewMemory | Mapping[str, Any] | str, step: Step | None) -> NewMemory:
+        new = NewMemory.load({"content": item} if isinstance(item, str) else item)
+        if step is None or new.source_run_id is not None:
+            return new
+        return new.model_copy(
+            update={"source_run_id": step.run.id, "source_step_ids": (*new.source_step_ids, step.id)}
+        )
+
+    def _changed(self, step: Step | None, result: Change, payload: Mapping[str, Any]) -> Change:
+        self.tally._indexer.nudge()
+        if step is not None:
+            summary = {"id": result.memory_id, "event": result.event, "status": result.status,
+                       "version": result.version}  # fmt: skip
+            step.record("memory_write", payload, summary=summary)
+        return result
+
+
+def _owner_of(store: Store, given: Actor | None) -> Actor | None:
+    """The owner of an embedded tally, recorded when it is made; its projects may be renewed, its user may not."""
+    if not store.place.is_embedded:
+        return given
+    with store.database.read() as connection:
+        text = keyed.get_setting(connection, _OWNER)
+    kept = None if text is None else Actor.loads(text)
+    if kept is not None and (given is None or given == kept):
+        return kept
+    if kept is not None and given is not None and given.user != kept.user:
+        raise SettingsError(
+            f"This tally belongs to {kept.user}. Open it without `owner`, and bind other actors with tally.bind(…)."
+        )
+    owner = given or Actor(user="local", role="operator")
+    fresh_id = store.ids.new()
+
+    def unit(tx: Any) -> None:
+        keyed.set_setting(tx, _OWNER, owner.dumps())
+        if keyed.get_setting(tx, _TALLY_ID) is None:
+            keyed.set_setting(tx, _TALLY_ID, fresh_id)
+
+    store.database.write(unit, name="tally.owner")
+    return owner
+
+
+def _open_index(place: Place, settings: Settings, fingerprint: str) -> ChromaIndex | None:
+    if settings.chroma is not None:
+        return ChromaIndex(fingerprint, server=settings.chroma)
+    if place.folder is None:
+        return None
+    return ChromaIndex(fingerprint, folder=place.folder)
+
+
+def _cache_folder(place: Place) -> Path:
+    if place.folder is not None:
+        return place.folder / "tokens"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tallystick" / "tokens"
+
+
+def _candidates(items: Iterable[Candidate]) -> tuple[tuple[ContextItem, ...], tuple[Memory, ...]]:
+    found: list[ContextItem] = []
+    memories: list[Memory] = []
+    for item in items:
+        if isinstance(item, Hit):
+            memories.append(item.memory)
+        elif isinstance(item, Memory):
+            memories.append(item)
+        else:
+            found.append(ContextItem.load(item))
+    return tuple(found), tuple(memories)
+
+
+def _latest_request(items: Sequence[ContextItem]) -> str | None:
+    return next((item.content for item in reversed(items) if item.kind == "user_msg"), None)
+
+
+def _compile_summary(compiled: CompiledContext) -> dict[str, Any]:
+    return {
+        "compiled_id": compiled.id,
+        "stable_prefix_hash": compiled.stable_prefix_hash,
+        "volatile_suffix_hash": compiled.volatile_suffix_hash,
+        "tokens": compiled.token_allocation.get("used", 0),
+        "token_exact": compiled.token_exact,
+        "decisions": [
+            [decision.item_id, decision.decision, decision.reason_code, decision.final_tokens]
+            for decision in compiled.decisions
+        ],
+    }
+
+
+def _micros(moment: Moment | None) -> int | None:
+    if moment is None or isinstance(moment, int):
+        return moment
+    if moment.tzinfo is None:
+        raise InvalidInput("This datetime has no time zone. Give an aware one, such as datetime.now(timezone.utc).")
+    delta = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
