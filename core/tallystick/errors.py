@@ -37,6 +37,7 @@ Facts that a program needs are attributes; the message is for people.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -182,9 +183,7 @@ class VersionConflict(Conflict):
         self.memory_id = memory_id
         self.expected = expected
         self.actual = actual
-        super().__init__(
-            f"Memory {memory_id} is at version {actual}, not {expected}. Read it again and decide anew."
-        )
+        super().__init__(f"Memory {memory_id} is at version {actual}, not {expected}. Read it again and decide anew.")
 
 
 class StateConflict(Conflict):
@@ -274,6 +273,16 @@ class NotReplayable(RecorderError):
             f"Step {step_id} cannot be replayed: {missing} (retention {retention}). "
             "Record with retention='redacted_payloads' or 'full_payloads'."
         )
+
+
+def require(package: str, *, extra: str) -> None:
+    """Raise MissingExtra unless `package` is installed; the first line of every adapter."""
+    try:
+        found = find_spec(package) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise MissingExtra(package, extra)
 
 
 def explain_validation(error: Any) -> str:

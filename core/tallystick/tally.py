@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from tallystick import memory as memory_room
 from tallystick.access import Gate
@@ -46,6 +47,7 @@ from tallystick.records import (
     RunRecord,
     Scope,
     SourceRef,
+    StepKind,
     TargetProfile,
     ToolSpec,
 )
@@ -54,13 +56,15 @@ from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
 from tallystick.threads import Threads
 from tallystick.tokens import counter_for
 
-__all__ = ["BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
+__all__ = ["Binder", "BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
 
 Moment = int | datetime
 """A point in time: microseconds since 1970 UTC, or an aware datetime."""
 
 Candidate = ContextItem | Memory | Hit | Mapping[str, Any]
 """What `compile` takes: an item, a memory, a recalled hit, or a mapping with the fields of an item."""
+
+C = TypeVar("C")
 
 log = get_logger("tally")
 
@@ -76,34 +80,34 @@ class Tally:
         background: bool,
     ) -> None:  # fmt: skip
         """Use `Tally.open`."""
-        self._store = store
+        self.store = store
         self._settings = settings
         self._owner = owner
-        self._rules = tuple(rules)
-        self._gate = Gate(store)
+        self.rules = tuple(rules)
+        self.gate = Gate(store)
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
-        self._embedder = GuardedEmbedder(as_embedder(embedder) if embedder is not None else StaticEmbedder())
-        self._index = _open_index(store.place, settings, self._embedder.fingerprint)
-        self._memory = MemoryRoom(
+        self.embedder = GuardedEmbedder(as_embedder(embedder) if embedder is not None else StaticEmbedder())
+        self.index = _open_index(store.place, settings, self.embedder.fingerprint)
+        self.memory = MemoryRoom(
             store=store,
-            gate=self._gate,
-            embedder=self._embedder,
-            index=self._index,
-            local_embedder=self._embedder.local,
+            gate=self.gate,
+            embedder=self.embedder,
+            index=self.index,
+            local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             exact_scan_limit=settings.exact_scan_limit,
             forget_window_us=settings.forget_window_days * 24 * 3600 * 1_000_000,
         )
-        self._recording = RecorderRoom(
+        self.recording = RecorderRoom(
             store=store,
-            gate=self._gate,
+            gate=self.gate,
             redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms),
             retention=settings.retention,
         )
-        self._indexer = Indexer(self._memory, eager=settings.vector_search == "chroma" or bool(settings.chroma))
+        self.indexer = Indexer(self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma))
         if background:
-            self._indexer.start()
+            self.indexer.start()
 
     @classmethod
     def open(
@@ -137,7 +141,7 @@ class Tally:
     @property
     def place(self) -> str:
         """Where this tally lives; passwords are left out."""
-        return str(self._store.place)
+        return str(self.store.place)
 
     @property
     def owner(self) -> Actor | None:
@@ -167,12 +171,20 @@ class Tally:
 
     def scopes(self) -> list[Scope]:
         """Every scope that was written to, by name; the names alone are no secret of the folder's owner."""
-        with self._store.database.read() as connection:
+        with self.store.database.read() as connection:
             return scopes.all_scopes(connection)
 
     def drain(self) -> Drained:
         """Do all follow-up work now: embedding that waits, and Chroma where this process owns it."""
-        return self._indexer.run()
+        return self.indexer.run()
+
+    def now(self) -> int:
+        """What the tally's clock says, microseconds UTC."""
+        return self.store.clock.now()
+
+    def new_id(self) -> str:
+        """A fresh id of the tally's kind."""
+        return self.store.ids.new()
 
     def count_tokens(self, text: str, *, model: str | None = None) -> int:
         """Tokens of `text` as `model` counts them, or an estimate that does not undercount."""
@@ -182,7 +194,7 @@ class Tally:
         """The token counter for `model`."""
         with self._guard:
             if model not in self._counters:
-                folder = self._settings.token_cache or _cache_folder(self._store.place)
+                folder = self._settings.token_cache or _cache_folder(self.store.place)
                 self._counters[model] = counter_for(
                     model, cache_dir=folder, allow_download=self._settings.allow_download
                 )
@@ -190,13 +202,13 @@ class Tally:
 
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed."""
-        if self._store.database.closed:
+        if self.store.database.closed:
             return
-        self._indexer.stop()
-        self._gate.flush()
-        if self._index is not None:
-            self._index.close()
-        self._store.database.close()
+        self.indexer.stop()
+        self.gate.flush()
+        if self.index is not None:
+            self.index.close()
+        self.store.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -252,18 +264,15 @@ class BoundTally:
 
     def remember_many(self, items: Iterable[NewMemory | Mapping[str, Any] | str]) -> list[Remembered]:
         """Same as `remember` for many items in one transaction: all or none. What became of each, in order."""
-        step = self._step()
-        new = [self._new(item, step) for item in items]
-        results = memory_room.remember(
-            self.tally._memory, self.actor, self.scope, new, correlation_id=step.id if step else None
-        )
-        self.tally._indexer.nudge()
-        if step is not None and results:
-            step.record(
-                "memory_write",
-                [item.dump() for item in new],
-                summary={"memories": [{"id": result.memory_id, "status": result.status} for result in results]},
+        with self._observed("memory_write", "remember") as step:
+            new = [self._new(item, step) for item in items]
+            results = memory_room.remember(
+                self.tally.memory, self.actor, self.scope, new, correlation_id=step.id if step else None
             )
+            if step is not None and results:
+                written = [{"id": result.memory_id, "status": result.status} for result in results]
+                step.record("memory_write", [item.dump() for item in new], summary={"memories": written})
+        self.tally.indexer.nudge()
         return results
 
     def recall(
@@ -276,36 +285,31 @@ class BoundTally:
         Raises Denied and InvalidInput.
         """
         wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
-        found = memory_room.recall(
-            self.tally._memory, self.actor, wanted, query, limit=limit, kinds=kinds, conversation=conversation
-        )
-        step = self._step()
-        if step is not None:
-            seen = [
-                {"id": hit.memory.id, "version": hit.memory.version, "score": hit.score, "signals": hit.signals}
-                for hit in found
-            ]
-            step.record(
-                "memory_read",
-                {"query": query, "hits": seen},
-                summary={
-                    "path": found.path, "candidates": found.candidates,
-                    "memories": [[hit.memory.id, hit.memory.version] for hit in found],
-                },
-            )  # fmt: skip
+        with self._observed("other", "recall") as step:
+            found = memory_room.recall(
+                self.tally.memory, self.actor, wanted, query, limit=limit, kinds=kinds, conversation=conversation
+            )
+            if step is not None:
+                seen = [
+                    {"id": hit.memory.id, "version": hit.memory.version, "score": hit.score, "signals": hit.signals}
+                    for hit in found
+                ]
+                summary = {"path": found.path, "candidates": found.candidates,
+                           "memories": [[hit.memory.id, hit.memory.version] for hit in found]}  # fmt: skip
+                step.record("memory_read", {"query": query, "hits": seen}, summary=summary)
         return found
 
     def get(self, memory_id: str) -> Memory:
         """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
-        return memory_room.get(self.tally._memory, self.actor, memory_id)
+        return memory_room.get(self.tally.memory, self.actor, memory_id)
 
-    def list(
+    def memories(
         self, *, kinds: Sequence[str] = (), states: Sequence[MemoryState] = ("active",),
         conversation: str | None = None, limit: int = 50, before: str | None = None,
     ) -> list[Memory]:  # fmt: skip
         """Memories of the bound scope, newest first; give the last id of a page as `before` for the next one."""
         return memory_room.list_memories(
-            self.tally._memory, self.actor, self.scope, kinds=kinds, states=states, conversation=conversation,
+            self.tally.memory, self.actor, self.scope, kinds=kinds, states=states, conversation=conversation,
             limit=limit, before=before,
         )  # fmt: skip
 
@@ -318,40 +322,45 @@ class BoundTally:
         With `if_version` it changes only what you have seen. Raises InvalidInput, InvalidRecord, NotFound,
         VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
         """
-        step = self._step()
-        result = memory_room.modify(
-            self.tally._memory, self.actor, memory_id, changes, reason=reason, if_version=if_version,
-            idempotency_key=idempotency_key, correlation_id=step.id if step else None,
-        )  # fmt: skip
-        return self._changed(step, result, {"reason": reason, "changes": changes})
+        with self._observed("memory_write", "modify") as step:
+            result = memory_room.modify(
+                self.tally.memory, self.actor, memory_id, changes, reason=reason, if_version=if_version,
+                idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+            )  # fmt: skip
+            return self._changed(step, result, {"reason": reason, "changes": changes})
 
     def forget(
         self, memory_id: str, *, reason: str, if_version: int | None = None, force: bool = False,
         idempotency_key: str | None = None,
     ) -> Forgotten:  # fmt: skip
         """Take a memory out of every recall; it can be recovered until `recoverable_until`. Raises as `modify`."""
-        step = self._step()
-        result = memory_room.forget(
-            self.tally._memory, self.actor, memory_id, reason=reason, if_version=if_version, force=force,
-            idempotency_key=idempotency_key, correlation_id=step.id if step else None,
-        )  # fmt: skip
-        self._changed(step, result, {"reason": reason})
-        return result
+        with self._observed("memory_write", "forget") as step:
+            result = memory_room.forget(
+                self.tally.memory, self.actor, memory_id, reason=reason, if_version=if_version, force=force,
+                idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+            )  # fmt: skip
+            self._changed(step, result, {"reason": reason})
+            return result
 
     def recover(
-        self, memory_id: str, *, reason: str, if_version: int | None = None, idempotency_key: str | None = None
+        self,
+        memory_id: str,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Change:
         """Bring a forgotten memory back, within its window. Raises as `modify`."""
-        step = self._step()
-        result = memory_room.recover(
-            self.tally._memory, self.actor, memory_id, reason=reason, if_version=if_version,
-            idempotency_key=idempotency_key, correlation_id=step.id if step else None,
-        )  # fmt: skip
-        return self._changed(step, result, {"reason": reason})
+        with self._observed("memory_write", "recover") as step:
+            result = memory_room.recover(
+                self.tally.memory, self.actor, memory_id, reason=reason, if_version=if_version,
+                idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+            )  # fmt: skip
+            return self._changed(step, result, {"reason": reason})
 
     def history(self, memory_id: str) -> list[HistoryEntry]:
         """Everything that happened to a memory, oldest first. Raises NotFound."""
-        return memory_room.history(self.tally._memory, self.actor, memory_id)
+        return memory_room.history(self.tally.memory, self.actor, memory_id)
 
     # Context
 
@@ -368,40 +377,38 @@ class BoundTally:
         compile is recorded with it. Raises InvalidRecord, InvalidContext or BudgetInfeasible.
         """
         candidates, memories = _candidates(items)
-        counter = self.tally.counter(model)
-        step = self._step()
-        run = step.run if step is not None else current_run()
         asked = query if query is not None else _latest_request(candidates)
         texts = {item.id: item.content for item in candidates} | {memory.id: memory.content for memory in memories}
-        request = CompilationRequest.load(
-            {
-                "request_id": self.tally._store.ids.new(),
-                "run_id": run.id if run else None,
-                "step_id": step.id if step else None,
-                "provider": provider,
-                "model": model,
-                "task_summary": task,
-                "context_items": candidates,
-                "tool_specs": tuple(tools),
-                "memory_records": memories,
-                "policy_rules": (*self.tally._rules, *rules),
-                "token_budget": budget,
-                "response_reserve": reserve,
-                "as_of": self.tally._store.clock.now(),
-                "compile_config": config or CompileConfig(),
-                "target": target or TargetProfile(),
-                "relevance": relevance(asked, texts, self.tally._embedder) if asked else {},
-                "summaries": dict(summaries or {}),
-                "agent": self.actor.agent,
-                "task_type": task_type,
-                "environment": environment,
-            }
-        )
-        compiled = compile_context(request, counter=counter)
-        if step is not None:
-            step.counted_by(compiled.token_method)
-            step.record("compile_request", request, summary={"request_id": request.request_id, "budget": budget})
-            step.record("compiled", compiled, summary=_compile_summary(compiled))
+        with self._observed("other", "compile") as step:
+            request = CompilationRequest.load(
+                {
+                    "request_id": self.tally.new_id(),
+                    "run_id": step.run.id if step else None,
+                    "step_id": step.id if step else None,
+                    "provider": provider,
+                    "model": model,
+                    "task_summary": task,
+                    "context_items": candidates,
+                    "tool_specs": tuple(tools),
+                    "memory_records": memories,
+                    "policy_rules": (*self.tally.rules, *rules),
+                    "token_budget": budget,
+                    "response_reserve": reserve,
+                    "as_of": self.tally.now(),
+                    "compile_config": config or CompileConfig(),
+                    "target": target or TargetProfile(),
+                    "relevance": relevance(asked, texts, self.tally.embedder) if asked else {},
+                    "summaries": dict(summaries or {}),
+                    "agent": self.actor.agent,
+                    "task_type": task_type,
+                    "environment": environment,
+                }
+            )
+            compiled = compile_context(request, counter=self.tally.counter(model))
+            if step is not None:
+                step.counted_by(compiled.token_method)
+                step.record("compile_request", request, summary={"request_id": request.request_id, "budget": budget})
+                step.record("compiled", compiled, summary=_compile_summary(compiled))
         return compiled
 
     # Recording
@@ -409,7 +416,7 @@ class BoundTally:
     @property
     def recorder(self) -> Recorder:
         """The recorder as this actor sees it."""
-        return Recorder(self.tally._recording, self.actor, counter=self.tally.counter)
+        return Recorder(self.tally.recording, self.actor, counter=self.tally.counter)
 
     def run(
         self, agent_name: str, *, domain: str | None = None, goal: str | None = None,
@@ -421,6 +428,16 @@ class BoundTally:
             retention=retention,
         )  # fmt: skip
 
+    def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]:
+        """The run for calls that an adapter sees, and whether the adapter is to end it.
+
+        Inside a `run` block on this tally it is that run; otherwise a new one, with the options of `run`.
+        """
+        active = current_run()
+        if active is not None and active.room is self.tally.recording and active.record.ended_at is None:
+            return active, False
+        return self.run(agent_name, **options), True
+
     def runs(self, *, limit: int = 20) -> list[RunRecord]:
         """Runs of the bound scope, newest first."""
         return self.recorder.runs([self.scope], limit=limit)
@@ -428,28 +445,65 @@ class BoundTally:
     @property
     def threads(self) -> Threads:
         """The checkpoint threads of the bound scope."""
-        return Threads(self.tally._store, self.tally._gate, self.actor, self.scope)
+        return Threads(self.tally.store, self.tally.gate, self.actor, self.scope)
 
-    def _step(self) -> Step | None:
-        step = current_step()
-        mine = step is not None and step.is_open and step.run.room is self.tally._recording
-        return step if mine else None
+    @contextmanager
+    def _observed(self, kind: StepKind, name: str) -> Iterator[Step | None]:
+        """The step in which an operation is recorded: the open one, else one of its own in the open run, else None."""
+        step, run = current_step(), current_run()
+        if step is not None and step.is_open and step.run.room is self.tally.recording:
+            yield step
+            return
+        if run is None or run.room is not self.tally.recording or run.record.ended_at is not None:
+            yield None
+            return
+        own = run.step(kind, name=name)
+        try:
+            yield own
+        except BaseException as error:
+            own.fail(error)
+            raise
+        own.close()
 
     def _new(self, item: NewMemory | Mapping[str, Any] | str, step: Step | None) -> NewMemory:
         new = NewMemory.load({"content": item} if isinstance(item, str) else item)
         if step is None or new.source_run_id is not None:
             return new
-        return new.model_copy(
-            update={"source_run_id": step.run.id, "source_step_ids": (*new.source_step_ids, step.id)}
-        )
+        return new.model_copy(update={"source_run_id": step.run.id, "source_step_ids": (*new.source_step_ids, step.id)})
 
     def _changed(self, step: Step | None, result: Change, payload: Mapping[str, Any]) -> Change:
-        self.tally._indexer.nudge()
+        self.tally.indexer.nudge()
         if step is not None:
             summary = {"id": result.memory_id, "event": result.event, "status": result.status,
                        "version": result.version}  # fmt: skip
             step.record("memory_write", payload, summary=summary)
         return result
+
+
+class Binder(Generic[C]):
+    """How an adapter finds out who acts: an Actor, a callable of the runtime's context, or nobody (the owner)."""
+
+    def __init__(
+        self, tally: Tally | BoundTally, *, surface: str,
+        actor: Actor | Callable[[C], Actor | None] | None = None, scope: str | Scope | None = None,
+    ) -> None:  # fmt: skip
+        self._tally = tally.tally if isinstance(tally, BoundTally) else tally
+        self._default = tally.actor if isinstance(tally, BoundTally) else None
+        self._scope = scope if scope is not None or not isinstance(tally, BoundTally) else tally.scope
+        self._actor = actor
+        self._surface = surface
+
+    @property
+    def tally(self) -> Tally:
+        """The tally behind the adapter."""
+        return self._tally
+
+    def bound(self, context: C | None = None) -> BoundTally:
+        """The view for one call. Calls without a context act as the bound actor. Raises Denied."""
+        actor = self._actor
+        if actor is not None and not isinstance(actor, Actor):
+            actor = actor(context) if context is not None else None
+        return self._tally.bind(actor or self._default, self._scope).on(self._surface)
 
 
 def _owner_of(store: Store, given: Actor | None) -> Actor | None:
@@ -528,5 +582,5 @@ def _micros(moment: Moment | None) -> int | None:
         return moment
     if moment.tzinfo is None:
         raise InvalidInput("This datetime has no time zone. Give an aware one, such as datetime.now(timezone.utc).")
-    delta = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

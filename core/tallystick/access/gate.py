@@ -53,7 +53,13 @@ class Gate:
         raise Denied(decision.model_copy(update={"audit_id": audit_id}))
 
     def log_read(
-        self, actor: Actor, operation: str, scopes: Iterable[Scope], *, results: int, accessed: Iterable[int] = ()
+        self,
+        actor: Actor,
+        operation: str,
+        scopes: Iterable[Scope],
+        *,
+        results: int,
+        accessed: Iterable[int] = (),
     ) -> None:
         """Note an allowed read and which memories it gave; written with the next batch."""
         with self._guard:

@@ -7,4 +7,14 @@ from tallystick.memory.recall import recall
 from tallystick.memory.remember import remember
 from tallystick.memory.room import MemoryRoom
 
-__all__ = ["MemoryRoom", "forget", "get", "history", "list_memories", "modify", "recall", "recover", "remember"]
+__all__ = [
+    "MemoryRoom",
+    "forget",
+    "get",
+    "history",
+    "list_memories",
+    "modify",
+    "recall",
+    "recover",
+    "remember",
+]

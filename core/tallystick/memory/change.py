@@ -86,7 +86,11 @@ def _modify(
         memory = _changed(current.memory, changes)
         if memories.body_of(memory) == memories.body_of(current.memory):
             change = Change(
-                memory_id=memory_id, event="UPDATE", status="unchanged", version=memory.version, state=memory.state
+                memory_id=memory_id,
+                event="UPDATE",
+                status="unchanged",
+                version=memory.version,
+                state=memory.state,
             )
         else:
             change = _apply_modify(
@@ -168,7 +172,11 @@ def recover(
             _check_version(memory, if_version)
         if memory.state == "active":
             result = Change(
-                memory_id=memory_id, event="RECOVER", status="unchanged", version=memory.version, state="active"
+                memory_id=memory_id,
+                event="RECOVER",
+                status="unchanged",
+                version=memory.version,
+                state="active",
             )
         else:
             now = room.store.clock.now()
@@ -222,7 +230,15 @@ def _apply_modify(
     index.hide(tx, current.doc)
     _show(tx, room, actor, memory, current, vector, now)
     audit_id = _write_down(
-        tx, room, actor, memory, "memory.update", reason, correlation_id, now, {**details, "commitment": committed}
+        tx,
+        room,
+        actor,
+        memory,
+        "memory.update",
+        reason,
+        correlation_id,
+        now,
+        {**details, "commitment": committed},
     )
     return Change(
         memory_id=memory.id, event="UPDATE", status="changed", version=memory.version, state=memory.state,
@@ -273,7 +289,12 @@ def _show(
     now: int,
 ) -> None:  # fmt: skip
     index.show(
-        tx, memory, doc=current.doc, scope_id=current.scope_id, vector=vector, fingerprint=room.embedder.fingerprint
+        tx,
+        memory,
+        doc=current.doc,
+        scope_id=current.scope_id,
+        vector=vector,
+        fingerprint=room.embedder.fingerprint,
     )
     if vector is None and not room.local_embedder:
         job_queue.enqueue(
@@ -319,7 +340,10 @@ def _require_reason(reason: str) -> None:
 def _require_active(memory: Memory) -> None:
     if memory.state != "active":
         raise StateConflict(
-            memory.id, state=memory.state, reason="only an active memory can be modified", hint="Recover it first."
+            memory.id,
+            state=memory.state,
+            reason="only an active memory can be modified",
+            hint="Recover it first.",
         )
 
 
@@ -352,14 +376,18 @@ def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> 
     return part_key(scope.secret, json.dumps([memory_id, arguments], sort_keys=True).encode())
 
 
-def _answered(
-    tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str
-) -> dict[str, Any] | None:
+def _answered(tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str) -> dict[str, Any] | None:
     return None if key is None else keyed.first_answer(tx, scope.id, operation, key, request)
 
 
 def _keep(
-    tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str, result: Change, room: MemoryRoom
+    tx: Connection,
+    scope: ScopeRow,
+    operation: str,
+    key: str | None,
+    request: str,
+    result: Change,
+    room: MemoryRoom,
 ) -> None:
     if key is not None:
         keyed.keep_answer(tx, scope.id, operation, key, request, result.dumps(), at=room.store.clock.now())

@@ -38,7 +38,13 @@ def list_memories(
         ids = [row.id for row in scopes.find(connection, [scope])]
         before_doc = None if before is None else room.visible(connection, actor, before, "read").doc
         found = memories.latest(
-            connection, ids, kinds=kinds, states=states, conversation=conversation, limit=limit, before_doc=before_doc
+            connection,
+            ids,
+            kinds=kinds,
+            states=states,
+            conversation=conversation,
+            limit=limit,
+            before_doc=before_doc,
         )
     room.gate.log_read(actor, "list", [scope], results=len(found))
     return [_shown(stored.memory) for stored in found]

@@ -73,7 +73,13 @@ def recall(
         stored = memories.get_docs(connection, ranked)
         refs = memories.source_refs(connection, ranked)
     hits = tuple(
-        _hit(stored[doc], *found.scores[doc], refs.get(doc, []), decisions[stored[doc].memory.scope], found.path)
+        _hit(
+            stored[doc],
+            *found.scores[doc],
+            refs.get(doc, []),
+            decisions[stored[doc].memory.scope],
+            found.path,
+        )
         for doc in ranked
     )
     room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=ranked)
@@ -108,9 +114,7 @@ def _candidates(
     return _Candidates(scores, path, warnings)
 
 
-def _by_words(
-    connection: Connection, ids: list[int], terms: list[str], filters: search.Filters
-) -> dict[int, float]:
+def _by_words(connection: Connection, ids: list[int], terms: list[str], filters: search.Filters) -> dict[int, float]:
     matches = search.match_text(connection, ids, terms, filters)
     if not matches:
         return {}
@@ -140,9 +144,7 @@ def _by_vector(
     stored = search.count_vectors(connection, ids, fingerprint)
     if stored == 0:
         return {}, "none", ()
-    wants_chroma = room.vector_search == "chroma" or (
-        room.vector_search == "auto" and stored > room.exact_scan_limit
-    )
+    wants_chroma = room.vector_search == "chroma" or (room.vector_search == "auto" and stored > room.exact_scan_limit)
     warnings: tuple[str, ...] = ()
     rows = None
     if wants_chroma:

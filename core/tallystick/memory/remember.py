@@ -46,7 +46,12 @@ class _Prepared:
 
 
 def remember(
-    room: MemoryRoom, actor: Actor, scope: Scope, items: Sequence[NewMemory], *, correlation_id: str | None = None
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    items: Sequence[NewMemory],
+    *,
+    correlation_id: str | None = None,
 ) -> list[Remembered]:
     """Remember `items` in one transaction, all or none; what became of each, in order.
 
@@ -88,8 +93,7 @@ def _storable(text: str) -> bool:
 def _prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[_Prepared]:
     vectors, warnings = room.vectors_for([item.content for item in items])
     return [
-        _Prepared(item, _reference(item, actor), vector, warnings)
-        for item, vector in zip(items, vectors, strict=True)
+        _Prepared(item, _reference(item, actor), vector, warnings) for item, vector in zip(items, vectors, strict=True)
     ]
 
 
@@ -129,7 +133,11 @@ def _ingest_one(
         _journal(tx, room, actor, scope, "memory.seen", memory_id, now, correlation_id,
                  {"version": version, "source": source.id})  # fmt: skip
         answer = Remembered(
-            memory_id=memory_id, status="duplicate", source_id=source.id, version=version, warnings=item.warnings
+            memory_id=memory_id,
+            status="duplicate",
+            source_id=source.id,
+            version=version,
+            warnings=item.warnings,
         )
     else:
         answer = _add_memory(tx, room, actor, scope, item, source, now, correlation_id)
@@ -139,7 +147,13 @@ def _ingest_one(
 
 
 def _add_source(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, item: _Prepared, content_key: str, now: int
+    tx: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    scope: ScopeRow,
+    item: _Prepared,
+    content_key: str,
+    now: int,
 ) -> Source:
     reference = item.reference
     source = Source(
@@ -214,17 +228,19 @@ def _add_memory(
     memories.link_source(tx, doc, source.id, ordinal=0)
     _journal(tx, room, actor, scope, "memory.add", memory.id, now, correlation_id,
              {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id})  # fmt: skip
-    index.show(
-        tx, memory, doc=doc, scope_id=scope.id, vector=item.vector, fingerprint=room.embedder.fingerprint
-    )
+    index.show(tx, memory, doc=doc, scope_id=scope.id, vector=item.vector, fingerprint=room.embedder.fingerprint)
     job_id = None
     if item.vector is None and not room.local_embedder:
         job_id = job_queue.enqueue(
-            tx, kind="embed", subject_id=memory.id, scope_id=scope.id, actor=actor, job_id=room.store.ids.new(), at=now
+            tx,
+            kind="embed",
+            subject_id=memory.id,
+            scope_id=scope.id,
+            actor=actor,
+            job_id=room.store.ids.new(),
+            at=now,
         )
-    return Remembered(
-        memory_id=memory.id, status="created", source_id=source.id, job_id=job_id, warnings=item.warnings
-    )
+    return Remembered(memory_id=memory.id, status="created", source_id=source.id, job_id=job_id, warnings=item.warnings)
 
 
 def _journal(

@@ -31,9 +31,7 @@ class Weights(Record):
 _DEFAULT = Weights()
 
 
-def fuse(
-    signals: Mapping[str, Sequence[float]], weights: Weights | Mapping[str, float] = _DEFAULT
-) -> list[float]:
+def fuse(signals: Mapping[str, Sequence[float]], weights: Weights | Mapping[str, float] = _DEFAULT) -> list[float]:
     """One score per candidate: the sum over signals of weight times value divided by the signal's largest value.
 
     Each signal lists one value per candidate, all in the same order. Values at or below zero add nothing, and a

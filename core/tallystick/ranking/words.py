@@ -13,17 +13,19 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from Stemmer import Stemmer
+    from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
 __all__ = ["analyze", "query_terms"]
 
 _LONGEST = 128
 """Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the whole."""
+
+_MOST_PARTS = 8
 
 # Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Hangul, kana, Han and their extensions.
 _UNSPACED = (
@@ -36,9 +38,9 @@ _CONTRACTION = r"(?:['\u2019](?:s|t|re|ve|ll|d|m)(?!\w))"
 _WORD = rf"{_LETTER}+{_CONTRACTION}?"
 # What joins the segments of a path, an address, a module or a date; prose dashes and dots do not.
 _JOINT = r"(?:(?!\.\.|--)[-_./\\:@#]){1,4}"
-_COMPOUND = re.compile(rf"_*{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE)
+_COMPOUND = re.compile(rf"{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE)
 _ASCII_COMPOUND = re.compile(
-    r"_*[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?"
+    r"[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?"
     r"(?:(?:(?!\.\.|--)[-_./\\:@#]){1,4}[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?)*",
     re.IGNORECASE | re.ASCII,
 )
@@ -48,22 +50,22 @@ _HUMP = re.compile(
     r"|(?<=[a-z\u00df-\u00f6\u00f8-\u00ff])(?=[A-Z\u00c0-\u00d6\u00d8-\u00de])"  # camelCase
     r"|(?<=[A-Z])(?=[A-Z][a-z])"  # HTTPServer
 )
+_MIXED = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
-_STOP_WORDS = frozenset(
-    """
+_GRAMMAR = """
     a about above after again all also am among an and any are arent as at be because been before being below
     between both but by can cant cannot could couldnt did didnt do does doesnt doing dont done down during each
     either else ever every few for from further get gets getting got had hadnt has hasnt have havent having he
-    her here hers herself him himself his how i if im in into is isnt it its itself just let lets like many may
-    me might mine more most much must my myself neither no nor not now of off on once one only onto or other
+    her here hers herself him himself his how i if im in into is isnt it its itself just let lets many me
+    might mine more most much must my myself neither no nor not now of off on once one only onto or other
     others ought our ours ourselves out over own please said same say says shall she should shouldnt since so
     some such tell than that the their theirs them themselves then there these they this those though through
-    to too under until up upon us very was wasnt we were werent what when where whether which while who whom
+    to too under until up upon very was wasnt we were werent what when where whether which while who whom
     whose why will with within without wont would wouldnt yes yet you your yours yourself yourselves
-    """.split()
-)
+"""
 """English words that carry grammar rather than meaning, as they stand before stemming."""
+_STOP_WORDS = frozenset(_GRAMMAR.split())
 
 _local = threading.local()
 
@@ -95,31 +97,42 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         return
     for match in _COMPOUND.finditer(_plain(text)):
         if match.lastgroup == "unspaced":
-            run = match.group()
-            for start in range(max(1, len(run) - 1)):
-                pair = _spelled(run[start : start + 2])
-                yield pair, pair
+            yield from _pairs(match.group())
         else:
             yield from _compound(match.group())
 
 
-def _compound(compound: str) -> Iterator[tuple[str, str]]:
+def _pairs(run: str) -> Iterator[tuple[str, str]]:
+    for start in range(max(1, len(run) - 1)):
+        pair = _spelled(run[start : start + 2])
+        if pair:
+            yield pair, pair
+
+
+def _compound(compound: str) -> Sequence[tuple[str, str]]:
+    return _cached_split(compound) if len(compound) <= _LONGEST else _split(compound)
+
+
+def _split(compound: str) -> Sequence[tuple[str, str]]:
     """The parts of a word, path or identifier, then each segment of several parts, then the whole."""
-    segments = [
-        parts
-        for segment in _SEGMENT.split(compound)
-        if (parts := [_humps(word) for word in segment.split("_") if word])
-    ]
+    found: list[tuple[str, str]] = []
+    segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
-        for humps in parts:
-            for hump in humps:
-                yield hump, _stem(hump)
+        found.extend((part, _stem(part)) for humps in parts for part in humps)
         if len(parts) > 1 or len(parts[0]) > 1:
             whole = _whole([parts])
-            yield whole, _stem(whole)
+            found.append((whole, _stem(whole)))
     if len(segments) > 1:
         whole = _whole(segments)
-        yield whole, whole
+        found.append((whole, whole))
+    return found
+
+
+_cached_split = lru_cache(maxsize=16_384)(_split)
+
+
+def _parts(segment: str) -> list[list[str]]:
+    return [humps for word in segment.split("_") if (humps := _humps(word))]
 
 
 def _whole(segments: list[list[list[str]]]) -> str:
@@ -131,12 +144,10 @@ def _humps(word: str) -> list[str]:
     if "'" in word or "\u2019" in word:
         stem, ending = _APOSTROPHE.split(word, maxsplit=1)
         word = stem + ending if ending in "tT" else stem
-    if word.islower():
-        pieces = [word] if word.isalpha() else _HUMP.split(word)
-    else:
-        pieces = _HUMP.split(word)
-    folded = (_folded(piece) for piece in pieces)
-    return [piece for piece in folded if piece] or [""]
+    pieces = [word] if word.isalpha() and word.islower() else _HUMP.split(word)
+    if len(pieces) > _MOST_PARTS or (len(pieces) > 3 and len(_MIXED.findall(word)) > 2):
+        pieces = [word]  # a digest or encoded data: its parts mean nothing
+    return [folded for piece in pieces if (folded := _folded(piece))]
 
 
 def _folded(piece: str) -> str:
@@ -148,7 +159,7 @@ def _folded(piece: str) -> str:
 def _plain(text: str) -> str:
     """Compatibility form, without marks and invisible characters: they stand beside letters, not for them."""
     form = unicodedata.normalize("NFKC", text)
-    return "".join(char for char in form if char < "\u0300" and char != "\u00ad" or not _silent(char))
+    return "".join(char for char in form if (char < "\u0300" and char != "\u00ad") or not _silent(char))
 
 
 @lru_cache(maxsize=8192)

@@ -2,6 +2,6 @@
 
 from tallystick.recorder.recorder import Recorder
 from tallystick.recorder.room import RecorderRoom
-from tallystick.recorder.run import Run, Step, current_run, current_step
+from tallystick.recorder.run import Run, Step, current_run, current_step, status_for
 
-__all__ = ["Recorder", "RecorderRoom", "Run", "Step", "current_run", "current_step"]
+__all__ = ["Recorder", "RecorderRoom", "Run", "Step", "current_run", "current_step", "status_for"]

@@ -40,9 +40,7 @@ __all__ = ["Recorder"]
 class Recorder:
     """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an operator."""
 
-    def __init__(
-        self, room: RecorderRoom, actor: Actor, *, counter: Callable[[str | None], TokenCounter]
-    ) -> None:
+    def __init__(self, room: RecorderRoom, actor: Actor, *, counter: Callable[[str | None], TokenCounter]) -> None:
         self._room = room
         self._actor = actor
         self._counter = counter

@@ -48,7 +48,7 @@ def replay(
     counter: TokenCounter, call: Call | None, render: Render,
 ) -> ReplayResult:  # fmt: skip
     """Make `step` again as `recipe` says. Raises NotReplayable, and whatever `call` raises."""
-    by_kind = {entry.kind: entry for entry in entries}
+    by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
     if recipe.is_exact:
         return _exact(run, step, by_kind, recipe, counter, call)
     return _mutated(run, step, by_kind, recipe, counter, call, render)
@@ -75,9 +75,7 @@ def _exact(
     )
 
 
-def _recompiled(
-    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], counter: TokenCounter
-) -> list[str]:
+def _recompiled(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], counter: TokenCounter) -> list[str]:
     stored = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
     if stored.token_method != counter.method:
         return [f"tokens were counted by {stored.token_method} then and by {counter.method} here; not recompiled"]
@@ -161,4 +159,9 @@ def _fidelity(by_kind: Mapping[str, StepEntry]) -> Fidelity:
 
 def _response_matches(by_kind: Mapping[str, StepEntry], response: Json) -> bool:
     recorded = by_kind.get("response")
-    return recorded is not None and payload_bytes(recorded.payload) == payload_bytes(response)
+    return recorded is not None and payload_bytes(_said(recorded.payload)) == payload_bytes(_said(response))
+
+
+def _said(response: Json) -> Json:
+    """What the model said, without the envelope of ids, times and usage that differs from call to call."""
+    return response["answer"] if isinstance(response, dict) and "answer" in response else response

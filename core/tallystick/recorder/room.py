@@ -14,7 +14,7 @@ from tallystick.access import Gate
 from tallystick.records import Json, ReceiptEntry, Retention, commitment
 from tallystick.storage import Store
 
-__all__ = ["Payload", "Redacts", "RecorderRoom", "Sealed", "payload_bytes", "plain"]
+__all__ = ["Payload", "RecorderRoom", "Redacts", "Sealed", "payload_bytes", "plain"]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
@@ -81,7 +81,8 @@ class RecorderRoom:
 
 def plain(payload: Payload) -> Json:
     """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes text."""
-    return json.loads(json.dumps(payload, default=_default, allow_nan=True), parse_constant=str)
+    value: Json = json.loads(json.dumps(payload, default=_default, allow_nan=True), parse_constant=str)
+    return value
 
 
 def payload_bytes(value: Json) -> bytes:
@@ -110,7 +111,9 @@ def _default(value: Any) -> Any:
 def _chainable(value: Any) -> Any:
     """A summary as canonical JSON can hold it: no floats, ASCII keys."""
     if isinstance(value, Mapping):
-        return {str(key).encode("ascii", "backslashreplace").decode(): _chainable(inner) for key, inner in value.items()}
+        return {
+            str(key).encode("ascii", "backslashreplace").decode(): _chainable(inner) for key, inner in value.items()
+        }
     if isinstance(value, list | tuple | set | frozenset):
         return [_chainable(inner) for inner in value]
     if isinstance(value, float):

@@ -6,16 +6,18 @@ receipt are committed, so that what was acknowledged survives the death of the p
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from tallystick.errors import RunClosed
+from tallystick.errors import RecorderError, RunClosed
 from tallystick.recorder.room import Payload, RecorderRoom
 from tallystick.records import (
     Actor,
@@ -31,7 +33,7 @@ from tallystick.records import (
 )
 from tallystick.storage import journal, parts, recordings, scopes
 
-__all__ = ["Run", "Step", "current_run", "current_step", "run_stream"]
+__all__ = ["Run", "Step", "current_run", "current_step", "run_stream", "status_for"]
 
 _run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
 _step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
@@ -62,6 +64,7 @@ class Run:
         self._guard = threading.Lock()
         self._next_index = 0
         self._open: dict[str, Step] = {}
+        self._closing: list[Future[Receipt]] = []
         self._token: Token[Run | None] | None = None
         self._started: Future[None] = room.store.database.submit(self._write_start, name="run.start")
 
@@ -114,12 +117,13 @@ class Run:
             return step
 
     def end(self, status: StepStatus = "completed") -> Foil:
-        """End the run and every step still open in it; the head of its chain, to keep as the foil.
+        """End the run, and as `interrupted` every step still open in it; the head of its chain: keep it as the foil.
 
-        Returns after the commit. Ending twice returns the same foil.
+        Returns after everything in the run is committed, and raises the first error that any of it met.
+        Ending twice returns the same foil.
         """
         for step in list(self._open.values()):
-            step.end("interrupted")
+            step.close("interrupted")
         with self._guard:
             if self._record.ended_at is None:
                 now = self._room.store.clock.now()
@@ -128,10 +132,37 @@ class Run:
             else:
                 last = None
         self._started.result()
+        with self._guard:
+            closing, self._closing = self._closing, []
+        for future in closing:
+            future.result()
         if last is not None:
             last.result()
         with self._room.store.database.read() as connection:
             return journal.foil(connection, run_stream(self.id), self.id)
+
+    def join(
+        self, kind: StepKind, *, name: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> tuple[Step, bool]:
+        """The step for a call that an adapter sees, and whether the adapter is to end it.
+
+        Inside an open step of the same kind that nobody has described yet, that step is it: its first observer
+        claimed it, and an adapter adds its view. Otherwise a new one.
+        """
+        active = current_step()
+        if active is not None and active.run is self and active.kind == kind and active.is_open:
+            if not active.has("request") and not active.has("tool_call"):
+                return active, False
+        return self.step(kind, name=name, metadata=metadata), True
+
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """Make this the current run of the code inside, without ending it."""
+        token = _run.set(self)
+        try:
+            yield self
+        finally:
+            _run.reset(token)
 
     def __enter__(self) -> Self:
         self._token = _run.set(self)
@@ -143,11 +174,12 @@ class Run:
         if self._token is not None:
             _run.reset(self._token)
             self._token = None
-        self.end(_status_for(kind))
+        self.end(status_for(kind))
 
-    def _closed(self, step: Step) -> None:
+    def _closed(self, step: Step, closing: Future[Receipt]) -> None:
         with self._guard:
-            self._open.pop(step.id, None)
+            if self._open.pop(step.id, None) is not None:
+                self._closing.append(closing)
 
     def _write_start(self, tx: Connection) -> None:
         scope = scopes.ensure(tx, self._record.scope)
@@ -160,9 +192,7 @@ class Run:
     def _write_end(self, tx: Connection) -> None:
         recordings.end_run(tx, self._record)
         assert self._record.ended_at is not None
-        self._append(
-            tx, "run.end", self._record.ended_at, {"status": self._record.status, "steps": self._next_index}
-        )
+        self._append(tx, "run.end", self._record.ended_at, {"status": self._record.status, "steps": self._next_index})
 
     def _append(self, tx: Connection, event: str, at: int, details: Mapping[str, Any]) -> None:
         journal.append(
@@ -184,7 +214,8 @@ class Step:
         self._entries: list[ReceiptEntry] = []
         self._pending: list[Future[Any]] = []
         self._token_method: str | None = None
-        self._receipt: Receipt | None = None
+        self._closing: Future[Receipt] | None = None
+        self._incomplete = False
         self._token: Token[Step | None] | None = None
         self._submit(lambda tx: recordings.add_step(tx, record), "step.start")
 
@@ -215,8 +246,9 @@ class Step:
 
     @property
     def receipt(self) -> Receipt | None:
-        """The receipt, once the step has ended."""
-        return self._receipt
+        """The receipt, once the step has ended and is committed."""
+        done = self._closing is not None and self._closing.done() and self._closing.exception() is None
+        return self._closing.result() if done and self._closing is not None else None
 
     def has(self, kind: EntryKind) -> bool:
         """Whether an entry of this kind was recorded already."""
@@ -264,27 +296,48 @@ class Step:
         """Say how the tokens of this step were counted; it stands in the receipt."""
         self._token_method = method
 
+    def close(self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None) -> Future[Receipt]:
+        """End the step without waiting; the future holds the receipt after the commit.
+
+        For hooks that must not stall their caller. Closing twice returns the same future.
+        """
+        with self._guard:
+            if self._closing is None:
+                update: dict[str, Any] = {"status": status, "ended_at": self._run.room.store.clock.now()}
+                if metadata:
+                    update["metadata"] = {**self._record.metadata, **metadata}
+                self._record = self._record.model_copy(update=update)
+                # Submitted under the guard, so that no entry can come after the receipt that counts it.
+                self._closing = self._run.room.store.database.submit(self._write_end, name="step.end")
+            closing = self._closing
+        self._run._closed(self, closing)
+        return closing
+
     def end(self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None) -> Receipt:
         """End the step and return its receipt after the commit. Ending twice returns the same receipt.
 
         Raises the first error of storage that anything in the step met; then it is not acknowledged.
         """
-        with self._guard:
-            if self._receipt is not None:
-                return self._receipt
-            if self._record.ended_at is None:
-                update: dict[str, Any] = {"status": status, "ended_at": self._run.room.store.clock.now()}
-                if metadata:
-                    update["metadata"] = {**self._record.metadata, **metadata}
-                self._record = self._record.model_copy(update=update)
-            waiting = list(self._pending)
-            # Submitted under the guard, so that no entry can come after the receipt that counts it.
-            written = self._run.room.store.database.submit(self._write_end, name="step.end")
-            for future in waiting:
-                future.result()
-            self._receipt = written.result()
-        self._run._closed(self)
-        return self._receipt
+        closing = self.close(status, metadata=metadata)
+        for future in self._pending:
+            future.result()
+        return closing.result()
+
+    def fail(self, error: BaseException) -> None:
+        """Record what went wrong and close the step as failed, or as cancelled; returns without waiting."""
+        if self.is_open:
+            kind = type(error).__name__
+            self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})
+            self.close(status_for(type(error)))
+
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """Make this the current step of the code inside, without ending it."""
+        token = _step.set(self)
+        try:
+            yield self
+        finally:
+            _step.reset(token)
 
     def __enter__(self) -> Self:
         self._token = _step.set(self)
@@ -296,17 +349,25 @@ class Step:
         if self._token is not None:
             _step.reset(self._token)
             self._token = None
-        if error is not None and self.is_open:
-            self.record("error", {"type": type(error).__name__, "message": str(error)},
-                        summary={"type": type(error).__name__})  # fmt: skip
-        self.end(_status_for(kind))
+        if error is not None:
+            self.fail(error)
+        self.end(status_for(kind))
 
-    def _submit(self, unit: Any, name: str) -> None:
-        self._pending.append(self._run.room.store.database.submit(unit, name=name))
+    def _submit(self, unit: Callable[[Connection], None], name: str) -> None:
+        def complete(tx: Connection) -> None:
+            try:
+                unit(tx)
+            except BaseException:
+                self._incomplete = True
+                raise
+
+        self._pending.append(self._run.room.store.database.submit(complete, name=name))
 
     def _write_end(self, tx: Connection) -> Receipt:
         record = self._record
         assert record.ended_at is not None
+        if self._incomplete:
+            raise RecorderError(f"Something in step {self.id} could not be stored, so that it gets no receipt.")
         recordings.end_step(tx, record)
         body: dict[str, Any] = {
             "step_id": record.step_id,
@@ -334,12 +395,11 @@ class Step:
                 details=body,
             ),
         )
-        return Receipt.load(
-            {**body, "previous": entry.previous, "digest": entry.digest, "position": entry.position}
-        )
+        return Receipt.load({**body, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
 
 
-def _status_for(kind: type[BaseException] | None) -> StepStatus:
+def status_for(kind: type[BaseException] | None) -> StepStatus:
+    """How a run or step ended that an exception of this type, or none, left."""
     if kind is None:
         return "completed"
     # asyncio.CancelledError and friends derive from BaseException alone: the step was stopped, it did not fail.
@@ -347,6 +407,4 @@ def _status_for(kind: type[BaseException] | None) -> StepStatus:
 
 
 def _text(value: Any) -> str:
-    import json
-
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

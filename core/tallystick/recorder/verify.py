@@ -10,7 +10,15 @@ from sqlalchemy import Connection
 from tallystick.errors import InvalidRecord, TallystickError
 from tallystick.recorder.room import DOMAIN
 from tallystick.recorder.run import run_stream
-from tallystick.records import Foil, Receipt, RunRecord, StepRecord, Verification, VerificationProblem, commitment
+from tallystick.records import (
+    Foil,
+    Receipt,
+    RunRecord,
+    StepRecord,
+    Verification,
+    VerificationProblem,
+    commitment,
+)
 from tallystick.storage import journal, parts, recordings
 
 __all__ = ["NOT_COVERED", "receipts_of", "verify"]
@@ -30,9 +38,7 @@ _CANNOT = (
 def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:
     """The receipts of a run in the order of its chain. Raises InvalidRecord where one is not readable."""
     return [
-        Receipt.load(
-            {**entry.details, "previous": entry.previous, "digest": entry.digest, "position": entry.position}
-        )
+        Receipt.load({**entry.details, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
         for entry in journal.entries(connection, run_stream(run_id))
         if entry.event == "receipt"
     ]
@@ -42,7 +48,8 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
     """Check chain, rows and payload bytes of one run against one another, and against `foil` if given."""
     stream = run_stream(run.run_id)
     found = [
-        VerificationProblem(where=where, problem=problem) for where, problem in journal.verify_stream(connection, stream)
+        VerificationProblem(where=where, problem=problem)
+        for where, problem in journal.verify_stream(connection, stream)
     ]
     stock = journal.foil(connection, stream, run.run_id)
     checked = absent = 0

@@ -23,9 +23,9 @@ def canonical_json(value: Any) -> bytes:
     """
     _check(value, "$")
     try:
-        return json.dumps(
-            value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-        ).encode("utf-8")
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode(
+            "utf-8"
+        )
     except UnicodeEncodeError as error:
         raise InvalidInput("text with a lone surrogate has no canonical form") from error
 

@@ -12,6 +12,7 @@ from tallystick.records.identity import Scope
 from tallystick.records.source import SourceRef
 
 __all__ = [
+    "KINDS",
     "Change",
     "Edge",
     "EdgeKind",
@@ -19,7 +20,6 @@ __all__ = [
     "Forgotten",
     "HistoryEntry",
     "Hit",
-    "KINDS",
     "Memory",
     "MemoryState",
     "NewMemory",
@@ -32,7 +32,14 @@ __all__ = [
 MemoryState = Literal["active", "hidden", "redacted", "superseded", "duplicate", "deleted"]
 ExtractionStatus = Literal["none", "pending", "done", "empty", "failed"]
 EdgeKind = Literal[
-    "MENTIONS", "SUPERSEDES", "DEPENDS_ON", "DERIVED_FROM", "REFERENCES", "CONTRADICTS", "DUPLICATE_OF", "PART_OF"
+    "MENTIONS",
+    "SUPERSEDES",
+    "DEPENDS_ON",
+    "DERIVED_FROM",
+    "REFERENCES",
+    "CONTRADICTS",
+    "DUPLICATE_OF",
+    "PART_OF",
 ]
 
 KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(

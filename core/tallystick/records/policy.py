@@ -9,9 +9,7 @@ from tallystick.records.identity import Scope
 
 __all__ = ["AccessDecision", "Operation", "PolicyConditions", "PolicyEffect", "PolicyRule", "ReasonCode"]
 
-Operation = Literal[
-    "read", "write", "reflect", "share", "promote", "inspect", "correct", "export", "delete", "record"
-]
+Operation = Literal["read", "write", "reflect", "share", "promote", "inspect", "correct", "export", "delete", "record"]
 
 ReasonCode = Literal[
     "allowed_private", "allowed_project", "allowed_operator",

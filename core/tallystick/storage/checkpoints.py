@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import parts, tables
+from tallystick.storage.rows import new_key
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
@@ -46,18 +47,24 @@ _VALUES = (
     select(_v.c.channel, _v.c.value_type, _p.c.body)
     .join(_p, (_p.c.key == _v.c.part_key) & (_p.c.scope_id == bindparam("scope_id")))
     .where(
-        _v.c.thread_id == bindparam("thread"), _v.c.namespace == bindparam("ns"), _v.c.checkpoint_id == bindparam("id")
+        _v.c.thread_id == bindparam("thread"),
+        _v.c.namespace == bindparam("ns"),
+        _v.c.checkpoint_id == bindparam("id"),
     )
 )
 _WRITES = (
     select(_w)
     .where(
-        _w.c.thread_id == bindparam("thread"), _w.c.namespace == bindparam("ns"), _w.c.checkpoint_id == bindparam("id")
+        _w.c.thread_id == bindparam("thread"),
+        _w.c.namespace == bindparam("ns"),
+        _w.c.checkpoint_id == bindparam("id"),
     )
     .order_by(_w.c.task_path, _w.c.task_id, _w.c.position)
 )
 _CLEAR_VALUES = delete(_v).where(
-    _v.c.thread_id == bindparam("thread"), _v.c.namespace == bindparam("ns"), _v.c.checkpoint_id == bindparam("id")
+    _v.c.thread_id == bindparam("thread"),
+    _v.c.namespace == bindparam("ns"),
+    _v.c.checkpoint_id == bindparam("id"),
 )
 
 
@@ -92,7 +99,7 @@ def ensure_thread(tx: Connection, scope: ScopeRow, name: str, *, at: int) -> int
     if found is not None:
         return found
     result = tx.execute(_INSERT_THREAD, {"scope_id": scope.id, "name": name, "created_at": at})
-    return int(result.inserted_primary_key[0])
+    return new_key(result)
 
 
 def find_thread(connection: Connection, scope_id: int, name: str) -> int | None:
@@ -126,9 +133,7 @@ def add(
     }
     statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_c)
     changing = {name: statement.excluded[name] for name in row if name not in {"thread_id", "namespace", "id"}}
-    tx.execute(
-        statement.on_conflict_do_update(index_elements=["thread_id", "namespace", "id"], set_=changing), row
-    )
+    tx.execute(statement.on_conflict_do_update(index_elements=["thread_id", "namespace", "id"], set_=changing), row)
     where = {"thread": thread, "ns": checkpoint.namespace, "id": checkpoint.id}
     tx.execute(_CLEAR_VALUES, where)
     keys = parts.put_many(tx, scope, [body for _, body in values.values()], at=at)
@@ -144,7 +149,13 @@ def add(
 
 
 def add_writes(
-    tx: Connection, thread: int, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite], *, replace: bool
+    tx: Connection,
+    thread: int,
+    namespace: str,
+    checkpoint_id: str,
+    writes: Sequence[PendingWrite],
+    *,
+    replace: bool,
 ) -> None:
     """Write pending writes; those that are there already stay, unless `replace`."""
     if not writes:
@@ -202,14 +213,10 @@ def values_of(
     return {row.channel: (row.value_type, bytes(row.body)) for row in connection.execute(_VALUES, where)}
 
 
-def writes_of(
-    connection: Connection, thread: int, namespace: str, checkpoint_id: str
-) -> Iterator[PendingWrite]:
+def writes_of(connection: Connection, thread: int, namespace: str, checkpoint_id: str) -> Iterator[PendingWrite]:
     """The pending writes at a checkpoint, in the order (task path, task id, position)."""
     for row in connection.execute(_WRITES, {"thread": thread, "ns": namespace, "id": checkpoint_id}):
-        yield PendingWrite(
-            row.task_id, row.task_path, row.position, row.channel, row.value_type, bytes(row.value)
-        )
+        yield PendingWrite(row.task_id, row.task_path, row.position, row.channel, row.value_type, bytes(row.value))
 
 
 def delete_thread(tx: Connection, scope_id: int, thread: int) -> int:
@@ -229,9 +236,7 @@ def _collect(tx: Connection, scope_id: int, keys: list[str]) -> None:
     """Remove those parts of a scope that no checkpoint, source or step entry refers to."""
     threads_here = select(_t.c.id).where(_t.c.scope_id == scope_id)
     wanted = set(
-        tx.execute(
-            select(_v.c.part_key).where(_v.c.part_key.in_(keys), _v.c.thread_id.in_(threads_here))
-        ).scalars()
+        tx.execute(select(_v.c.part_key).where(_v.c.part_key.in_(keys), _v.c.thread_id.in_(threads_here))).scalars()
     )
     sources, entries = tables.sources, tables.step_entries
     wanted |= set(
@@ -251,5 +256,11 @@ def _collect(tx: Connection, scope_id: int, keys: list[str]) -> None:
 
 def _checkpoint(row: Any) -> CheckpointRow:
     return CheckpointRow(
-        row.namespace, row.id, row.parent_id, json.loads(row.metadata), row.body_type, bytes(row.body), row.commitment
+        row.namespace,
+        row.id,
+        row.parent_id,
+        json.loads(row.metadata),
+        row.body_type,
+        bytes(row.body),
+        row.commitment,
     )

@@ -39,7 +39,9 @@ class ChromaIndex:
         self._fingerprint = fingerprint
         self._folder = folder
         self._server = server
-        self._lock = FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False) if folder and not server else None
+        self._lock = (
+            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False) if folder and not server else None
+        )
         self._guard = threading.RLock()
         self._pid = os.getpid()
         self._client: Any = None
@@ -88,9 +90,7 @@ class ChromaIndex:
         """The docs nearest to `query` in these scopes, nearest first. Approximate: re-score and re-check them."""
         with self._guard, _translated():
             where = {"scope": scope_ids[0]} if len(scope_ids) == 1 else {"scope": {"$in": list(scope_ids)}}
-            found = self._opened().query(
-                query_embeddings=[query], n_results=most, where=cast(Any, where), include=[]
-            )
+            found = self._opened().query(query_embeddings=[query], n_results=most, where=cast(Any, where), include=[])
         return [int(doc) for doc in found["ids"][0]]
 
     def count(self) -> int:

@@ -6,7 +6,6 @@ Leases use the database's own clock, so that workers on machines with different 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +41,7 @@ def enqueue(
     max_attempts: int = 5,
 ) -> str:  # fmt: skip
     """Add a job in the transaction that makes it necessary; its id, or that of the same job that waits already."""
-    found = tx.execute(
-        select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)
-    ).first()
+    found = tx.execute(select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)).first()
     if found is not None:
         if found.status in {"done", "dead"}:
             tx.execute(
@@ -76,7 +73,8 @@ def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) ->
     """Take up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
     now = _now(tx)
     due = or_(
-        and_(_j.c.status == "ready", _j.c.run_after <= now), and_(_j.c.status == "leased", _j.c.lease_until <= now)
+        and_(_j.c.status == "ready", _j.c.run_after <= now),
+        and_(_j.c.status == "leased", _j.c.lease_until <= now),
     )
     rows = tx.execute(select(_j).where(_j.c.kind == kind, due).order_by(_j.c.created_at, _j.c.id).limit(most)).all()
     if rows:

@@ -16,16 +16,15 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from tallystick.errors import CorruptTally
 from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
 from tallystick.storage import tables
+from tallystick.storage.rows import new_key
 
 __all__ = ["Event", "about", "append", "entries", "foil", "genesis", "verify_stream"]
 
 _j = tables.journal
 _s = tables.streams
-_HEAD = select(_s.c.count, _s.c.head).where(_s.c.name == bindparam("stream"))
+_HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _NEW_STREAM = insert(_s)
-_MOVE_HEAD = (
-    update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
-)
+_MOVE_HEAD = update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
 _INSERT = insert(_j)
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
@@ -54,8 +53,8 @@ def genesis(stream: str) -> str:
 def append(tx: Connection, event: Event) -> JournalEntry:
     """Write `event` at the end of its stream, in the same transaction as the change it tells of."""
     head = tx.execute(_HEAD, {"stream": event.stream}).first()
-    position, previous = (head.count, head.head) if head else (0, genesis(event.stream))
-    body = {
+    position, previous = (head.entries, head.head) if head else (0, genesis(event.stream))
+    body: dict[str, Any] = {
         "schema_version": 1,
         "audit_id": event.audit_id,
         "event": event.event,
@@ -87,7 +86,7 @@ def append(tx: Connection, event: Event) -> JournalEntry:
     else:
         tx.execute(_NEW_STREAM, {"name": event.stream, "count": 1, "head": digest})
     return JournalEntry.model_construct(
-        sequence=int(result.inserted_primary_key[0]),
+        sequence=new_key(result),
         stream=event.stream,
         position=position,
         previous=previous,
@@ -110,7 +109,7 @@ def about(connection: Connection, subject_id: str) -> list[JournalEntry]:
 def foil(connection: Connection, stream: str, run_id: str) -> Foil:
     """Count and head of a stream as stored now."""
     head = connection.execute(_HEAD, {"stream": stream}).first()
-    return Foil(run_id=run_id, count=head.count if head else 0, head=head.head if head else genesis(stream))
+    return Foil(run_id=run_id, count=head.entries if head else 0, head=head.head if head else genesis(stream))
 
 
 def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
@@ -132,8 +131,8 @@ def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
     if head is None:
         if count:
             problems.append((stream, "has entries but no head"))
-    elif (head.count, head.head) != (count, expected_previous):
-        problems.append((stream, f"its head says {head.count} entries, found {count}: the end was cut or replaced"))
+    elif (head.entries, head.head) != (count, expected_previous):
+        problems.append((stream, f"its head says {head.entries} entries, found {count}: the end was cut or replaced"))
     return problems
 
 

@@ -17,7 +17,9 @@ _s = tables.settings
 _i = tables.idempotency
 _GET = select(_s.c.value).where(_s.c.name == bindparam("name"))
 _ANSWER = select(_i.c.request_digest, _i.c.result).where(
-    _i.c.scope_id == bindparam("scope_id"), _i.c.operation == bindparam("operation"), _i.c.key == bindparam("key")
+    _i.c.scope_id == bindparam("scope_id"),
+    _i.c.operation == bindparam("operation"),
+    _i.c.key == bindparam("key"),
 )
 _KEEP = insert(_i)
 

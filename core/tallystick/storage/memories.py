@@ -12,6 +12,7 @@ from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
 from tallystick.records import Memory, Scope, Source, SourceHash, SourceRef, commitment
 from tallystick.storage import tables
+from tallystick.storage.rows import new_key
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
@@ -140,7 +141,7 @@ def insert_memory(
             "schema_version": memory.schema_version,
         },
     )
-    doc = int(result.inserted_primary_key[0])
+    doc = new_key(result)
     return doc, add_version(tx, doc, memory, at=memory.created_at)
 
 
@@ -165,9 +166,7 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
 
 def update_row(tx: Connection, doc: int, *, expected_version: int, **columns: Any) -> bool:
     """Change columns of a memory if it still is at `expected_version`; whether it was."""
-    result = tx.execute(
-        update(_m).where(_m.c.doc == doc, _m.c.version == expected_version).values(**columns)
-    )
+    result = tx.execute(update(_m).where(_m.c.doc == doc, _m.c.version == expected_version).values(**columns))
     return bool(result.rowcount)
 
 
@@ -179,9 +178,7 @@ def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -
 
 def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Any | None:
     """The row (doc, id, version, content_key, state) at this place of a conversation, or None."""
-    return tx.execute(
-        _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
-    ).first()
+    return tx.execute(_TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}).first()
 
 
 def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
@@ -287,9 +284,7 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
         return []
     hashes: dict[int, list[SourceHash]] = {}
     for source in connection.execute(_SOURCES_OF, {"docs": [row.doc for row in rows]}):
-        hashes.setdefault(source.doc, []).append(
-            SourceHash(source_id=source.id, content_hash=source.content_hash)
-        )
+        hashes.setdefault(source.doc, []).append(SourceHash(source_id=source.id, content_hash=source.content_hash))
     return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
 
 

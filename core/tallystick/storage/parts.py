@@ -35,9 +35,7 @@ def put(tx: Connection, scope: ScopeRow, body: bytes, *, at: int) -> str:
 def put_many(tx: Connection, scope: ScopeRow, bodies: Iterable[bytes], *, at: int) -> list[str]:
     """Same as `put` for many bodies at once; keys in the order of the bodies."""
     keyed = [(part_key(scope.secret, body), body) for body in bodies]
-    rows = [
-        {"scope_id": scope.id, "key": key, "body": body, "created_at": at} for key, body in dict(keyed).items()
-    ]
+    rows = [{"scope_id": scope.id, "key": key, "body": body, "created_at": at} for key, body in dict(keyed).items()]
     if rows:
         tx.execute(_PUT[tx.dialect.name], rows)
     return [key for key, _ in keyed]

@@ -13,7 +13,20 @@ from tallystick.errors import InvalidInput, StorageError, TallyNotFound
 
 __all__ = ["Place"]
 
-_NETWORK = {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb",
+    "smb2",
+    "smb3",
+    "smbfs",
+    "afs",
+    "9p",
+    "fuse.sshfs",
+    "ceph",
+    "glusterfs",
+}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from tallystick.records import Scope
 from tallystick.storage import tables
+from tallystick.storage.rows import new_key
 
 __all__ = ["ScopeRow", "TextStatistics", "add_text", "all_scopes", "ensure", "find", "named", "statistics"]
 
@@ -55,7 +56,7 @@ def ensure(tx: Connection, scope: Scope) -> ScopeRow:
         return found[0]
     secret = os.urandom(32)
     result = tx.execute(_INSERT, {"name": str(scope), "secret": secret})
-    return ScopeRow(int(result.inserted_primary_key[0]), scope, secret)
+    return ScopeRow(new_key(result), scope, secret)
 
 
 def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:

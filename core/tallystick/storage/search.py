@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, literal_column, or_, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+)
 
 from tallystick.storage import scopes, tables
 
@@ -70,7 +82,13 @@ def add_text(tx: Connection, doc: int, scope_id: int, words: Sequence[str]) -> N
     """Make a memory findable by `words` and count them into its scope's statistics."""
     tx.execute(
         _ADD_TEXT,
-        {"doc": doc, "scope_id": scope_id, "scope": f"s{scope_id}", "words": " ".join(words), "length": len(words)},
+        {
+            "doc": doc,
+            "scope_id": scope_id,
+            "scope": f"s{scope_id}",
+            "words": " ".join(words),
+            "length": len(words),
+        },
     )
     scopes.add_text(tx, scope_id, documents=1, words=len(words))
 
@@ -100,7 +118,9 @@ def match_text(
     """Every memory of these scopes that holds at least one of `terms` (already analyzed)."""
     if not terms or not scope_ids:
         return []
-    query = select(_x.c.doc, _x.c.words, _x.c.length).where(_x.c.scope_id.in_(list(scope_ids)), *_allowed(_x.c.doc, filters))
+    query = select(_x.c.doc, _x.c.words, _x.c.length).where(
+        _x.c.scope_id.in_(list(scope_ids)), *_allowed(_x.c.doc, filters)
+    )
     if connection.dialect.name == "postgresql":
         wanted = " | ".join("'" + term.replace("'", "''") + "'" for term in terms)
         query = query.where(literal_column("search_text.lexemes").op("@@")(text("CAST(:wanted AS tsquery)")))

@@ -28,7 +28,11 @@ class Store:
     ) -> Store:  # fmt: skip
         """Open the database and bring it to this release's schema. Raises NewerTally, CorruptTally, BusyTally."""
         database = Database(
-            place.url, busy_timeout_ms=busy_timeout_ms, full_durability=full_durability, readers=readers, schema=schema
+            place.url,
+            busy_timeout_ms=busy_timeout_ms,
+            full_durability=full_durability,
+            readers=readers,
+            schema=schema,
         )
         try:
             migrate(database)

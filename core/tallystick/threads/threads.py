@@ -64,7 +64,13 @@ class Threads:
         self._store.database.write(unit, name="checkpoint.put")
 
     def put_writes(
-        self, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite], replace: bool
+        self,
+        thread: str,
+        *,
+        namespace: str,
+        checkpoint_id: str,
+        writes: Sequence[PendingWrite],
+        replace: bool,
     ) -> None:
         """Store pending writes, also before their checkpoint; returns after the commit. Raises Denied."""
         self._require("write")
@@ -87,7 +93,7 @@ class Threads:
             row = checkpoints.get(connection, number, namespace, checkpoint_id)
             return None if row is None else _loaded(connection, scope_id, thread, number, row)
 
-    def list(
+    def checkpoints(
         self, thread: str | None, *, namespace: str | None = None, checkpoint_id: str | None = None,
         before: str | None = None, limit: int | None = None,
         where: Callable[[Mapping[str, Any]], bool] = lambda _: True,
@@ -175,14 +181,21 @@ def _loaded(connection: Connection, scope_id: int, thread: str, number: int, row
 
 
 def _covered(
-    checkpoint_id: str, parent_id: str | None, body: tuple[str, bytes], values: Mapping[str, tuple[str, bytes]]
+    checkpoint_id: str,
+    parent_id: str | None,
+    body: tuple[str, bytes],
+    values: Mapping[str, tuple[str, bytes]],
 ) -> bytes:
     """What the commitment of a checkpoint covers: its place, its body and the digest of each channel's value."""
     sink = hashlib.sha256()
     pieces = [checkpoint_id.encode(), (parent_id or "").encode(), body[0].encode(), body[1]]
     for channel in sorted(values):
         value_type, value = values[channel]
-        pieces += [channel.encode("utf-8", "surrogatepass"), value_type.encode(), hashlib.sha256(value).digest()]
+        pieces += [
+            channel.encode("utf-8", "surrogatepass"),
+            value_type.encode(),
+            hashlib.sha256(value).digest(),
+        ]
     for piece in pieces:
         sink.update(len(piece).to_bytes(8, "big") + piece)
     return sink.digest()

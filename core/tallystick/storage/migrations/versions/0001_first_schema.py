@@ -45,9 +45,7 @@ _POSTGRES_TEXT_INDEX = (
 def upgrade() -> None:
     op.create_table(
         "access_log",
-        sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
-        ),
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
         sa.Column("surface", sa.Text(), nullable=False),
@@ -65,9 +63,7 @@ def upgrade() -> None:
         sa.Column("channel", sa.Text(), nullable=False),
         sa.Column("value_type", sa.Text(), nullable=False),
         sa.Column("part_key", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint(
-            "thread_id", "namespace", "checkpoint_id", "channel", name="pk_checkpoint_values"
-        ),
+        sa.PrimaryKeyConstraint("thread_id", "namespace", "checkpoint_id", "channel", name="pk_checkpoint_values"),
     )
     op.create_index(
         "ix_checkpoint_values_thread_id_part_key",
@@ -126,9 +122,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "scopes",
-        sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
-        ),
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("secret", sa.LargeBinary(), nullable=False),
         sa.Column("documents", sa.Integer(), server_default="0", nullable=False),
@@ -183,9 +177,7 @@ def upgrade() -> None:
     op.create_index("ix_jobs_status_run_after", "jobs", ["status", "run_after"], unique=False)
     op.create_table(
         "memories",
-        sa.Column(
-            "doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
-        ),
+        sa.Column("doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
@@ -278,9 +270,7 @@ def upgrade() -> None:
     op.create_index("ix_sources_scope_id_content_hash", "sources", ["scope_id", "content_hash"], unique=False)
     op.create_table(
         "threads",
-        sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
-        ),
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
@@ -350,9 +340,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "search_text",
-        sa.Column(
-            "doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False
-        ),
+        sa.Column("doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("words", sa.Text(), nullable=False),
@@ -381,9 +369,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "vectors",
-        sa.Column(
-            "doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False
-        ),
+        sa.Column("doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
@@ -412,9 +398,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("step_id", "position", name="pk_step_entries"),
         sa.UniqueConstraint("id", name="uq_step_entries_id"),
     )
-    op.create_index(
-        "ix_step_entries_scope_id_part_key", "step_entries", ["scope_id", "part_key"], unique=False
-    )
+    op.create_index("ix_step_entries_scope_id_part_key", "step_entries", ["scope_id", "part_key"], unique=False)
 
     postgres = op.get_bind().dialect.name == "postgresql"
     for statement in _POSTGRES_TEXT_INDEX if postgres else _SQLITE_TEXT_INDEX:

@@ -1,0 +1,49 @@
+"""LangChain messages as JSON values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage, messages_from_dict, messages_to_dict
+from langchain_core.outputs import ChatGeneration, LLMResult
+
+__all__ = ["answer_of", "answer_of_message", "request_of", "to_messages"]
+
+_OWN = {"_type", "stop", "messages", "input"}
+"""Invocation parameters that are the runtime's own, or recorded in their own place."""
+
+_ENVELOPE = ("id", "response_metadata", "usage_metadata")
+
+
+def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The request as the runtime holds it: final messages, tools and parameters."""
+    kept = {name: value for name, value in parameters.items() if name not in _OWN and name != "tools"}
+    return {
+        "level": "runtime",
+        "model": parameters.get("model") or parameters.get("model_name"),
+        "messages": messages_to_dict(messages),
+        "tools": parameters.get("tools") or [],
+        "stop": parameters.get("stop"),
+        "parameters": kept,
+    }
+
+
+def answer_of(result: LLMResult) -> dict[str, Any]:
+    """The first generation as JSON values: what the model said, and apart from it the envelope it came in."""
+    generation = result.generations[0][0]
+    if isinstance(generation, ChatGeneration):
+        return answer_of_message(generation.message)
+    return {"answer": {"text": generation.text}, "envelope": generation.generation_info or {}}
+
+
+def answer_of_message(message: BaseMessage) -> dict[str, Any]:
+    """Same as `answer_of`, for a message. Ids, usage and provider metadata differ from call to call: the envelope."""
+    data = messages_to_dict([message])[0]["data"]
+    envelope = {name: data[name] for name in _ENVELOPE if name in data}
+    return {"answer": {name: data[name] for name in data if name not in _ENVELOPE}, "envelope": envelope}
+
+
+def to_messages(request: Mapping[str, Any]) -> list[BaseMessage]:
+    """The messages of a recorded request, as LangChain's own objects."""
+    return messages_from_dict(list(request["messages"]))

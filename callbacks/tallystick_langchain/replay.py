@@ -1,0 +1,25 @@
+"""A LangChain chat model as the `call` of `recorder.replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable
+
+from tallystick_langchain.messages import answer_of_message, to_messages
+
+__all__ = ["chat_model_call"]
+
+
+def chat_model_call(
+    model: BaseChatModel | Runnable[Any, BaseMessage],
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """`call` for `recorder.replay(step_id, call=…)`: the recorded messages go to `model`, its answer comes back."""
+
+    def call(request: Mapping[str, Any]) -> dict[str, Any]:
+        return answer_of_message(model.invoke(to_messages(request)))
+
+    return call

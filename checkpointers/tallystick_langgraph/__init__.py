@@ -1,0 +1,9 @@
+"""LangGraph on a tally: `TallySaver` keeps checkpoints beside memory and receipts."""
+
+from tallystick.errors import require
+
+require("langgraph", extra="langgraph")
+
+from tallystick_langgraph.saver import TallySaver  # noqa: E402
+
+__all__ = ["TallySaver"]

@@ -1,0 +1,9 @@
+"""The context compiler: candidates in, CompiledContext out, one decision and one reason for each candidate.
+
+Pure: it reads nothing but the request and the token counter it is handed.
+"""
+
+from tallystick.compiler.compile import PASSES, compile_context
+from tallystick.compiler.diff import diff_compiled
+
+__all__ = ["PASSES", "compile_context", "diff_compiled"]

@@ -1,0 +1,232 @@
+"""Budgeting: required items first, then the best that fits, class by class.
+
+Units (an item, or a call with its results) are taken whole, with everything they need. Each class is served in
+order of worth per token; conversation also by recency. Ties are settled by id, in a conversation by recency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
+from tallystick.compiler.dependencies import closure
+from tallystick.compiler.shorten import may_shorten
+from tallystick.compiler.state import CONVERSATION, Shortened, State, Taken
+from tallystick.errors import BudgetInfeasible, SettingsError
+from tallystick.records import CompileReason
+
+__all__ = ["Ledger", "budget", "by_worth", "fill"]
+
+_FLAT = 32
+"""Tokens added to each unit before worth is divided by size, so that tiny items do not win by being tiny."""
+_CLEARLY_RELEVANT = 500_000
+
+
+def budget(state: State) -> State:
+    """The state with what is taken whole, and with room reserved for what is worth shortening.
+
+    Raises BudgetInfeasible with the tokens of each required item when those alone exceed the budget, and
+    SettingsError for a ceiling on a class that does not exist.
+    """
+    for name in state.request.compile_config.class_ceilings:
+        if name not in CLASSES:
+            raise SettingsError(f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}.")
+    state = _take_required(state)
+    ledger = Ledger(state)
+    waiting = _by_class(state)
+    reserved: dict[str, int] = {}
+    for name in CLASSES:
+        _serve(state, ledger, name, waiting[name], reserved)
+    state = replace(state, taken=dict(ledger.taken), reserved=reserved)
+    return fill(state)
+
+
+def fill(state: State) -> State:
+    """The state with whatever still fits taken as well, in the order of classes."""
+    ledger = Ledger(state)
+    waiting = _by_class(state)
+    for name in CLASSES:
+        for head in waiting[name]:
+            if head not in state.reserved:
+                ledger.take(head)
+    return replace(state, taken=dict(ledger.taken))
+
+
+class Ledger:
+    """What is free, and what each class has used, while units are taken. It lives within one pass."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._used = dict.fromkeys(CLASSES, 0)
+        self.taken = dict(state.taken)
+        self.free = state.limit - sum(state.reserved.values())
+        for item_id in self.taken:
+            if state.head(item_id) == item_id:
+                self._spend(item_id, self._cost(item_id))
+        for head, tokens in state.reserved.items():
+            self._used[budget_class(state, head)] += tokens
+
+    def room(self, name: str) -> int:
+        """Tokens that a class may still take."""
+        percent = self._state.request.compile_config.class_ceilings.get(name)
+        if percent is None:
+            return self.free
+        return min(self.free, self._state.limit * percent // 100 - self._used[name])
+
+    def over_ceiling(self, head: str) -> bool:
+        """Whether a unit would fit, were it not for the ceiling of its class."""
+        cost = self._state.cost(head)
+        return self.room(budget_class(self._state, head)) < cost <= self.free
+
+    def reserve(self, head: str, tokens: int) -> None:
+        """Keep `tokens` free for the shortened form of a unit."""
+        self.free -= tokens
+        self._used[budget_class(self._state, head)] += tokens
+
+    def take(self, head: str, *, most: int | None = None) -> int | None:
+        """Take a unit and what it needs; the tokens that took, or None when it does not fit (in `most`)."""
+        state = self._state
+        limit = self.free if most is None else min(self.free, most)
+        if head in self.taken or state.cost(head) > limit:
+            return None
+        units = closure(state, (head,), beyond=self.taken) if head in state.needs else {head: None}
+        spent = dict.fromkeys(CLASSES, 0)
+        for unit in units:
+            if unit in state.reserved:
+                return None
+            spent[budget_class(state, unit)] += state.cost(unit)
+        if sum(spent.values()) > limit or any(tokens > self.room(name) for name, tokens in spent.items() if tokens):
+            return None
+        for unit, caller in units.items():
+            self.taken |= taken_unit(state, unit, caller, "selected_by_score")
+            self._spend(unit, state.cost(unit))
+        return sum(spent.values())
+
+    def _spend(self, head: str, tokens: int) -> None:
+        self.free -= tokens
+        self._used[budget_class(self._state, head)] += tokens
+
+    def _cost(self, head: str) -> int:
+        short: Shortened | None = self._state.shortened.get(head)
+        return self._state.cost(head) if short is None else short.tokens + self._state.overhead(head)
+
+
+def taken_unit(state: State, head: str, caller: str | None, reason: CompileReason) -> dict[str, Taken]:
+    """Why each member of a unit is in: the unit's own reason for the first, its pair for the others."""
+    first = Taken(reason, "budgeting") if caller is None else Taken("dependency_of_included", "dependencies", caller)
+    rest = Taken("tool_pair_of_included", "budgeting", head)
+    return {member: first if member == head else rest for member in state.members(head)}
+
+
+def by_worth(state: State, heads: Iterable[str]) -> list[str]:
+    """Units by worth per token, best first."""
+
+    def key(head: str) -> tuple[int, int, int, str]:
+        worth = max(state.scores[member]["total"] for member in state.members(head))
+        density = worth * 1000 // (state.cost(head) + _FLAT)
+        return -density, -worth, -state.position.get(head, 0), head
+
+    return sorted(heads, key=key)
+
+
+def _take_required(state: State) -> State:
+    """The state with required units taken; those taken up already are given up first, all of them or none."""
+    required, answered = state.required, state.answered
+    if answered and _needed(state, required) > state.limit:
+        roots = [
+            item_id for item_id, reason in required.items()
+            if reason != "dependency_of_included" and state.head(item_id) not in answered
+        ]  # fmt: skip
+        heads = closure(state, dict.fromkeys(state.head(item_id) for item_id in roots))
+        kept = {member for head in heads for member in state.members(head)}
+        required = {item_id: reason for item_id, reason in required.items() if item_id in kept}
+        state = replace(state, required=required)
+    if _needed(state, required) > state.limit:
+        raise BudgetInfeasible(
+            budget=state.limit,
+            required={item_id: state.tokens[item_id] + state.overhead(item_id) for item_id in required},
+        )
+    callers = closure(state, _roots(state))
+    taken: dict[str, Taken] = {}
+    for item_id, reason in required.items():
+        head = state.head(item_id)
+        if reason == "dependency_of_included":
+            taken[item_id] = Taken(reason, "dependencies", callers.get(head))
+        elif reason == "tool_pair_of_included":
+            taken[item_id] = Taken(reason, "budgeting", head)
+        else:
+            taken[item_id] = Taken(reason, "budgeting")
+    return replace(state, taken=taken)
+
+
+def _roots(state: State) -> Iterable[str]:
+    roots = (item_id for item_id, reason in state.required.items() if reason != "dependency_of_included")
+    return dict.fromkeys(state.head(item_id) for item_id in roots)
+
+
+def _needed(state: State, item_ids: Iterable[str]) -> int:
+    return sum(state.tokens[item_id] + state.overhead(item_id) for item_id in item_ids)
+
+
+def _by_class(state: State) -> dict[str, list[str]]:
+    """Units not taken, by class, each class in the order in which it is served."""
+    groups: dict[str, list[str]] = {name: [] for name in CLASSES}
+    for item_id in state.living():
+        if item_id not in state.taken and state.head(item_id) == item_id:
+            groups[budget_class(state, item_id)].append(item_id)
+    ordered: dict[str, list[str]] = {}
+    for name, heads in groups.items():
+        talk = [head for head in heads if head in state.position]
+        loose = [head for head in heads if head not in state.position]
+        relevant = any(state.scores[head]["relevance"] for head in talk)
+        ordered[name] = by_worth(state, loose) + (by_worth(state, talk) if relevant else _by_recency(state, talk))
+    return ordered
+
+
+def _by_recency(state: State, heads: Iterable[str]) -> list[str]:
+    return sorted(heads, key=lambda head: -state.position[head])
+
+
+def _serve(
+    state: State, ledger: Ledger, name: str, heads: Sequence[str], reserved: dict[str, int]
+) -> None:
+    """Give a class its first share."""
+    share = ledger.room(name) * FIRST_SHARES.get(name, 100) // 100
+    talk = [head for head in heads if head in state.position]
+    if talk:
+        relevant = any(state.scores[head]["relevance"] for head in talk)
+        # The newest turns first and without gaps, for half the share when relevance can choose the other half.
+        recent = share // 2 if relevant else share
+        for head in _by_recency(state, talk):
+            spent = ledger.take(head, most=recent)
+            if spent is None:
+                break
+            recent -= spent
+            share -= spent
+    for head in heads:
+        if share <= 0:
+            return
+        spent = ledger.take(head, most=share)
+        if spent is not None:
+            share -= spent
+        elif head not in ledger.taken and _worth_reserving(state, head):
+            share -= _reserve(state, ledger, head, share, reserved)
+
+
+def _worth_reserving(state: State, head: str) -> bool:
+    relevance = state.request.relevance.get(head, 0)
+    return relevance >= _CLEARLY_RELEVANT and may_shorten(state, head)
+
+
+def _reserve(state: State, ledger: Ledger, head: str, share: int, reserved: dict[str, int]) -> int:
+    """Keep up to a third of a relevant unit's size, and half of the share, free for its shortened form."""
+    overhead = state.overhead(head)
+    tokens = min(state.cost(head) // 3, share // 2, ledger.room(budget_class(state, head)) // 2)
+    if tokens < overhead + state.request.compile_config.min_compressed_tokens:
+        return 0
+    ledger.reserve(head, tokens)
+    reserved[head] = tokens
+    return tokens
+
+

@@ -1,0 +1,89 @@
+"""Conflicts: of items that contradict one another, or that one says it replaces, the better one stays.
+
+Items of one kind with the same subject and different content contradict one another. `metadata.supersedes`
+lists the ids that an item replaces; it does so even when it is itself expired or a duplicate, since what it
+replaced does not come true again. Policy's denials have no such influence.
+"""
+
+from __future__ import annotations
+
+from tallystick.compiler.dependencies import kept, on_a_cycle, settle
+from tallystick.compiler.state import CONVERSATION, Outcome, State
+from tallystick.errors import InvalidContext
+from tallystick.records import ContextItem
+
+__all__ = ["resolve"]
+
+_WITHOUT_RIVALS = CONVERSATION | {"tool_schema"}
+
+
+def resolve(state: State) -> State:
+    """The state with superseded items and losers of conflicts out. Required items never lose; a note says so.
+
+    Raises InvalidContext when items supersede one another in a circle.
+    """
+    out, notes = _superseded(state)
+    losers, more = _losers(state, out)
+    for item_id, texts in more.items():
+        notes.setdefault(item_id, []).extend(texts)
+    return settle(state.dropping({**losers, **out}).noting(notes), "conflicts")
+
+
+def _superseded(state: State) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
+    claims: dict[str, list[str]] = {}
+    for item_id, item in state.items.items():
+        if item_id in state.tokens and "supersedes" in item.metadata:
+            claims[item_id] = [other for other in _ids(item) if other in state.items]
+    cycle = on_a_cycle(claims)
+    if cycle:
+        raise InvalidContext(f"Items supersede one another in a circle: {', '.join(cycle)}.", item_ids=cycle)
+    out: dict[str, Outcome] = {}
+    notes: dict[str, list[str]] = {}
+    for item_id, others in claims.items():
+        for other in (kept(state, named) for named in others):
+            if other == kept(state, item_id):
+                continue
+            if other in state.required or state.items[other].kind in CONVERSATION:
+                notes.setdefault(other, []).append(f"{item_id} says it replaces this")
+            else:
+                out.setdefault(other, Outcome("superseded", "conflicts", item_id))
+    return out, notes
+
+
+def _losers(
+    state: State, gone: dict[str, Outcome]
+) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
+    rivals: dict[tuple[str, str, str], list[str]] = {}
+    for item_id in state.living():
+        item = state.items[item_id]
+        subject = item.metadata.get("subject")
+        if isinstance(subject, str) and item_id not in gone and item.kind not in _WITHOUT_RIVALS:
+            memory_kind = item.metadata.get("memory_kind")
+            rivals.setdefault((item.kind, str(memory_kind), subject), []).append(item_id)
+    out: dict[str, Outcome] = {}
+    notes: dict[str, list[str]] = {}
+    for names in rivals.values():
+        winner = min(names, key=lambda item_id: _rank(state, item_id))
+        for item_id in names:
+            if item_id == winner:
+                continue
+            if item_id in state.required:
+                notes.setdefault(item_id, []).append(f"contradicts {winner}")
+            else:
+                out[item_id] = Outcome("conflict_loser", "conflicts", winner)
+    return out, notes
+
+
+def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, int, str]:
+    # Trust by quarters comes before freshness, so that fresh hearsay does not displace what is well known.
+    item = state.items[item_id]
+    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    return (
+        item_id not in state.required, -(item.trust_score // 25), -(known or 0), -item.trust_score,
+        -item.importance_score, item_id,
+    )  # fmt: skip
+
+
+def _ids(item: ContextItem) -> list[str]:
+    listed = item.metadata.get("supersedes")
+    return [other for other in listed if isinstance(other, str)] if isinstance(listed, list) else []

@@ -1,0 +1,34 @@
+"""Dedupe: of items that say the same, one stays; the others point to it."""
+
+from __future__ import annotations
+
+from tallystick.compiler.state import CONVERSATION, Outcome, State
+
+__all__ = ["dedupe"]
+
+
+def dedupe(state: State) -> State:
+    """The state with exact copies out. The required one stays, else the most trusted, important and fresh one.
+
+    Turns of a conversation are never copies of one another: two times "yes" are two turns. Redacted items all
+    look alike and are never compared.
+    """
+    alike: dict[str, list[str]] = {}
+    for item_id in state.living():
+        if state.items[item_id].kind not in CONVERSATION and item_id not in state.verdicts:
+            alike.setdefault(state.digests[item_id], []).append(item_id)
+    out: dict[str, Outcome] = {}
+    for copies in alike.values():
+        if len(copies) > 1:
+            kept = min(copies, key=lambda item_id: _rank(state, item_id))
+            out |= {item_id: Outcome("duplicate", "dedupe", kept) for item_id in copies if item_id != kept}
+    required = {item_id: reason for item_id, reason in state.required.items() if item_id not in out}
+    return state.requiring(required).dropping(out)
+
+
+def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:
+    item = state.items[item_id]
+    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    return (
+        item_id not in state.required, -item.trust_score, -item.importance_score, -(known or 0), item_id,
+    )  # fmt: skip

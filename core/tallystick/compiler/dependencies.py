@@ -1,0 +1,144 @@
+"""Dependency expansion: what an item needs comes along, and what misses something it needs stays out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from tallystick.compiler.state import Outcome, State
+from tallystick.records import CompileReason
+
+__all__ = ["closure", "expand", "kept", "on_a_cycle", "settle"]
+
+
+def expand(state: State) -> State:
+    """The state with every unit's needs resolved, and with what required items need required as well.
+
+    A need for a duplicate is met by the copy that was kept. Required items stay without what they miss; a note
+    says so.
+    """
+    needs, missing = _needs(state)
+    state = replace(state, needs=needs).dropping(
+        {
+            item_id: Outcome("dependency_missing", "dependencies", other)
+            for item_id, other in missing.items()
+            if item_id not in state.required
+        }
+    )
+    state = state.noting(
+        {item_id: [f"misses {other}"] for item_id, other in missing.items() if item_id in state.required}
+    )
+    state = settle(state, "dependencies")
+    brought = {
+        member: _BROUGHT
+        for head in closure(state, _required_heads(state))
+        for member in state.members(head)
+        if member not in state.required
+    }
+    return replace(state, required={**state.required, **brought})
+
+
+def settle(state: State, pass_name: str) -> State:
+    """The state with everything out that must leave with what is out: its tool group, and who depends on it.
+
+    Required items stay, unless a call and its result would be separated.
+    """
+    out = dict(state.out)
+    notes: dict[str, list[str]] = {}
+    dependents = _dependents(state)
+    queue = deque(item_id for item_id in state.items if item_id in out)
+    while queue:
+        gone = queue.popleft()
+        head = state.head(gone)
+        for member in state.members(head):
+            if member not in out:
+                out[member] = Outcome("tool_pair_excluded", pass_name, gone)
+                queue.append(member)
+        for dependent in dependents.get(head, ()) if not _has_copy(out[gone]) else ():
+            if dependent in out:
+                continue
+            if dependent in state.required:
+                notes.setdefault(dependent, []).append(f"misses {gone}")
+                continue
+            out[dependent] = Outcome("dependency_excluded", pass_name, gone)
+            queue.append(dependent)
+    required = {item_id: reason for item_id, reason in state.required.items() if item_id not in out}
+    fresh = {name: more for name, more in notes.items() if more[0] not in state.notes.get(name, ())}
+    return replace(state, out=out, required=required).noting(fresh)
+
+
+def closure(state: State, heads: Iterable[str], *, beyond: Collection[str] = ()) -> dict[str, str | None]:
+    """First of each unit that `heads` need, themselves included, to the unit that called for it.
+
+    In the order in which they are called for; units in `beyond` are there already, units that are out are left.
+    """
+    found: dict[str, str | None] = dict.fromkeys(heads)
+    queue = deque(found)
+    while queue:
+        head = queue.popleft()
+        for other in state.needs.get(head, ()):
+            if other not in found and other not in beyond and other not in state.out:
+                found[other] = head
+                queue.append(other)
+    return found
+
+
+def kept(state: State, item_id: str) -> str:
+    """The copy that stands for an item: itself unless it is a duplicate."""
+    outcome = state.out.get(item_id)
+    return outcome.related if outcome is not None and outcome.related and _has_copy(outcome) else item_id
+
+
+def on_a_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """The names on a cycle, or between two cycles, of `edges` (name to the names it points to), sorted."""
+    ahead = {name: {other for other in others if other in edges} for name, others in edges.items()}
+    for _ in range(2):  # first what leads nowhere is peeled off, then what nothing leads to
+        behind: dict[str, set[str]] = {name: set() for name in ahead}
+        for name, others in ahead.items():
+            for other in others:
+                behind[other].add(name)
+        ends = [name for name, others in ahead.items() if not others]
+        while ends:
+            end = ends.pop()
+            del ahead[end]
+            for name in behind.pop(end):
+                ahead[name].discard(end)
+                if not ahead[name]:
+                    ends.append(name)
+        ahead = {name: behind[name] & ahead.keys() for name in ahead}
+    return sorted(ahead)
+
+
+_BROUGHT: CompileReason = "dependency_of_included"
+
+
+def _required_heads(state: State) -> list[str]:
+    return list(dict.fromkeys(state.head(item_id) for item_id in state.items if item_id in state.required))
+
+
+def _has_copy(outcome: Outcome) -> bool:
+    return outcome.reason == "duplicate" and outcome.related is not None
+
+
+def _needs(state: State) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Needs by unit, and the first missing dependency of each item that has one."""
+    needs: dict[str, dict[str, None]] = {}
+    missing: dict[str, str] = {}
+    for item_id in state.living():
+        for other in state.items[item_id].dependencies:
+            if other not in state.items:
+                missing.setdefault(item_id, other)
+                continue
+            head, needed = state.head(item_id), state.head(kept(state, other))
+            if head != needed:
+                needs.setdefault(head, {})[needed] = None
+    return {head: tuple(sorted(others)) for head, others in needs.items()}, missing
+
+
+def _dependents(state: State) -> dict[str, list[str]]:
+    dependents: dict[str, list[str]] = {}
+    for head, others in state.needs.items():
+        for other in others:
+            dependents.setdefault(other, []).append(head)
+    return dependents

@@ -1,0 +1,39 @@
+"""Measure: what each item that may be seen says, as a digest, and weighs, in tokens.
+
+Runs after policy's decision, so that a denied item is never counted by content.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tallystick.compiler.state import State
+from tallystick.records import ContextItem, text_digest
+
+__all__ = ["content_digest", "measure"]
+
+
+def measure(state: State) -> State:
+    """The state with a digest and a token count for every item that was not denied.
+
+    The count is the compiler's own; a larger estimate given with an item stands, because a caller may know of
+    more than the text (call arguments, an image), while a smaller one could only break the budget.
+    """
+    tokens: dict[str, int] = {}
+    digests: dict[str, str] = {}
+    for item_id, item in state.items.items():
+        verdict = state.verdicts.get(item_id)
+        if verdict is not None and verdict.effect != "redact":
+            continue
+        counted = state.count(item.content) if item.content else 0
+        tokens[item_id] = max(counted, item.token_estimate or 0)
+        digests[item_id] = content_digest(item, item.content)
+    return replace(state, tokens=tokens, digests=digests)
+
+
+def content_digest(item: ContextItem, content: str) -> str:
+    """The digest of what `item` says when it says `content`: the same for equal items, whatever their ids."""
+    # JSON in ASCII, because text may hold a lone surrogate, which the canonical form refuses.
+    calls = list(item.tool_call_ids)
+    return text_digest("context-item", json.dumps([item.kind, content, calls, item.tool_call_id]))

@@ -1,0 +1,159 @@
+"""Policy: deny and redact are decided first and once, and checked again before layout.
+
+From the decision on, a denied item is its id, kind, sensitivity, scope and tool call ids; a redacted one has a
+placeholder for content. No later pass can reach what was taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import get_args
+
+from tallystick.compiler.state import Outcome, State, Verdict
+from tallystick.errors import InvalidContext
+from tallystick.policy.rules import RuleSubject, applicable_rule, strongest_rule
+from tallystick.records import (
+    CompilationRequest,
+    CompileReason,
+    ContextItem,
+    JsonObject,
+    Memory,
+    PolicyRule,
+    Sensitivity,
+    SourceRef,
+)
+
+__all__ = ["decide", "recheck"]
+
+_RANK = {name: rank for rank, name in enumerate(get_args(Sensitivity))}
+_REASONS: dict[str, CompileReason] = {
+    "deny": "policy_denied",
+    "require_approval": "policy_requires_approval",
+}
+
+
+def decide(state: State) -> State:
+    """The state in which every item may be seen as it is: denied ones emptied and out, redacted ones replaced."""
+    verdicts: dict[str, Verdict] = {}
+    notes: dict[str, list[str]] = {}
+    items: dict[str, ContextItem] = {}
+    out: dict[str, Outcome] = {}
+    for item, (verdict, receipt) in zip(state.candidates, _judge(state), strict=True):
+        items[item.id] = item
+        if receipt is not None:
+            notes[item.id] = [f"receipt required by rule {receipt}"]
+        if verdict is None:
+            continue
+        verdicts[item.id] = verdict
+        notes.setdefault(item.id, []).append(verdict.note)
+        if verdict.effect == "redact":
+            items[item.id] = _redacted(item, verdict.placeholder)
+        else:
+            items[item.id] = _emptied(item)
+            out[item.id] = Outcome(_REASONS[verdict.effect], "policy")
+    return replace(state, verdicts=verdicts, items=items).dropping(out).noting(notes)
+
+
+def recheck(state: State) -> State:
+    """The same state, after every item about to be laid out was judged anew.
+
+    Raises InvalidContext if one of them is denied or shows what was redacted: nothing may leave then.
+    """
+    for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
+        if item.id not in state.taken or verdict is None:
+            continue
+        shown = state.items[item.id]
+        shortened = item.id in state.shortened
+        if verdict.effect != "redact" or shortened or shown.content != verdict.placeholder:
+            raise InvalidContext(
+                f"Policy ({verdict.effect}) no longer held for item {item.id!r} before layout; nothing was sent. "
+                "This is a defect in a pass: please report it.",
+                item_ids=(item.id,),
+            )
+    return state
+
+
+def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
+    """A verdict, if any, and the id of a rule that wants a receipt, for each candidate in order."""
+    request = state.request
+    # Many items look alike to the rules; each look is judged once.
+    known: dict[tuple[object, ...], PolicyRule | None] = {}
+    ceiling = _RANK[request.compile_config.max_sensitivity]
+    for item in state.candidates:
+        memory = state.memories.get(item.id)
+        if _RANK[item.sensitivity] > ceiling:
+            limit = request.compile_config.max_sensitivity
+            yield Verdict("deny", f"sensitivity {item.sensitivity} is above {limit}"), None
+            continue
+        if memory is not None and memory.state in {"hidden", "deleted"}:
+            yield Verdict("deny", f"the memory is {memory.state}"), None
+            continue
+        tool_class = state.tool_classes.get(item.id)
+        look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
+        if look not in known:
+            known[look] = _rule(request, item, tool_class) if request.policy_rules else None
+        verdict, receipt = _verdict(known[look], memory)
+        if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
+            # A tool without its schema cannot be offered to a model.
+            verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
+        yield verdict, receipt
+
+
+def _rule(request: CompilationRequest, item: ContextItem, tool_class: str | None) -> PolicyRule | None:
+    subject = RuleSubject(
+        agent=request.agent,
+        task_type=request.task_type,
+        provider=request.provider,
+        sensitivity=item.sensitivity,
+        tool_class=tool_class,
+        environment=request.environment,
+        scope=item.scope,
+        kind=item.kind,
+        tags=frozenset(item.tags),
+    )
+    rule = applicable_rule(request.policy_rules, subject)
+    if item.kind != "memory":
+        return rule
+    of_memory = applicable_rule(request.policy_rules, replace(subject, applies_to="memory"))
+    return strongest_rule(found for found in (rule, of_memory) if found is not None)
+
+
+def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | None, str | None]:
+    receipt = rule.id if rule is not None and rule.effect == "require_receipt" else None
+    if rule is not None and rule.effect == "deny":
+        return Verdict("deny", f"denied by rule {rule.id}"), None
+    if rule is not None and rule.effect == "require_approval":
+        return Verdict("require_approval", f"approval required by rule {rule.id}"), None
+    if rule is not None and rule.effect == "redact":
+        return Verdict("redact", f"redacted by rule {rule.id}", f"[redacted by rule {rule.id}]"), None
+    if memory is not None and memory.state == "redacted":
+        return Verdict("redact", "the memory is redacted", "[redacted]"), receipt
+    return None, receipt
+
+
+def _emptied(item: ContextItem) -> ContextItem:
+    return ContextItem(
+        id=item.id,
+        kind=item.kind,
+        content="",
+        sensitivity=item.sensitivity,
+        scope=item.scope,
+        tool_call_ids=item.tool_call_ids,
+        tool_call_id=item.tool_call_id,
+    )
+
+
+def _redacted(item: ContextItem, placeholder: str) -> ContextItem:
+    # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is kept.
+    ref = item.source_ref
+    metadata: JsonObject = {name: item.metadata[name] for name in ("supersedes",) if name in item.metadata}
+    return item.model_copy(
+        update={
+            "content": placeholder,
+            "source_ref": SourceRef(source_type=ref.source_type, uri=ref.uri, version=ref.version),
+            "metadata": metadata,
+            "stable_hash": None,
+            "token_estimate": None,
+        }
+    )

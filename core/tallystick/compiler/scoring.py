@@ -1,0 +1,91 @@
+"""Scoring: how much each item is worth, in millionths, as a sum whose terms are kept.
+
+Integers only, because floating-point libraries differ between machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tallystick.compiler.state import CONVERSATION, State
+from tallystick.records import ContextItem
+
+__all__ = ["score"]
+
+_ONE = 1_000_000
+_UNKNOWN_AGE = 500_000
+_TURN_HALF_LIFE = 16
+"""Units of the conversation after which a turn counts half: there, recency is by order and not by clock."""
+_RISK = {"public": 0, "internal": 0, "restricted": 500_000, "secret": _ONE}
+_DEPENDENTS_THAT_COUNT = 4
+
+
+def score(state: State) -> State:
+    """The state with a score and its terms for each item that is still in the running."""
+    weights = state.weights
+    relevance = _relevance(state)
+    dependents: dict[str, int] = {}
+    for others in state.needs.values():
+        for other in others:
+            dependents[other] = dependents.get(other, 0) + 1
+    turns = len(state.position)
+    scores: dict[str, dict[str, int]] = {}
+    for item_id in state.living():
+        item = state.items[item_id]
+        terms = {
+            "relevance": weights.relevance * relevance.get(item_id, 0) // 1000,
+            "freshness": weights.freshness * _freshness(state, item, turns) // 1000,
+            "trust": weights.trust * item.trust_score * 10,
+            "importance": weights.importance * item.importance_score * 10,
+            "dependency": weights.dependency * _needed(dependents.get(state.head(item_id), 0)) // 1000,
+            "pin": weights.pin * 1000 if "pinned" in item.tags else 0,
+            "staleness": -(weights.staleness * _staleness(state, item) // 1000),
+            "risk": -(weights.risk * _RISK[item.sensitivity] // 1000),
+        }
+        terms["total"] = sum(terms.values())
+        scores[item_id] = terms
+    return replace(state, scores=scores)
+
+
+def halved(age: int, half_life: int) -> int:
+    """What is left of a million after `age`, halved every `half_life`, on straight lines between the halves."""
+    if age <= 0:
+        return _ONE
+    if half_life <= 0:
+        return 0
+    halvings, rest = divmod(age, half_life)
+    if halvings > 20:
+        return 0
+    whole = _ONE >> halvings
+    return whole - whole * rest // (2 * half_life)
+
+
+def _relevance(state: State) -> dict[str, int]:
+    """Relevance by id; a kept item has the best of its copies."""
+    given = state.request.relevance
+    best = {item_id: min(_ONE, max(0, given[item_id])) for item_id in state.tokens if item_id in given}
+    for item_id, outcome in state.out.items():
+        if outcome.reason == "duplicate" and outcome.related is not None and item_id in best:
+            best[outcome.related] = max(best.get(outcome.related, 0), best[item_id])
+    return best
+
+
+def _freshness(state: State, item: ContextItem, turns: int) -> int:
+    if item.kind in CONVERSATION:
+        return halved(turns - 1 - state.position[item.id], _TURN_HALF_LIFE)
+    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    if known is None:
+        return _UNKNOWN_AGE
+    return halved(state.request.as_of - known, state.weights.half_life_seconds * 1_000_000)
+
+
+def _staleness(state: State, item: ContextItem) -> int:
+    end = state.expiry.get(item.id)
+    start = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    if end is None or start is None or end <= start:
+        return 0
+    return min(_ONE, max(0, (state.request.as_of - start) * _ONE // (end - start)))
+
+
+def _needed(dependents: int) -> int:
+    return min(dependents, _DEPENDENTS_THAT_COUNT) * _ONE // _DEPENDENTS_THAT_COUNT

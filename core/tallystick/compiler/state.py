@@ -1,0 +1,145 @@
+"""What passes hand to one another: a frozen State with one column per thing known about the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tallystick.records import CompilationRequest, CompileReason, ContextItem, Memory, ScoreWeights
+
+__all__ = ["CONVERSATION", "Outcome", "Shortened", "State", "Taken", "Verdict"]
+
+CONVERSATION = frozenset({"user_msg", "assistant_msg", "tool_result"})
+"""Kinds whose order is meaning; of all others the order of candidates is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What policy decided about one item."""
+
+    effect: Literal["deny", "redact", "require_approval"]
+    note: str
+    placeholder: str = ""
+    """What stands in place of redacted content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Why an item is out."""
+
+    reason: CompileReason
+    pass_name: str
+    related: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Why an item is in."""
+
+    reason: CompileReason
+    pass_name: str
+    related: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """The shorter content that an item goes in with."""
+
+    reason: CompileReason
+    content: str
+    tokens: int
+    """Tokens of `content`, without overhead."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A compile under way. Passes never change one; they return another."""
+
+    request: CompilationRequest
+    count: Callable[[str], int]
+    """Tokens of a text, counted once per distinct text."""
+    candidates: tuple[ContextItem, ...] = ()
+    """Every candidate as an item: those whose order is nothing by id, then the conversation in its order."""
+    memories: Mapping[str, Memory] = field(default_factory=dict)
+    expiry: Mapping[str, int] = field(default_factory=dict)
+    """Id to the time, microseconds UTC, from which it no longer holds."""
+    tool_classes: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    items: Mapping[str, ContextItem] = field(default_factory=dict)
+    """Id to the item as it may be seen: denied ones without content, redacted ones with a placeholder."""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """Id to tokens of the content, without overhead; denied items are not in it."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Id of a message that calls tools to itself and its results, in order: all in or all out."""
+    heads: Mapping[str, str] = field(default_factory=dict)
+    """Id of a member of a group to the group's first."""
+    position: Mapping[str, int] = field(default_factory=dict)
+    """Id of a message to its place in the conversation, counted from 0."""
+    latest: str | None = None
+    """Id of the latest user request."""
+    required: Mapping[str, CompileReason] = field(default_factory=dict)
+    """Never dropped, never compressed."""
+    answered: frozenset[str] = frozenset()
+    """Required results of the current turn that a later message took up; given up before a compile fails."""
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """First of a unit to the firsts of the units that it cannot go without."""
+    out: Mapping[str, Outcome] = field(default_factory=dict)
+    scores: Mapping[str, dict[str, int]] = field(default_factory=dict)
+    taken: Mapping[str, Taken] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """Id to tokens, overhead included, kept free for its compressed form."""
+    shortened: Mapping[str, Shortened] = field(default_factory=dict)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> ScoreWeights:
+        """The weights of the score."""
+        return self.request.compile_config.weights
+
+    @property
+    def limit(self) -> int:
+        """Tokens that items may take, their overheads included."""
+        request = self.request
+        return request.token_budget - request.response_reserve - request.target.per_request
+
+    def head(self, item_id: str) -> str:
+        """The first of the unit that an item belongs to; itself when it stands alone."""
+        return self.heads.get(item_id, item_id)
+
+    def members(self, head: str) -> tuple[str, ...]:
+        """The items of a unit, in order."""
+        return self.groups.get(head) or (head,)
+
+    def overhead(self, item_id: str) -> int:
+        """Tokens that the target spends around an item."""
+        target = self.request.target
+        return target.per_tool if self.items[item_id].kind == "tool_schema" else target.per_item
+
+    def cost(self, head: str) -> int:
+        """Tokens that a unit takes of the budget, overhead included."""
+        group = self.groups.get(head)
+        if group is None:
+            return self.tokens[head] + self.overhead(head)
+        return sum(self.tokens[member] + self.overhead(member) for member in group)
+
+    def living(self) -> list[str]:
+        """Ids that are not out, in the order of the candidates."""
+        out = self.out
+        return [item_id for item_id in self.items if item_id not in out]
+
+    def requiring(self, required: Mapping[str, CompileReason]) -> State:
+        """This state with other required items."""
+        return replace(self, required=required)
+
+    def dropping(self, out: Mapping[str, Outcome]) -> State:
+        """This state with more items out; what is out already keeps its reason."""
+        return replace(self, out={**out, **self.out}) if out else self
+
+    def noting(self, notes: Mapping[str, Iterable[str]]) -> State:
+        """This state with more notes on items."""
+        if not notes:
+            return self
+        joined = {item_id: (*self.notes.get(item_id, ()), *more) for item_id, more in notes.items()}
+        return replace(self, notes={**self.notes, **joined})

@@ -1,0 +1,153 @@
+"""Validate: what may not stand in any request is refused or left out before anything is chosen.
+
+Refused are candidates that contradict one another (two with one id, a cycle of dependencies); left out are
+empty and expired ones and tool calls and results that no provider would accept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tallystick.compiler.dependencies import on_a_cycle, settle
+from tallystick.compiler.measure import measure
+from tallystick.compiler.policy import decide
+from tallystick.compiler.required import mark_required
+from tallystick.compiler.state import CONVERSATION, Outcome, State
+from tallystick.errors import InvalidContext
+from tallystick.records import ContextItem
+
+__all__ = ["validate"]
+
+
+def validate(state: State) -> State:
+    """The state with policy decided, items measured, tool groups formed and unusable items out.
+
+    Raises InvalidContext for ids given twice and for dependency cycles, naming the ids.
+    """
+    _refuse_twins(state.candidates)
+    state = measure(decide(state))
+    state = state.dropping(_unusable(state))
+    state = mark_required(_pair(state))
+    state = _expire(state)
+    _refuse_cycles(state)
+    return settle(state, "validate")
+
+
+def _refuse_twins(candidates: Iterable[ContextItem]) -> None:
+    counts = Counter(item.id for item in candidates)
+    twins = sorted(item_id for item_id, count in counts.items() if count > 1)
+    if twins:
+        raise InvalidContext(
+            f"More than one candidate has the id {', '.join(map(repr, twins))}. Give each its own.",
+            item_ids=twins,
+        )
+
+
+def _unusable(state: State) -> dict[str, Outcome]:
+    out: dict[str, Outcome] = {}
+    now = state.request.as_of
+    for item_id, item in state.items.items():
+        memory = state.memories.get(item_id)
+        if memory is not None and memory.state == "superseded":
+            out[item_id] = Outcome("superseded", "validate")
+        elif memory is not None and memory.state == "duplicate":
+            out[item_id] = Outcome("duplicate", "validate")
+        elif memory is not None and not _holds(memory.valid_from, memory.valid_until, now):
+            out[item_id] = Outcome("stale", "validate")
+        elif not item.content.strip() and not _says_something_else(item):
+            out[item_id] = Outcome("empty", "validate")
+    return out
+
+
+def _holds(start: int | None, end: int | None, now: int) -> bool:
+    return (start is None or start <= now) and (end is None or now < end)
+
+
+def _says_something_else(item: ContextItem) -> bool:
+    # A call without text is a message, a tool may answer with nothing, and tokens without text are an image.
+    return bool(item.tool_call_ids or item.tool_call_id is not None or item.token_estimate)
+
+
+def _expire(state: State) -> State:
+    now = state.request.as_of
+    never = {"required_latest_request", "required_tool_result", "tool_pair_of_included"}
+    expired = {
+        item_id: Outcome("expired", "validate")
+        for item_id, at in state.expiry.items()
+        if at <= now and state.required.get(item_id) not in never
+    }
+    required = {item_id: reason for item_id, reason in state.required.items() if item_id not in expired}
+    return replace(state, required=required).dropping(expired)
+
+
+def _pair(state: State) -> State:
+    """Join calls and results into groups; what has no partner is out.
+
+    A result answers the nearest earlier open call of its id, so that ids which a provider counts anew in each
+    turn still pair. Providers refuse a call without its result anywhere but at the very end.
+    """
+    messages = [item for item_id, item in state.items.items() if item.kind in CONVERSATION]
+    groups: dict[str, list[str]] = {}
+    waiting: dict[str, dict[str, None]] = {}
+    open_calls: dict[str, str] = {}
+    answers: dict[str, str] = {}
+    out: dict[str, Outcome] = {}
+    notes: dict[str, list[str]] = {}
+    for item in messages:
+        if item.kind == "assistant_msg" and item.tool_call_ids:
+            groups[item.id] = [item.id]
+            waiting[item.id] = dict.fromkeys(item.tool_call_ids)
+            open_calls |= dict.fromkeys(item.tool_call_ids, item.id)
+        elif item.kind == "tool_result" and (call := item.tool_call_id) is not None:
+            head = open_calls.pop(call, None)
+            if head is None:
+                out[item.id] = Outcome("unpaired_tool_result", "validate", answers.get(call))
+                notes[item.id] = [f"call {call} {'is answered already' if call in answers else 'is not there'}"]
+                continue
+            groups[head].append(item.id)
+            del waiting[head][call]
+            answers[call] = item.id
+    pending = _last_unit(messages, groups, {**out, **state.out})
+    for head, calls in waiting.items():
+        if not calls:
+            continue
+        if head == pending:
+            notes[head] = [f"waiting for {', '.join(calls)}"]
+            continue
+        notes[head] = [f"no result for {', '.join(calls)}"]
+        out[head] = Outcome("tool_pair_excluded", "validate")
+    return replace(
+        state,
+        groups={head: tuple(members) for head, members in groups.items()},
+        heads={member: head for head, members in groups.items() for member in members},
+        position={item.id: place for place, item in enumerate(messages)},
+    ).dropping(out).noting(notes)  # fmt: skip
+
+
+def _last_unit(
+    messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]
+) -> str | None:
+    """The first of the group that ends the conversation, if one does."""
+    heads = {member: head for head, members in groups.items() for member in members}
+    for item in reversed(messages):
+        if item.id in heads:
+            return heads[item.id]
+        if item.id not in out:
+            return None
+    return None
+
+
+def _refuse_cycles(state: State) -> None:
+    edges = {
+        item_id: [
+            other for other in state.items[item_id].dependencies
+            if other == item_id or item_id not in state.heads or state.heads.get(other) != state.heads[item_id]
+        ]
+        for item_id in state.living()
+        if state.items[item_id].dependencies
+    }  # fmt: skip
+    cycle = on_a_cycle(edges)
+    if cycle:
+        raise InvalidContext(f"Items depend on one another in a cycle: {', '.join(cycle)}.", item_ids=cycle)

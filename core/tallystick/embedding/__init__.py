@@ -1,0 +1,10 @@
+"""Embedding: what fills the Embedder port, by default an offline static table.
+
+Importing this loads nothing heavy; NumPy, tokenizers and the table come on first use.
+"""
+
+from tallystick.embedding.adapt import ForeignEmbedder, as_embedder
+from tallystick.embedding.guard import GuardedEmbedder
+from tallystick.embedding.static import StaticEmbedder
+
+__all__ = ["ForeignEmbedder", "GuardedEmbedder", "StaticEmbedder", "as_embedder"]

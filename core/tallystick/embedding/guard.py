@@ -1,0 +1,101 @@
+"""A guarded embedder: refuses to run inside a write transaction, and does not embed the same text twice."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tallystick.errors import DimensionMismatch, EmbeddingError, InvalidInput
+from tallystick.ports import Embedder, forbid_inside_transaction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["GuardedEmbedder"]
+
+
+class GuardedEmbedder:
+    """Wraps an embedder. Same vectors as `embedder`, fewer calls; thread-safe if `embedder` is.
+
+    Keeps the vectors of the `remembered` texts used last, by the digest of the text.
+    """
+
+    def __init__(self, embedder: Embedder, *, remembered: int = 2048) -> None:
+        if remembered < 0:
+            raise InvalidInput("`remembered` must be at least 0.")
+        self._embedder = embedder
+        self._most = remembered
+        self._guard = threading.Lock()
+        self._kept: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the embedder inside. Raises EmbeddingError."""
+        if not getattr(self._embedder, "known", True):
+            forbid_inside_transaction("the embedder")
+        return self._embedder.fingerprint
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector. Raises EmbeddingError."""
+        if not getattr(self._embedder, "known", True):
+            forbid_inside_transaction("the embedder")
+        return self._embedder.dimension
+
+    @property
+    def local(self) -> bool:
+        """Whether the embedder inside says that it runs here; one that says nothing is taken as remote."""
+        return bool(getattr(self._embedder, "local", False))
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors, shape (len(texts), dimension), in the order given; a fresh array.
+
+        Each distinct text that is not remembered is embedded once. Raises InsideTransaction inside a write
+        transaction, whether or not the texts are remembered, and EmbeddingError.
+        """
+        import numpy as np
+
+        forbid_inside_transaction("the embedder")
+        if not texts:
+            return np.zeros((0, self._embedder.dimension), dtype=np.float32)
+        keys = [_key(text) for text in texts]
+        found = self._remembered(keys)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if missing:
+            made = self._embedder.embed(list(missing.values()))
+            if made.shape[0] != len(missing):
+                raise EmbeddingError(
+                    f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for {len(missing)} texts."
+                )
+            if made.shape[1] != self._embedder.dimension:
+                raise DimensionMismatch(
+                    name=self._embedder.fingerprint, expected=self._embedder.dimension, got=made.shape[1]
+                )
+            fresh = {key: np.array(row, dtype=np.float32) for key, row in zip(missing, made, strict=True)}
+            self._remember(fresh)
+            found.update(fresh)
+        return np.stack([found[key] for key in keys])
+
+    def _remembered(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        found = {}
+        with self._guard:
+            for key in keys:
+                vector = self._kept.get(key)
+                if vector is not None:
+                    self._kept.move_to_end(key)
+                    found[key] = vector
+        return found
+
+    def _remember(self, vectors: dict[bytes, NDArray[np.float32]]) -> None:
+        with self._guard:
+            self._kept.update(vectors)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+def _key(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,153 @@
+"""The default embedder: a static table of word pieces, read from the wheel that carries it, offline.
+
+A text's vector is the mean of its pieces' rows, at unit length. The table is the one of `wordllama`; its files
+are read directly, because importing that package configures logging and its loader tries to download.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallystick.errors import EmbedderUnavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+__all__ = ["StaticEmbedder"]
+
+_NAME = "wordllama-l2-supercat-256"
+_DIMENSION = 256
+_WEIGHTS = "weights/l2_supercat_256.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_METHOD = b"mean of rows, unit length, blank text is zero; 1"
+"""How vectors are made of the table. Change it and the fingerprint changes with it."""
+_SLICE = 8192
+"""Rows gathered at once, so that a very long text needs little memory."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    rows: NDArray[np.float32]
+    tokenizer: Tokenizer
+
+
+class StaticEmbedder:
+    """Unit vectors of 256 components from the bundled table. Thread-safe; the table loads on first use.
+
+    A text without anything but white space gives the zero vector, which is near to nothing.
+    """
+
+    local = True
+    """It runs here: no network, so a vector can commit together with its text."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._table: _Table | None = None
+        self._fingerprint: str | None = None
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+        return _DIMENSION
+
+    @property
+    def fingerprint(self) -> str:
+        """Name, digest of the weights and the tokenizer, dimension. Raises EmbedderUnavailable.
+
+        The digest covers every byte of both files (18 MB, read once), so that two tables never share it.
+        """
+        with self._guard:
+            if self._fingerprint is None:
+                found = hashlib.sha256(_METHOD)
+                for name in (_WEIGHTS, _TOKENIZER):
+                    found.update(hashlib.sha256(_read(_file(name))).digest())
+                self._fingerprint = f"{_NAME}:{found.hexdigest()[:12]}:{_DIMENSION}"
+            return self._fingerprint
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors, shape (len(texts), 256), in the order given. Raises EmbedderUnavailable."""
+        import numpy as np
+
+        table = self._loaded()
+        result = np.zeros((len(texts), _DIMENSION), dtype=np.float32)
+        for place, text in enumerate(texts):
+            if not text.strip():
+                continue
+            # Text by text: a batch would start the tokenizer's threads, which do not survive a fork.
+            ids = table.tokenizer.encode(_well_formed(text), add_special_tokens=False).ids
+            total = np.zeros(_DIMENSION, dtype=np.float32)
+            for start in range(0, len(ids), _SLICE):
+                total += table.rows[ids[start : start + _SLICE]].sum(axis=0)
+            length = np.sqrt(np.dot(total, total))
+            if length > 0:
+                result[place] = total / length
+        return result
+
+    def _loaded(self) -> _Table:
+        table = self._table
+        if table is not None:
+            return table
+        with self._guard:
+            if self._table is None:
+                self._table = _load()
+            return self._table
+
+
+def _load() -> _Table:
+    try:
+        import numpy as np
+        from safetensors import SafetensorError, safe_open
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise EmbedderUnavailable(
+            f"The default embedder needs {error.name}. Run: pip install numpy safetensors tokenizers"
+        ) from error
+    weights, tokenizer = _file(_WEIGHTS), _file(_TOKENIZER)
+    try:
+        with safe_open(weights, framework="np") as tensors:
+            rows = np.ascontiguousarray(tensors.get_tensor("embedding.weight"), dtype=np.float32)
+        parsed = Tokenizer.from_str(tokenizer.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise EmbedderUnavailable(f"The default embedder's files cannot be read: {error}. {_REPAIR}") from error
+    if rows.ndim != 2 or rows.shape[1] != _DIMENSION or rows.shape[0] < parsed.get_vocab_size():
+        raise EmbedderUnavailable(f"The default embedder's table has the shape {rows.shape}. {_REPAIR}")
+    parsed.no_padding()
+    parsed.no_truncation()
+    return _Table(rows, parsed)
+
+
+_REPAIR = "Run: pip install --force-reinstall 'wordllama>=0.4.0.post1,<0.5'"
+
+
+def _file(name: str) -> Path:
+    """Where a file of the package stands; the package itself is never imported."""
+    spec = importlib.util.find_spec("wordllama")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(place) / name
+        if path.is_file():
+            return path
+    missing = f"{name} of the package wordllama is" if spec is not None else "The package wordllama is"
+    raise EmbedderUnavailable(
+        f"{missing} not installed, so the default embedder cannot run. "
+        "Run: pip install 'wordllama>=0.4.0.post1,<0.5', or hand in an embedder of your own."
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EmbedderUnavailable(f"The default embedder's files cannot be read: {error}. {_REPAIR}") from error
+
+
+def _well_formed(text: str) -> str:
+    """`text` with lone surrogates replaced; the tokenizer takes well-formed text only."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

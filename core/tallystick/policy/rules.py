@@ -1,0 +1,135 @@
+"""Rules: which of them decides over an item, a call or a memory, and reading them from TOML.
+
+A rule applies when each condition it gives is met. Among those that apply the highest priority decides, deny
+wins ties, and what is left is settled by the rule's id.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from tallystick.errors import InvalidScope, SettingsError
+from tallystick.records import ItemKind, PolicyRule, Scope, ScopeKind, Sensitivity
+
+__all__ = ["RuleSubject", "applicable_rule", "load_rules", "strongest_rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSubject:
+    """What a rule is asked about. A field that is None or empty meets no condition on it."""
+
+    applies_to: str = "context_item"
+    """`context_item`, `tool_call`, `memory` or `model_call`; only rules for it are asked."""
+    agent: str | None = None
+    task_type: str | None = None
+    provider: str | None = None
+    sensitivity: str | None = None
+    tool_class: str | None = None
+    environment: str | None = None
+    scope: Scope | None = None
+    kind: str | None = None
+    tags: frozenset[str] = frozenset()
+
+
+def applicable_rule(rules: Iterable[PolicyRule], subject: RuleSubject) -> PolicyRule | None:
+    """The rule that decides over `subject`, or None when none applies. Pure; the order of `rules` is nothing."""
+    return strongest_rule(rule for rule in rules if _applies(rule, subject))
+
+
+def strongest_rule(rules: Iterable[PolicyRule]) -> PolicyRule | None:
+    """The rule that wins among `rules`: highest priority, deny before others, then the smallest id."""
+    return min(rules, key=lambda rule: (-rule.priority, rule.effect != "deny", rule.id), default=None)
+
+
+def load_rules(path: str | Path) -> tuple[PolicyRule, ...]:
+    """The rules of a TOML file, each one a `[[rules]]` table with the fields of PolicyRule, in file order.
+
+    Raises SettingsError naming the file, the rule and the field.
+    """
+    file = Path(path)
+    tables = _tables(file)
+    rules = tuple(_rule(file, number, table) for number, table in enumerate(tables, start=1))
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.id in seen:
+            raise SettingsError(f"{file}: two rules have the id {rule.id!r}. Give each rule its own id.")
+        seen.add(rule.id)
+    return rules
+
+
+def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
+    conditions = rule.conditions
+    return (
+        rule.applies_to == subject.applies_to
+        and _meets(conditions.agent, subject.agent)
+        and _meets(conditions.task_type, subject.task_type)
+        and _meets(conditions.provider, subject.provider)
+        and _meets(conditions.sensitivity, subject.sensitivity)
+        and _meets(conditions.tool_class, subject.tool_class)
+        and _meets(conditions.environment, subject.environment)
+        and _meets(conditions.kind, subject.kind)
+        and (not conditions.tag or not subject.tags.isdisjoint(conditions.tag))
+        and (not conditions.scope or _in_scope(conditions.scope, subject.scope))
+    )
+
+
+def _meets(wanted: Sequence[str], value: str | None) -> bool:
+    return not wanted or value in wanted
+
+
+def _in_scope(wanted: Sequence[str], scope: Scope | None) -> bool:
+    return scope is not None and (str(scope) in wanted or scope.kind in wanted)
+
+
+def _tables(file: Path) -> list[Any]:
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: the rules cannot be read ({error.strerror or error}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: this is not valid TOML: {error}.") from error
+    unknown = sorted(set(data) - {"rules"})
+    if unknown:
+        raise SettingsError(f"{file}: unknown table {unknown[0]!r}. Write each rule as a [[rules]] table.")
+    tables = data.get("rules", [])
+    if not isinstance(tables, list):
+        raise SettingsError(f"{file}: `rules` must be a list. Write each rule as a [[rules]] table.")
+    return tables
+
+
+def _rule(file: Path, number: int, table: Any) -> PolicyRule:
+    name = table.get("id") if isinstance(table, dict) else None
+    where = f"{file}: rule {name!r}" if isinstance(name, str) else f"{file}: rule {number}"
+    try:
+        rule = PolicyRule.model_validate(table)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in problem["loc"]) or "rule"
+        raise SettingsError(f"{where}: {field}: {problem['msg']}.") from error
+    _check_known(where, "conditions.sensitivity", rule.conditions.sensitivity, get_args(Sensitivity))
+    _check_known(where, "conditions.kind", rule.conditions.kind, get_args(ItemKind))
+    for scope in rule.conditions.scope:
+        _check_scope(where, scope)
+    return rule
+
+
+# A misspelt value would never match, so a rule meant to deny would quietly allow.
+def _check_known(where: str, field: str, values: Sequence[str], known: Sequence[str]) -> None:
+    for value in values:
+        if value not in known:
+            raise SettingsError(f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(known)}.")
+
+
+def _check_scope(where: str, text: str) -> None:
+    if text in get_args(ScopeKind):
+        return
+    try:
+        Scope.parse(text)
+    except InvalidScope as error:
+        raise SettingsError(f"{where}: conditions.scope: {error}") from error

@@ -1,0 +1,11 @@
+"""Tokens: what fills the TokenCounter port: exact where an encoding is on the machine, else a safe estimate.
+
+Importing this loads nothing heavy; tiktoken comes on first use.
+"""
+
+from tallystick.tokens.cached import CachedCounter
+from tallystick.tokens.estimate import PiecesCounter
+from tallystick.tokens.resolve import counter_for
+from tallystick.tokens.tiktoken import TiktokenCounter
+
+__all__ = ["CachedCounter", "PiecesCounter", "TiktokenCounter", "counter_for"]

@@ -1,0 +1,55 @@
+"""A counter that remembers: the same text is counted once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+
+from tallystick.errors import InvalidInput
+from tallystick.ports import TokenCounter
+
+__all__ = ["CachedCounter"]
+
+_SHORT = 64
+"""Texts up to this many characters are their own key; of longer ones only a digest is kept."""
+
+
+class CachedCounter:
+    """Wraps a counter: same numbers, same method. Thread-safe if `counter` is.
+
+    Keeps the counts of the `remembered` texts used last. Long texts are not kept, only their digests.
+    """
+
+    def __init__(self, counter: TokenCounter, *, remembered: int = 16_384) -> None:
+        if remembered < 0:
+            raise InvalidInput("`remembered` must be at least 0.")
+        self._counter = counter
+        self._most = remembered
+        self._guard = threading.Lock()
+        self._kept: OrderedDict[str | bytes, int] = OrderedDict()
+
+    @property
+    def method(self) -> str:
+        """The method of the counter inside."""
+        return self._counter.method
+
+    @property
+    def exact(self) -> bool:
+        """Whether the counter inside is exact."""
+        return self._counter.exact
+
+    def count(self, text: str) -> int:
+        """Tokens in `text`, as the counter inside counts them."""
+        key = text if len(text) <= _SHORT else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        with self._guard:
+            known = self._kept.get(key)
+            if known is not None:
+                self._kept.move_to_end(key)
+                return known
+        count = self._counter.count(text)
+        with self._guard:
+            self._kept[key] = count
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return count

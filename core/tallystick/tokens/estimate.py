@@ -1,0 +1,64 @@
+"""The estimate: pieces of text, priced so that a budget holds whatever the model.
+
+A word costs one token and one more per seven letters; a capital inside it starts a new one, and so does a pair
+of letters that words do not have, by which encoded data is known. Three digits cost one, so does the space
+before them, every other symbol, and a letter outside ASCII; rare scripts and emoji cost up to three. Runs of
+spaces or line ends cost one.
+
+Measured against the encoding `o200k_base` (tests/core/test_tokens.py): over slices of 600 characters of prose,
+code, JSON, digests, encoded data and nineteen languages, at most one slice in twenty of any kind is undercounted.
+The median overcount is 22 % for English prose, 39 % for code, 24 % for JSON, and up to three times for alphabets
+that the encoding knows well, such as Cyrillic.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["PiecesCounter"]
+
+_PIECE = re.compile(
+    r"(?P<word>[A-Z]?[a-z]+)|(?P<capitals>[A-Z]+(?![a-z]))|(?P<digits>[0-9]+)|(?P<before> (?=[0-9]))"
+    r"|(?P<run>[ \t]{2,}|[\r\n]+|\t| (?=[\r\n]))"
+    r"|(?P<dear>[\u1100-\u177f\u1800-\u1fff\ua000-\uabff\U00010000-\U0010ffff])"
+    r"|(?P<sign>[\u2190-\u2fff\ufe00-\ufe0f])|(?P<other>[^\sA-Za-z0-9]|[^\S \t\r\n])"
+)
+
+# For each letter, those that seldom follow it: fewer than 4 in 10,000 pairs in a sample of English, German,
+# French, Finnish, Turkish and Vietnamese.
+_SELDOM = """
+    aaehjoqwxz bbcdfghjkmnpqrtvwxz cbdfgjmnpqvwxz dbcfhjklmnpqtvwxz ebhjkouz fbcdghjkmnpqsvwxyz gbcdfgjklmpqtvwxyz
+    hbcdfghjklmnpqsuvwxyz ihijkquwxy jabcdfghijklmnpqrtuvwxyz kabcdfghjklmnoqrtuvwxyz lbcghjkmnpqrvwxz
+    mcdfghjklqrtuvwxyz nbhjmqrwxz oehjqxyz pbcdfgjkmnqvwxz qabcdefghijkmnopqrstvwxyz rbfhjlqvwxz sbdfgjlmnrvxz
+    tbdfgjklmnpqvwz ucfghjkoquvwxyz vbcdfghjklmnopqrstuvwxyz wbcdfgjklmpqtuvwxyz xabdfghijklmnopqrsuvwxyz
+    yabcdefghijkmnoqruvwxyz zabcdfghijklmnopqrstuvwxyz
+"""
+_BREAK = re.compile("|".join(f"{row[0]}(?=[{row[1:]}])" for row in _SELDOM.split()), re.IGNORECASE | re.ASCII)
+
+
+class PiecesCounter:
+    """Estimates tokens without any table or download. Stateless, so thread-safe."""
+
+    method = "estimate:pieces"
+    exact = False
+
+    def count(self, text: str) -> int:
+        """An estimate of the tokens in `text` that tends upward; 0 for empty text only."""
+        total = len(_BREAK.findall(text))
+        for match in _PIECE.finditer(text):
+            kind, size = match.lastgroup, match.end() - match.start()
+            if kind == "word":
+                total += 1 + (size - 1) // 7
+            elif kind == "capitals":
+                total += 1 + (size - 1) // 3
+            elif kind == "digits":
+                total += (size + 2) // 3
+            elif kind == "run":
+                total += 1 + size // 16
+            elif kind == "dear":
+                total += 3
+            elif kind == "sign":
+                total += 2
+            else:
+                total += 1
+        return total or int(bool(text))

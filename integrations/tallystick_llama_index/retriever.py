@@ -1,0 +1,72 @@
+"""TallyRetriever: recall as a LlamaIndex retriever, each node with its sources and the reason it is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from tallystick.edge import in_thread
+from tallystick.records import Actor, Hit, Scope
+from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.toolkit import NOTICE
+
+__all__ = ["TallyRetriever"]
+
+ActorSource = Actor | Callable[[QueryBundle], Actor | None]
+"""Who acts: an Actor, or a callable from the query."""
+
+_FOR_MODELS = ("notice", "kind", "who", "occurred_at")
+"""What of a node's metadata a model is shown; the rest is for the application."""
+
+
+class TallyRetriever(BaseRetriever):
+    """Recalls memories: `RetrieverQueryEngine.from_args(TallyRetriever(tally, similarity_top_k=8))`."""
+
+    def __init__(
+        self, tally: Tally | BoundTally, *, similarity_top_k: int = 8, actor: ActorSource | None = None,
+        scope: str | Scope | None = None, kinds: Sequence[str] = (), **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """`actor` says who asks (by default the bound actor or the owner); `kinds` keeps only these kinds."""
+        self._binder = Binder[QueryBundle](tally, surface="llama_index", actor=actor, scope=scope)
+        self._limit = similarity_top_k
+        self._kinds = tuple(kinds)
+        super().__init__(**kwargs)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        bound = self._binder.bound(query_bundle)
+        return [_node(hit) for hit in bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await in_thread(self._retrieve, query_bundle)
+
+
+def _node(hit: Hit) -> NodeWithScore:
+    memory = hit.memory
+    metadata: dict[str, Any] = {
+        "notice": NOTICE,
+        "kind": memory.kind,
+        "who": memory.who,
+        "occurred_at": None if memory.occurred_at is None else _iso(memory.occurred_at),
+        "version": memory.version,
+        "tags": list(memory.tags),
+        "source_ids": list(hit.source_ids),
+        "sources": [source.uri or source.title or source.source_type for source in hit.sources],
+        "visible_to": str(hit.visible_to),
+        "reason": hit.reason,
+        "signals": dict(hit.signals),
+    }
+    kept = {name: value for name, value in metadata.items() if value is not None}
+    hidden = [name for name in kept if name not in _FOR_MODELS]
+    node = TextNode(
+        id_=memory.id, text=memory.content, metadata=kept, excluded_llm_metadata_keys=hidden,
+        excluded_embed_metadata_keys=list(kept),
+    )  # fmt: skip
+    return NodeWithScore(node=node, score=hit.score)
+
+
+def _iso(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1_000_000, tz=timezone.utc).isoformat(timespec="seconds")

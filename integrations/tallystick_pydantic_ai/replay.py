@@ -1,0 +1,28 @@
+"""A PydanticAI model as the `call` of `recorder.replay`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic_ai.models import Model
+
+from tallystick_pydantic_ai.messages import answer_of, from_request
+
+__all__ = ["model_call"]
+
+
+def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `model`, its answer comes back."""
+
+    async def ask(request: Mapping[str, Any]) -> dict[str, Any]:
+        return answer_of(await model.request(*from_request(request)))
+
+    def call(request: Mapping[str, Any]) -> dict[str, Any]:
+        # On a loop of its own thread, so that it works whether or not the caller runs one.
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(lambda: asyncio.run(ask(request))).result()
+
+    return call
