@@ -171,10 +171,8 @@ class TallySaver(BaseCheckpointSaver[str]):
     def _tuple(self, stored: StoredCheckpoint) -> CheckpointTuple:
         row = stored.row
         body = self.serde.loads_typed((row.body_type, row.body))
-        checkpoint: Checkpoint = {
-            **body,
-            "channel_values": {channel: self.serde.loads_typed(value) for channel, value in stored.values.items()},
-        }
+        body["channel_values"] = {channel: self.serde.loads_typed(value) for channel, value in stored.values.items()}
+        checkpoint: Checkpoint = body
         metadata: Any = dict(row.metadata)
         return CheckpointTuple(
             config=_config(stored.thread, row.namespace, row.id),

@@ -581,6 +581,6 @@ def _micros(moment: Moment | None) -> int | None:
     if moment is None or isinstance(moment, int):
         return moment
     if moment.tzinfo is None:
-        raise InvalidInput("This datetime has no time zone. Give an aware one, such as datetime.now(timezone.utc).")
+        raise InvalidInput("This datetime has no time zone. Give an aware one, such as datetime.now(UTC).")
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

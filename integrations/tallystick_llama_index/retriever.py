@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -69,4 +69,4 @@ def _node(hit: Hit) -> NodeWithScore:
 
 
 def _iso(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1_000_000, tz=timezone.utc).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).isoformat(timespec="seconds")

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
 from tallystick.compiler.dependencies import closure
-from tallystick.compiler.shorten import may_shorten
-from tallystick.compiler.state import CONVERSATION, Shortened, State, Taken
+from tallystick.compiler.required import may_shorten
+from tallystick.compiler.state import State, Taken
 from tallystick.errors import BudgetInfeasible, SettingsError
 from tallystick.records import CompileReason
 
@@ -32,12 +32,18 @@ def budget(state: State) -> State:
     for name in state.request.compile_config.class_ceilings:
         if name not in CLASSES:
             raise SettingsError(f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}.")
-    state = _take_required(state)
+    state = _queued(_take_required(state))
     ledger = Ledger(state)
-    waiting = _by_class(state)
     reserved: dict[str, int] = {}
     for name in CLASSES:
-        _serve(state, ledger, name, waiting[name], reserved)
+        _serve(state, ledger, name, state.queues[name], reserved)
+    # Room that later classes left may take whole what was about to be shortened.
+    for head, tokens in list(reserved.items()):
+        ledger.reserve(head, -tokens)
+        if ledger.take(head) is None:
+            ledger.reserve(head, tokens)
+        else:
+            del reserved[head]
     state = replace(state, taken=dict(ledger.taken), reserved=reserved)
     return fill(state)
 
@@ -45,9 +51,8 @@ def budget(state: State) -> State:
 def fill(state: State) -> State:
     """The state with whatever still fits taken as well, in the order of classes."""
     ledger = Ledger(state)
-    waiting = _by_class(state)
     for name in CLASSES:
-        for head in waiting[name]:
+        for head in state.queues[name]:
             if head not in state.reserved:
                 ledger.take(head)
     return replace(state, taken=dict(ledger.taken))
@@ -65,7 +70,7 @@ class Ledger:
             if state.head(item_id) == item_id:
                 self._spend(item_id, self._cost(item_id))
         for head, tokens in state.reserved.items():
-            self._used[budget_class(state, head)] += tokens
+            self._used[state.classes[head]] += tokens
 
     def room(self, name: str) -> int:
         """Tokens that a class may still take."""
@@ -77,12 +82,12 @@ class Ledger:
     def over_ceiling(self, head: str) -> bool:
         """Whether a unit would fit, were it not for the ceiling of its class."""
         cost = self._state.cost(head)
-        return self.room(budget_class(self._state, head)) < cost <= self.free
+        return self.room(self._state.classes[head]) < cost <= self.free
 
     def reserve(self, head: str, tokens: int) -> None:
         """Keep `tokens` free for the shortened form of a unit."""
         self.free -= tokens
-        self._used[budget_class(self._state, head)] += tokens
+        self._used[self._state.classes[head]] += tokens
 
     def take(self, head: str, *, most: int | None = None) -> int | None:
         """Take a unit and what it needs; the tokens that took, or None when it does not fit (in `most`)."""
@@ -95,7 +100,7 @@ class Ledger:
         for unit in units:
             if unit in state.reserved:
                 return None
-            spent[budget_class(state, unit)] += state.cost(unit)
+            spent[state.classes[unit]] += state.cost(unit)
         if sum(spent.values()) > limit or any(tokens > self.room(name) for name, tokens in spent.items() if tokens):
             return None
         for unit, caller in units.items():
@@ -105,10 +110,10 @@ class Ledger:
 
     def _spend(self, head: str, tokens: int) -> None:
         self.free -= tokens
-        self._used[budget_class(self._state, head)] += tokens
+        self._used[self._state.classes[head]] += tokens
 
     def _cost(self, head: str) -> int:
-        short: Shortened | None = self._state.shortened.get(head)
+        short = self._state.shortened.get(head)
         return self._state.cost(head) if short is None else short.tokens + self._state.overhead(head)
 
 
@@ -123,7 +128,9 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
     """Units by worth per token, best first."""
 
     def key(head: str) -> tuple[int, int, int, str]:
-        worth = max(state.scores[member]["total"] for member in state.members(head))
+        group = state.groups.get(head)
+        scores = state.scores
+        worth = scores[head]["total"] if group is None else max(scores[member]["total"] for member in group)
         density = worth * 1000 // (state.cost(head) + _FLAT)
         return -density, -worth, -state.position.get(head, 0), head
 
@@ -132,29 +139,21 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
 
 def _take_required(state: State) -> State:
     """The state with required units taken; those taken up already are given up first, all of them or none."""
-    required, answered = state.required, state.answered
-    if answered and _needed(state, required) > state.limit:
-        roots = [
-            item_id for item_id, reason in required.items()
-            if reason != "dependency_of_included" and state.head(item_id) not in answered
-        ]  # fmt: skip
-        heads = closure(state, dict.fromkeys(state.head(item_id) for item_id in roots))
+    if state.answered and _needed(state) > state.limit:
+        heads = closure(state, (head for head in _roots(state) if head not in state.answered))
         kept = {member for head in heads for member in state.members(head)}
-        required = {item_id: reason for item_id, reason in required.items() if item_id in kept}
-        state = replace(state, required=required)
-    if _needed(state, required) > state.limit:
+        state = state.forgetting(item_id for item_id in state.required if item_id not in kept)
+    if _needed(state) > state.limit:
         raise BudgetInfeasible(
-            budget=state.limit,
-            required={item_id: state.tokens[item_id] + state.overhead(item_id) for item_id in required},
+            budget=state.limit, required={item_id: state.costs[item_id] for item_id in state.required}
         )
     callers = closure(state, _roots(state))
     taken: dict[str, Taken] = {}
-    for item_id, reason in required.items():
-        head = state.head(item_id)
+    for item_id, reason in state.required.items():
         if reason == "dependency_of_included":
-            taken[item_id] = Taken(reason, "dependencies", callers.get(head))
+            taken[item_id] = Taken(reason, "dependencies", callers.get(state.head(item_id)))
         elif reason == "tool_pair_of_included":
-            taken[item_id] = Taken(reason, "budgeting", head)
+            taken[item_id] = Taken(reason, "budgeting", _cause(state, state.head(item_id)))
         else:
             taken[item_id] = Taken(reason, "budgeting")
     return replace(state, taken=taken)
@@ -165,39 +164,50 @@ def _roots(state: State) -> Iterable[str]:
     return dict.fromkeys(state.head(item_id) for item_id in roots)
 
 
-def _needed(state: State, item_ids: Iterable[str]) -> int:
-    return sum(state.tokens[item_id] + state.overhead(item_id) for item_id in item_ids)
+def _cause(state: State, head: str) -> str:
+    """The member for whose sake a group is required."""
+    causes = (member for member in state.members(head) if state.required[member] != "tool_pair_of_included")
+    return next(causes, head)
 
 
-def _by_class(state: State) -> dict[str, list[str]]:
-    """Units not taken, by class, each class in the order in which it is served."""
+def _needed(state: State) -> int:
+    return sum(state.costs[item_id] for item_id in state.required)
+
+
+def _queued(state: State) -> State:
+    """The state with its units in classes, and those not taken in the order in which each class is served."""
     groups: dict[str, list[str]] = {name: [] for name in CLASSES}
+    classes: dict[str, str] = {}
     for item_id in state.living():
-        if item_id not in state.taken and state.head(item_id) == item_id:
-            groups[budget_class(state, item_id)].append(item_id)
-    ordered: dict[str, list[str]] = {}
+        if state.head(item_id) == item_id:
+            name = classes[item_id] = budget_class(state, item_id)
+            if item_id not in state.taken:
+                groups[name].append(item_id)
+    queues: dict[str, tuple[str, ...]] = {}
     for name, heads in groups.items():
         talk = [head for head in heads if head in state.position]
         loose = [head for head in heads if head not in state.position]
-        relevant = any(state.scores[head]["relevance"] for head in talk)
-        ordered[name] = by_worth(state, loose) + (by_worth(state, talk) if relevant else _by_recency(state, talk))
-    return ordered
+        talk = by_worth(state, talk) if _is_ranked(state, talk) else _by_recency(state, talk)
+        queues[name] = (*by_worth(state, loose), *talk)
+    return replace(state, classes=classes, queues=queues)
+
+
+def _is_ranked(state: State, heads: Iterable[str]) -> bool:
+    """Whether relevance says anything about these messages; otherwise recency alone orders them."""
+    return any(state.scores[member]["relevance"] for head in heads for member in state.members(head))
 
 
 def _by_recency(state: State, heads: Iterable[str]) -> list[str]:
     return sorted(heads, key=lambda head: -state.position[head])
 
 
-def _serve(
-    state: State, ledger: Ledger, name: str, heads: Sequence[str], reserved: dict[str, int]
-) -> None:
+def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str], reserved: dict[str, int]) -> None:
     """Give a class its first share."""
     share = ledger.room(name) * FIRST_SHARES.get(name, 100) // 100
     talk = [head for head in heads if head in state.position]
     if talk:
-        relevant = any(state.scores[head]["relevance"] for head in talk)
         # The newest turns first and without gaps, for half the share when relevance can choose the other half.
-        recent = share // 2 if relevant else share
+        recent = share // 2 if _is_ranked(state, talk) else share
         for head in _by_recency(state, talk):
             spent = ledger.take(head, most=recent)
             if spent is None:
@@ -222,11 +232,9 @@ def _worth_reserving(state: State, head: str) -> bool:
 def _reserve(state: State, ledger: Ledger, head: str, share: int, reserved: dict[str, int]) -> int:
     """Keep up to a third of a relevant unit's size, and half of the share, free for its shortened form."""
     overhead = state.overhead(head)
-    tokens = min(state.cost(head) // 3, share // 2, ledger.room(budget_class(state, head)) // 2)
+    tokens = min(state.cost(head) // 3, share // 2, ledger.room(state.classes[head]) // 2)
     if tokens < overhead + state.request.compile_config.min_compressed_tokens:
         return 0
     ledger.reserve(head, tokens)
     reserved[head] = tokens
     return tokens
-
-

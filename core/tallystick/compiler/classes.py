@@ -6,7 +6,14 @@ from tallystick.compiler.state import State
 
 __all__ = ["CLASSES", "FIRST_SHARES", "budget_class"]
 
-CLASSES = ("constraints_and_request", "task_and_tools", "policy", "working_memory", "retrieval", "summaries")
+CLASSES: tuple[str, ...] = (
+    "constraints_and_request",
+    "task_and_tools",
+    "policy",
+    "working_memory",
+    "retrieval",
+    "summaries",
+)
 """In the order in which they are served."""
 
 FIRST_SHARES = {"task_and_tools": 60, "working_memory": 50, "retrieval": 85}

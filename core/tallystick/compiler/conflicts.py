@@ -50,9 +50,7 @@ def _superseded(state: State) -> tuple[dict[str, Outcome], dict[str, list[str]]]
     return out, notes
 
 
-def _losers(
-    state: State, gone: dict[str, Outcome]
-) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
+def _losers(state: State, gone: dict[str, Outcome]) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
     rivals: dict[tuple[str, str, str], list[str]] = {}
     for item_id in state.living():
         item = state.items[item_id]

@@ -22,8 +22,7 @@ def dedupe(state: State) -> State:
         if len(copies) > 1:
             kept = min(copies, key=lambda item_id: _rank(state, item_id))
             out |= {item_id: Outcome("duplicate", "dedupe", kept) for item_id in copies if item_id != kept}
-    required = {item_id: reason for item_id, reason in state.required.items() if item_id not in out}
-    return state.requiring(required).dropping(out)
+    return state.dropping(out).forgetting(out)
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:

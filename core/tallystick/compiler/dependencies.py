@@ -63,9 +63,8 @@ def settle(state: State, pass_name: str) -> State:
                 continue
             out[dependent] = Outcome("dependency_excluded", pass_name, gone)
             queue.append(dependent)
-    required = {item_id: reason for item_id, reason in state.required.items() if item_id not in out}
     fresh = {name: more for name, more in notes.items() if more[0] not in state.notes.get(name, ())}
-    return replace(state, out=out, required=required).noting(fresh)
+    return replace(state, out=out).forgetting(out).noting(fresh)
 
 
 def closure(state: State, heads: Iterable[str], *, beyond: Collection[str] = ()) -> dict[str, str | None]:

@@ -29,11 +29,14 @@ def measure(state: State) -> State:
         counted = state.count(item.content) if item.content else 0
         tokens[item_id] = max(counted, item.token_estimate or 0)
         digests[item_id] = content_digest(item, item.content)
-    return replace(state, tokens=tokens, digests=digests)
+    state = replace(state, tokens=tokens, digests=digests)
+    return replace(state, costs={item_id: count + state.overhead(item_id) for item_id, count in tokens.items()})
 
 
 def content_digest(item: ContextItem, content: str) -> str:
     """The digest of what `item` says when it says `content`: the same for equal items, whatever their ids."""
-    # JSON in ASCII, because text may hold a lone surrogate, which the canonical form refuses.
-    calls = list(item.tool_call_ids)
-    return text_digest("context-item", json.dumps([item.kind, content, calls, item.tool_call_id]))
+    head: object = item.kind
+    if item.tool_call_ids or item.tool_call_id is not None:
+        head = [item.kind, item.tool_call_ids, item.tool_call_id]
+    # The head is one line, so that it cannot be mistaken for text.
+    return text_digest("context-item", f"{json.dumps(head)}\n{content}")

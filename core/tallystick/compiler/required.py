@@ -8,7 +8,11 @@ from dataclasses import replace
 from tallystick.compiler.state import State
 from tallystick.records import CompileReason, ContextItem
 
-__all__ = ["mark_required"]
+__all__ = ["mark_required", "may_shorten"]
+
+_SHORTENED_KINDS = frozenset({"memory", "retrieval_doc", "artifact", "file", "summary"})
+_EVIDENCE = frozenset({"approval", "evidence"})
+"""Tags of what is shown as it is or not at all."""
 
 
 def mark_required(state: State) -> State:
@@ -41,6 +45,19 @@ def mark_required(state: State) -> State:
     return replace(state, latest=latest, required=required, answered=frozenset(answered))
 
 
+def may_shorten(state: State, item_id: str) -> bool:
+    """Whether an item may go in shortened: never what is required, redacted, an approval or raw evidence."""
+    item = state.items[item_id]
+    return (
+        state.request.compile_config.compression
+        and item.kind in _SHORTENED_KINDS
+        and item_id not in state.required
+        and item_id not in state.verdicts
+        and item.source_ref.source_type != "human_approval"
+        and _EVIDENCE.isdisjoint(item.tags)
+    )
+
+
 def _reason(item: ContextItem) -> CompileReason | None:
     if item.kind in {"system", "tool_schema"}:
         return "required_system"
@@ -55,7 +72,7 @@ def _reason(item: ContextItem) -> CompileReason | None:
 
 def _latest_request(state: State) -> str | None:
     # A denied request stays the latest one: an older one must not be answered in its place.
-    for name in reversed(state.position):
+    for name in reversed(list(state.position)):
         outcome = state.out.get(name)
         if state.items[name].kind == "user_msg" and (outcome is None or outcome.reason != "empty"):
             return name

@@ -70,6 +70,8 @@ class State:
     """Id to the item as it may be seen: denied ones without content, redacted ones with a placeholder."""
     tokens: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens of the content, without overhead; denied items are not in it."""
+    costs: Mapping[str, int] = field(default_factory=dict)
+    """Id to what it takes of the budget whole, overhead included."""
     digests: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Id of a message that calls tools to itself and its results, in order: all in or all out."""
@@ -87,6 +89,10 @@ class State:
     """First of a unit to the firsts of the units that it cannot go without."""
     out: Mapping[str, Outcome] = field(default_factory=dict)
     scores: Mapping[str, dict[str, int]] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """First of each unit that is not out to its budget class."""
+    queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Budget class to the firsts of its units that are not required, in the order in which they are served."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
     reserved: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens, overhead included, kept free for its compressed form."""
@@ -120,18 +126,17 @@ class State:
     def cost(self, head: str) -> int:
         """Tokens that a unit takes of the budget, overhead included."""
         group = self.groups.get(head)
-        if group is None:
-            return self.tokens[head] + self.overhead(head)
-        return sum(self.tokens[member] + self.overhead(member) for member in group)
+        return self.costs[head] if group is None else sum(self.costs[member] for member in group)
 
     def living(self) -> list[str]:
         """Ids that are not out, in the order of the candidates."""
         out = self.out
         return [item_id for item_id in self.items if item_id not in out]
 
-    def requiring(self, required: Mapping[str, CompileReason]) -> State:
-        """This state with other required items."""
-        return replace(self, required=required)
+    def forgetting(self, gone: Iterable[str]) -> State:
+        """This state in which `gone` are no longer required."""
+        names = set(gone)
+        return replace(self, required={name: why for name, why in self.required.items() if name not in names})
 
     def dropping(self, out: Mapping[str, Outcome]) -> State:
         """This state with more items out; what is out already keeps its reason."""

@@ -78,8 +78,7 @@ def _expire(state: State) -> State:
         for item_id, at in state.expiry.items()
         if at <= now and state.required.get(item_id) not in never
     }
-    required = {item_id: reason for item_id, reason in state.required.items() if item_id not in expired}
-    return replace(state, required=required).dropping(expired)
+    return state.dropping(expired).forgetting(expired)
 
 
 def _pair(state: State) -> State:
@@ -126,9 +125,7 @@ def _pair(state: State) -> State:
     ).dropping(out).noting(notes)  # fmt: skip
 
 
-def _last_unit(
-    messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]
-) -> str | None:
+def _last_unit(messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]) -> str | None:
     """The first of the group that ends the conversation, if one does."""
     heads = {member: head for head, members in groups.items() for member in members}
     for item in reversed(messages):

@@ -31,7 +31,8 @@ def list_memories(
 ) -> list[Memory]:  # fmt: skip
     """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
 
-    Those that were forgotten, hidden or redacted come without their text. Raises Denied, and NotFound for an unknown `before`.
+    Those that were forgotten, hidden or redacted come without their text.
+    Raises Denied, and NotFound for an unknown `before`.
     """
     room.gate.require(actor, "read", scope)
     with room.store.database.read() as connection:

@@ -178,7 +178,7 @@ def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
                 found.append(Finding(*match.span(group), rule.kind))
     if found and "[redacted:" in lowered:
         kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
-        found = [one for one in found if not any(one.start < end and start < one.end for start, end in kept)]
+        found = [one for one in found if not any(start <= one.start and one.end <= end for start, end in kept)]
     return found
 
 
@@ -241,21 +241,28 @@ _STRONG_KEY = re.compile(
     r"|refresh_?token|id_?token|bearer_?token|api_?token|session_?token|authorization|proxy_?authorization|cookie"
     r"|set_?cookie|connection_?string|credentials?)$"
 )
-_WEAK_KEY = re.compile(r"(?:^|[_.-])token$")
+_WEAK_KEY = re.compile(r"(?<!page)(?<!next)(?<!sync)(?:^|[_.-])token$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_A_SECRET = re.compile(
-    r"""[$%]?\{.*|\$\(.*|\$\w+|%\w+%|<.*|\[.*|\(.*|[*x•.#_-]+|.*\[redacted:.*|none|null|nil|true|false|undefined"""
-    r"""|required|optional|string|str|text|password|passwd|secret|token|example|changeme|your[_-].*|empty|unset|hidden"""
+    r"""[$%]?\{.*|\$\(.*|\$\w+|%\w+%|<.*|\[.*|\(.*|[*x•.#_-]+|none|null|nil|true|false|undefined"""
+    r"""|required|optional|string|str|text|password|passwd|secret|token|example|changeme|your[_-].*|empty|unset|hidden|include|omit|same-origin"""
     r"""|os\.(?:environ|getenv).*|process\.env.*|getenv.*|env\..*|self\..*|settings\..*|config\..*|secrets\..*""",
     re.IGNORECASE | re.DOTALL,
 )
 _EXPRESSION = re.compile(r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]+)*(?:[(\[].*)?", re.DOTALL)
 
+_FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
+"""How a folder begins: shells keep the working one in `PWD`."""
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
 
 def _names_a_secret(key: str, value: str) -> bool:
     """Whether `value` under `key` of a JSON object is to be redacted whole."""
     name = _CAMEL.sub("_", key).lower().replace("-", "_")
-    if _NOT_A_SECRET.fullmatch(value):
+    value = _PLACEHOLDER.sub("", value)
+    if not value.strip() or _NOT_A_SECRET.fullmatch(value):
+        return False
+    if name.endswith("pwd") and _FOLDER.match(value):
         return False
     if _STRONG_KEY.search(name):
         return len(value) >= 4
@@ -269,14 +276,16 @@ def _mixed(value: str) -> bool:
 
 def _assigned(match: re.Match[str]) -> bool:
     """Whether what is assigned is a secret, and not code, prose or a placeholder."""
-    value, name = match["secret"], match["name"]
-    if _NOT_A_SECRET.fullmatch(value):
+    value, name = _PLACEHOLDER.sub("", match["secret"]), match["name"]
+    if not value.strip() or _NOT_A_SECRET.fullmatch(value):
+        return False
+    if name.lower() == "pwd" and _FOLDER.match(value):
         return False
     if name.lower() == "token":
-        return len(value) >= 12 and _mixed(value)
+        return len(value) >= 12 and _mixed(value) and bool(match["quote"] or not _DOTTED.fullmatch(value))
     if match["quote"] or name.isupper():
         return len(value) >= 4
-    if _EXPRESSION.fullmatch(value):
+    if _EXPRESSION.fullmatch(value) or _DOTTED.fullmatch(value):
         return False  # `password=password`, `secret: str`, `api_key=get_key()`
     return len(value) >= 6 and (_mixed(value) or not value.isalnum())
 
@@ -287,7 +296,8 @@ def _bearer(match: re.Match[str]) -> bool:
 
 
 def _url_password(match: re.Match[str]) -> bool:
-    return not _NOT_A_SECRET.fullmatch(match["secret"])
+    value = _PLACEHOLDER.sub("", match["secret"])
+    return bool(value) and not _NOT_A_SECRET.fullmatch(value)
 
 
 # Checks of personal data
@@ -348,20 +358,24 @@ def _rule(kind: str, pattern: str, *keywords: str, check: Check | None = None, c
     return Rule(kind, re.compile(pattern, re.ASCII), tuple(word.lower() for word in keywords), check, certain)
 
 
-_B, _E = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+# A credential may follow a line end that JSON has escaped (`\n`) or a character that a URL has (`%3D`).
+_ESCAPED = r"(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})"
+_B, _E = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})", r"(?![A-Za-z0-9])"
+_GITLAB = tuple(f"gl{kind}-" for kind in ("pat", "dt", "ptt", "rt", "cbt", "oas", "soat", "ft", "imt", "agent"))
 _KEY_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 
 SECRET_RULES: tuple[Rule, ...] = (
     _rule(
         "private_key",
-        rf"{_KEY_BLOCK}(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!-)){{16,20000}}+-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----"
+        rf"{_KEY_BLOCK}(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!-)){{16,20000}}+-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY"
+        r"(?: BLOCK)?-----"
         rf"|(?:\s|\\[nr]){{0,8}}(?:[A-Za-z0-9+/=]{{16,200}}+(?:\s|\\[nr]){{0,8}}){{1,400}}+)",
         "private key",
     ),
     _rule("aws_access_key_id", rf"{_B}(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}{_E}", "akia", "asia", "abia", "acca"),
     _rule("github_token", rf"{_B}gh[pousr]_[A-Za-z0-9]{{36,255}}{_E}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     _rule("github_token", rf"{_B}github_pat_[A-Za-z0-9_]{{36,255}}{_E}", "github_pat_"),
-    _rule("gitlab_token", rf"{_B}gl(?:pat|dt|ptt|rt|cbt|oas|soat|ft|imt|agent)-[\w.-]{{19,300}}\w", "gl"),
+    _rule("gitlab_token", rf"{_B}gl(?:pat|dt|ptt|rt|cbt|oas|soat|ft|imt|agent)-[\w.-]{{19,300}}\w", *_GITLAB),
     _rule("slack_token", rf"{_B}xox[abceoprs](?:\.xox[a-z])?-[A-Za-z0-9-]{{10,250}}", "xox"),
     _rule("slack_token", rf"{_B}xapp-\d-[A-Za-z0-9-]{{20,250}}", "xapp-"),
     _rule(
@@ -378,7 +392,7 @@ SECRET_RULES: tuple[Rule, ...] = (
     _rule("google_secret", rf"{_B}GOCSPX-[\w-]{{28}}(?![\w-])", "gocspx-"),
     _rule("stripe_key", rf"{_B}[rs]k_(?:live|test)_[A-Za-z0-9]{{16,250}}{_E}", "k_live_", "k_test_"),
     _rule("stripe_key", rf"{_B}whsec_[A-Za-z0-9+/]{{24,100}}={{0,2}}", "whsec_"),
-    _rule("jwt", rf"{_B}eyJ[\w-]{{8,4000}}+\.eyJ[\w-]{{8,16000}}+\.[\w-]{{16,2000}}", "eyj"),
+    _rule("jwt", rf"(?:(?<![\w-])|{_ESCAPED})eyJ[\w-]{{8,4000}}+\.eyJ[\w-]{{8,16000}}+\.[\w-]{{16,2000}}", "eyj"),
     _rule("npm_token", rf"{_B}npm_[A-Za-z0-9]{{36}}{_E}", "npm_"),
     _rule("pypi_token", rf"{_B}pypi-AgE[\w-]{{50,500}}", "pypi-age"),
     _rule("huggingface_token", rf"{_B}(?:hf_[A-Za-z]{{34}}|api_org_[A-Za-z]{{34}}){_E}", "hf_", "api_org_"),
@@ -423,9 +437,9 @@ SECRET_RULES: tuple[Rule, ...] = (
         "credential",
         r"(?P<name>(?i:passw(?:or)?d|passphrase|pwd|secret(?:[_-]?access)?[_-]?key|api[_-]?(?:key|token)|access[_-]?(?:key|token)"
         r"|auth[_-]?(?:key|token)|refresh[_-]?token|session[_-]?token|client[_-]?secret|private[_-]?key|signing[_-]?key"
-        r"|encryption[_-]?key|account[_-]?key|secret|token))"
+        r"|encryption[_-]?key|account[_-]?key|secret|(?<!page)(?<!page[_-])(?<!next)(?<!next[_-])(?<!sync[_-])token))"
         r"(?:\\{0,3}[\"'`])?[ \t]{0,3}(?::=|=>|==|[:=])[ \t]{0,3}"
-        r"(?:\\{0,3}(?P<quote>[\"'`])(?P<quoted>)|(?P<bare>))"
+        r"(?:\\{0,3}[bBrRfF]{0,2}(?P<quote>[\"'`])(?P<quoted>)|(?P<bare>))"
         r"(?P<secret>(?(quoted)[^\"'`\\\r\n]{4,256}|[^\s\"'`,;&<>\\(){}\[\]]{4,256}))",
         "passw", "passphrase", "pwd", "secret", "key", "token",
         check=_assigned,

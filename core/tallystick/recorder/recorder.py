@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.errors import CorruptTally, NotFound
+from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.policy import decide
 from tallystick.ports import TokenCounter
 from tallystick.recorder.replay import Call, Render, neutral_request, replay
@@ -84,6 +84,27 @@ class Recorder:
         """One step. Raises NotFound."""
         with self._room.store.database.read() as connection:
             return self._find_step(connection, step_id)[0]
+
+    def find(self, fragment: str) -> RunRecord | StepRecord:
+        """The run or step whose id is `fragment`, or begins or ends with it (at least 4 characters).
+
+        Raises NotFound when there is none that the actor may see, InvalidInput when there are several.
+        """
+        if len(fragment) < 4:
+            raise InvalidInput("Give at least 4 characters of an id.")
+        with self._room.store.database.read() as connection:
+            found = recordings.matching(connection, fragment)
+        visible: list[RunRecord | StepRecord] = []
+        for what, identity in found:
+            try:
+                visible.append(self.run(identity) if what == "run" else self.step(identity))
+            except NotFound:
+                continue
+        if not visible:
+            raise NotFound(f"There is no run or step {fragment} that {self._actor.user} may see.")
+        if len(visible) > 1:
+            raise InvalidInput(f"{fragment} fits several ids. Give more of it.")
+        return visible[0]
 
     def receipts(self, run_id: str) -> list[Receipt]:
         """The receipts of a run, in the order of its chain. Raises NotFound."""

@@ -150,9 +150,9 @@ class Run:
         claimed it, and an adapter adds its view. Otherwise a new one.
         """
         active = current_step()
-        if active is not None and active.run is self and active.kind == kind and active.is_open:
-            if not active.has("request") and not active.has("tool_call"):
-                return active, False
+        mine = active is not None and active.run is self and active.kind == kind and active.is_open
+        if active is not None and mine and not active.has("request") and not active.has("tool_call"):
+            return active, False
         return self.step(kind, name=name, metadata=metadata), True
 
     @contextmanager

@@ -240,7 +240,7 @@ def _write_forever(engine: Engine, jobs: queue.SimpleQueue[_Job[Any] | None], po
             if connection is None or connection.closed or connection.invalidated:
                 connection = engine.connect()
             outcomes = _commit_group(connection, group, postgres)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
             if connection is not None:
                 _discard(connection)
                 connection = None
@@ -277,7 +277,7 @@ def _commit_group(
             try:
                 with write_transaction(job.name):
                     outcomes.append((job.unit(connection), None))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
                 transaction.rollback()
                 return [(None, _answerable(error))]
         else:
@@ -288,7 +288,7 @@ def _commit_group(
                         result = job.unit(connection)
                     savepoint.commit()
                     outcomes.append((result, None))
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
                     savepoint.rollback()
                     outcomes.append((None, _answerable(error)))
     return outcomes

@@ -22,6 +22,7 @@ __all__ = [
     "find_run",
     "find_step",
     "list_runs",
+    "matching",
     "next_index",
     "open_steps",
     "steps_of",
@@ -131,6 +132,18 @@ def find_run(connection: Connection, run_id: str) -> tuple[RunRecord, int] | Non
     """A run with the number of its scope, or None."""
     row = connection.execute(_RUN, {"id": run_id}).first()
     return (_run(row), row.scope_id) if row else None
+
+
+def matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[tuple[str, str]]:
+    """Runs and steps whose id begins or ends with `fragment`, as ("run" or "step", id)."""
+    found: list[tuple[str, str]] = []
+    for what, table in (("run", _r), ("step", _s)):
+        size = len(fragment)
+        begins = func.substr(table.c.id, 1, size) == fragment
+        ends = func.substr(table.c.id, func.length(table.c.id) - size + 1) == fragment
+        rows = connection.execute(select(table.c.id).where(begins | ends).order_by(table.c.id).limit(limit))
+        found += [(what, row.id) for row in rows]
+    return found
 
 
 def list_runs(

@@ -1,0 +1,139 @@
+"""Compression: what did not fit whole goes in shortened, if it may be and says enough.
+
+A summary that was made and recorded outside is taken before anything is cut here. What was left out although it
+is relevant becomes a wish for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tallystick.compiler.budgeting import Ledger, by_worth, fill
+from tallystick.compiler.required import may_shorten
+from tallystick.compiler.shorten import shorten
+from tallystick.compiler.state import Outcome, Shortened, State, Taken
+from tallystick.ranking import query_terms
+from tallystick.records import SummaryWish, text_digest
+
+__all__ = ["compress", "summary_digest", "wishes"]
+
+_MOST_FAILURES = 32
+"""Items that are tried in vain before the pass stops looking."""
+_MOST_WISHES = 8
+_WISH_RELEVANCE = 500_000
+_WORTH_A_SUMMARY = 4
+"""A summary is wished for items of at least this many times `min_compressed_tokens`."""
+
+
+def compress(state: State) -> State:
+    """The state with shortened items taken where they fit, the rest filled up, and everything else out."""
+    if state.request.compile_config.compression:
+        state = _take_shortened(state)
+        state = fill(replace(state, reserved={}))
+    return _close(replace(state, reserved={}))
+
+
+def summary_digest(content: str) -> str:
+    """The key of `content` in a request's `summaries`."""
+    return text_digest("summary-input", content)
+
+
+def wishes(state: State) -> tuple[SummaryWish, ...]:
+    """Summaries that would have helped: of what is relevant and was left out or cut, most relevant first."""
+    config = state.request.compile_config
+    if not config.compression:
+        return ()
+    relevance = state.request.relevance
+    found: list[tuple[int, SummaryWish]] = []
+    for item_id in state.tokens:
+        short = state.shortened.get(item_id)
+        outcome = state.out.get(item_id)
+        left_out = outcome is not None and outcome.reason in {"over_budget", "class_budget"}
+        cut = short is not None and short.reason == "compressed_extractive"
+        long_enough = state.tokens[item_id] >= _WORTH_A_SUMMARY * config.min_compressed_tokens
+        if not (left_out or cut) or not long_enough or relevance.get(item_id, 0) < _WISH_RELEVANCE:
+            continue
+        key = summary_digest(state.items[item_id].content)
+        if may_shorten(state, item_id) and key not in state.request.summaries:
+            room = max(config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY)
+            found.append((-relevance[item_id], SummaryWish(item_id=item_id, input_digest=key, max_tokens=room)))
+    found.sort(key=lambda pair: (pair[0], pair[1].item_id))
+    return tuple(wish for _, wish in found[:_MOST_WISHES])
+
+
+def _take_shortened(state: State) -> State:
+    least = state.request.compile_config.min_compressed_tokens
+    waiting = [
+        item_id for item_id in state.living()
+        if item_id not in state.taken and item_id not in state.position and may_shorten(state, item_id)
+    ]  # fmt: skip
+    query: list[str] | None = None
+    failures = 0
+    ledger = Ledger(state)
+    taken = dict(state.taken)
+    shortened: dict[str, Shortened] = {}
+    for head in (*state.reserved, *by_worth(state, waiting)):
+        kept_for_it = state.reserved.get(head, 0)
+        ledger.reserve(head, -kept_for_it)
+        overhead = state.overhead(head)
+        most = ledger.room(state.classes[head]) - overhead
+        room = min(most, kept_for_it - overhead) if kept_for_it else most
+        if any(other not in taken for other in state.needs.get(head, ())):
+            continue
+        short = _summary(state, head, most)
+        if short is None and room >= least:
+            query = _query(state) if query is None else query
+            short = _shortened(state, head, room, query)
+        if short is None:
+            failures += 1
+            if failures >= _MOST_FAILURES:
+                break
+            continue
+        ledger.reserve(head, short.tokens + overhead)
+        taken[head] = Taken(short.reason, "compression")
+        shortened[head] = short
+    return replace(state, taken=taken, shortened=shortened)
+
+
+def _query(state: State) -> list[str]:
+    asked = state.items[state.latest].content if state.latest is not None and state.latest not in state.out else ""
+    return query_terms(f"{asked}\n{state.request.task_summary or ''}")
+
+
+def _summary(state: State, head: str, room: int) -> Shortened | None:
+    if not state.request.summaries:
+        return None
+    text = state.request.summaries.get(summary_digest(state.items[head].content), "")
+    if not text.strip():
+        return None
+    tokens = state.count(text)
+    return Shortened("compressed_summary", text, tokens) if tokens <= room and tokens < state.tokens[head] else None
+
+
+def _shortened(state: State, head: str, room: int, query: list[str]) -> Shortened | None:
+    found = shorten(state.items[head].content, target=min(room, state.tokens[head] - 1), query=query, count=state.count)
+    if found is None:
+        return None
+    reason, text = found
+    tokens = state.count(text)
+    return Shortened(reason, text, tokens) if tokens >= state.request.compile_config.min_compressed_tokens else None
+
+
+def _close(state: State) -> State:
+    """The state with a reason for everything that is neither in nor out yet."""
+    ledger = Ledger(state)
+    out: dict[str, Outcome] = {}
+    for head in state.living():
+        if head in state.taken or state.head(head) != head:
+            continue
+        absent = next((other for other in state.needs.get(head, ()) if other not in state.taken), None)
+        if ledger.over_ceiling(head):
+            outcome = Outcome("class_budget", "budgeting")
+        elif absent is not None and state.cost(head) <= ledger.free:
+            outcome = Outcome("dependency_excluded", "budgeting", absent)
+        else:
+            outcome = Outcome("over_budget", "budgeting")
+        out[head] = outcome
+        for member in state.members(head)[1:]:
+            out[member] = Outcome("tool_pair_excluded", "budgeting", head)
+    return state.dropping(out)

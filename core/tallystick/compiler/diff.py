@@ -1,0 +1,53 @@
+"""Diff: how two compiles differ, candidate by candidate."""
+
+from __future__ import annotations
+
+from tallystick.records import CompilationDecision, CompiledContext, CompileDiff, DecisionChange
+
+__all__ = ["diff_compiled"]
+
+
+def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDiff:
+    """What went in, what fell out and what changed from `before` to `after`, each in the order of ids.
+
+    A candidate that stayed counts as changed when its decision, reason, tokens or shown content differ; one
+    that was out both times counts as unchanged, whatever the reason.
+    """
+    old = {decision.item_id: decision for decision in before.decisions}
+    new = {decision.item_id: decision for decision in after.decisions}
+    said = {item.id: item.stable_hash for item in before.selected_items}
+    says = {item.id: item.stable_hash for item in after.selected_items}
+    added: list[DecisionChange] = []
+    removed: list[DecisionChange] = []
+    changed: list[DecisionChange] = []
+    unchanged = 0
+    for item_id in sorted(old.keys() | new.keys()):
+        was, now = old.get(item_id), new.get(item_id)
+        change = DecisionChange(item_id=item_id, before=was, after=now)
+        if _is_in(now) and not _is_in(was):
+            added.append(change)
+        elif _is_in(was) and not _is_in(now):
+            removed.append(change)
+        elif _is_in(was) and (_fate(was) != _fate(now) or said.get(item_id) != says.get(item_id)):
+            changed.append(change)
+        elif was is not None and now is not None:
+            unchanged += 1
+    return CompileDiff(
+        added=tuple(added),
+        removed=tuple(removed),
+        changed=tuple(changed),
+        unchanged=unchanged,
+        tokens_before=before.token_allocation["used"],
+        tokens_after=after.token_allocation["used"],
+        stable_prefix_changed=before.stable_prefix_hash != after.stable_prefix_hash,
+    )
+
+
+def _is_in(decision: CompilationDecision | None) -> bool:
+    return decision is not None and decision.decision != "exclude"
+
+
+def _fate(decision: CompilationDecision | None) -> tuple[object, ...]:
+    if decision is None:
+        return ()
+    return decision.decision, decision.reason_code, decision.final_tokens

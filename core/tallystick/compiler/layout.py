@@ -1,0 +1,225 @@
+"""Layout: the order in which a model reads, in three sections that change at different speeds.
+
+The stable prefix changes least and comes first, so that a provider's cache can reuse it; the conversation ends
+the volatile suffix with the latest request and its results.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from tallystick.compiler.classes import CLASSES
+from tallystick.compiler.compression import wishes
+from tallystick.compiler.measure import content_digest
+from tallystick.compiler.state import State
+from tallystick.records import (
+    CompilationDecision,
+    CompiledContext,
+    ContextItem,
+    Section,
+    SectionName,
+    SourceRef,
+    text_digest,
+)
+
+__all__ = ["layout"]
+
+_PREFIX = {"system": 0, "tool_schema": 1, "policy": 2}
+_HARD, _PROFILE = 3, 4
+_TASK_ORDER = {
+    kind: rank
+    for rank, kind in enumerate(
+        ("task", "plan", "constraint", "handoff", "memory", "retrieval_doc", "artifact", "file", "code_diff",
+         "summary", "other")
+    )
+}  # fmt: skip
+_NO_SOURCE = SourceRef()
+
+
+def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledContext:
+    """The compiled context: chosen items in reading order, and one decision per candidate."""
+    shown = {item_id: _shown(state, item_id) for item_id in state.taken}
+    digests = {item_id: item.stable_hash or "" for item_id, item in shown.items()}
+    sections = tuple(_section(state, name, item_ids, digests) for name, item_ids in _sections(state).items())
+    decisions = tuple(_decision(state, item.id) for item in state.candidates)
+    wished = wishes(state)
+    request = state.request
+    spent = {decision.item_id: decision.final_tokens for decision in decisions}
+    outcome = [
+        [[section.name, section.digest, section.item_ids, section.tokens] for section in sections],
+        [_decision_row(decision) for decision in decisions],
+        [[wish.item_id, wish.input_digest, wish.max_tokens] for wish in wished],
+        [token_method, token_exact],
+    ]
+    return CompiledContext(
+        id=text_digest("compiled-context", json.dumps([_request_row(state), outcome], sort_keys=True)),
+        request_id=request.request_id,
+        provider=request.provider,
+        model=request.model,
+        selected_items=tuple(shown[item_id] for section in sections for item_id in section.item_ids),
+        excluded_items=tuple(state.items[item_id] for item_id in sorted(state.out)),
+        decisions=decisions,
+        token_allocation=_allocation(state, spent),
+        token_method=token_method,
+        token_exact=token_exact,
+        stable_prefix_hash=sections[0].digest,
+        volatile_suffix_hash=sections[2].digest,
+        sections=sections,
+        wishes=wished,
+    )
+
+
+def _sections(state: State) -> dict[SectionName, list[str]]:
+    prefix: list[tuple[int, str, str]] = []
+    task: list[tuple[int, str]] = []
+    changed: list[str] = []
+    talk: list[str] = []
+    for item_id in state.taken:
+        item = state.items[item_id]
+        if item_id in state.position:
+            if state.head(item_id) == item_id:
+                talk.append(item_id)
+        elif (rank := _prefix_rank(item)) is not None:
+            prefix.append((rank, _name(item), item_id))
+        elif item.kind == "code_diff" or ("changed" in item.tags and item.kind in {"artifact", "file"}):
+            changed.append(item_id)
+        else:
+            task.append((_TASK_ORDER.get(item.kind, len(_TASK_ORDER)), item_id))
+    talk.sort(key=lambda head: state.position[head])
+    changed.sort()
+    # Before the latest request: what changes each step must not stand in front of turns that do not.
+    at = talk.index(state.latest) if state.latest in talk else len(talk)
+    suffix = [*_spread(state, talk[:at]), *changed, *_spread(state, talk[at:])]
+    return {
+        "stable_prefix": [item_id for *_, item_id in sorted(prefix)],
+        "task_context": [item_id for _, item_id in sorted(task)],
+        "volatile_suffix": suffix,
+    }
+
+
+def _prefix_rank(item: ContextItem) -> int | None:
+    if item.kind == "constraint" and "hard" in item.tags:
+        return _HARD
+    return _PROFILE if "profile" in item.tags else _PREFIX.get(item.kind)
+
+
+def _name(item: ContextItem) -> str:
+    return item.id if item.kind != "tool_schema" else item.source_ref.title or item.id
+
+
+def _spread(state: State, heads: Iterable[str]) -> list[str]:
+    return [member for head in heads for member in state.members(head)]
+
+
+def _section(state: State, name: SectionName, item_ids: Sequence[str], digests: Mapping[str, str]) -> Section:
+    return Section(
+        name=name,
+        item_ids=tuple(item_ids),
+        # Of what is said and in which order, not of ids: the same bytes give the same digest.
+        digest=text_digest("section", "\n".join(digests[item_id] for item_id in item_ids)),
+        tokens=sum(_final_tokens(state, item_id) for item_id in item_ids),
+    )
+
+
+def _final_tokens(state: State, item_id: str) -> int:
+    short = state.shortened.get(item_id)
+    return state.costs[item_id] if short is None else short.tokens + state.overhead(item_id)
+
+
+def _shown(state: State, item_id: str) -> ContextItem:
+    item = state.items[item_id]
+    digest = state.digests[item_id]
+    short = state.shortened.get(item_id)
+    if short is None:
+        return item.model_copy(update={"stable_hash": digest, "token_estimate": state.tokens[item_id]})
+    return item.model_copy(
+        update={
+            "content": short.content,
+            "stable_hash": content_digest(item, short.content),
+            "token_estimate": short.tokens,
+            "metadata": {**item.metadata, "compressed_from": digest},
+        }
+    )
+
+
+def _decision(state: State, item_id: str) -> CompilationDecision:
+    notes = "; ".join(dict.fromkeys(state.notes[item_id])) if item_id in state.notes else ""
+    # Overhead on both sides, so that an item that went in whole has two equal numbers.
+    original = state.costs.get(item_id, 0)
+    outcome = state.out.get(item_id)
+    if outcome is not None:
+        return CompilationDecision(
+            item_id=item_id,
+            decision="exclude",
+            pass_name=outcome.pass_name,
+            reason_code=outcome.reason,
+            score_breakdown=state.scores.get(item_id, {}),
+            original_tokens=original,
+            final_tokens=0,
+            related_id=outcome.related,
+            notes=notes,
+        )
+    taken = state.taken[item_id]
+    redacted = item_id in state.verdicts
+    short = state.shortened.get(item_id)
+    if redacted:
+        notes = f"{notes}; {taken.reason}"
+    return CompilationDecision(
+        item_id=item_id,
+        decision="redact" if redacted else "compress" if short is not None else "include",
+        pass_name="policy" if redacted else taken.pass_name,
+        reason_code="policy_redacted" if redacted else taken.reason,
+        score_breakdown=state.scores.get(item_id, {}),
+        original_tokens=original,
+        final_tokens=_final_tokens(state, item_id),
+        related_id=taken.related,
+        notes=notes,
+    )
+
+
+def _allocation(state: State, spent: Mapping[str, int]) -> dict[str, int]:
+    allocation = dict.fromkeys(CLASSES, 0)
+    for item_id in state.taken:
+        allocation[state.classes[state.head(item_id)]] += spent[item_id]
+    request = state.request
+    used = sum(allocation.values()) + request.target.per_request
+    return {
+        **allocation,
+        "budget": request.token_budget,
+        "response_reserve": request.response_reserve,
+        "used": used,
+        "free": request.token_budget - request.response_reserve - used,
+    }
+
+
+def _request_row(state: State) -> list[object]:
+    """What the outcome follows from: everything but the ids of request, run and step, and denied content."""
+    request = state.request
+    return [
+        request.compile_config.dump(),
+        request.target.dump(),
+        [request.token_budget, request.response_reserve, request.as_of, request.provider, request.model],
+        [request.task_summary, request.agent, request.task_type, request.environment],
+        sorted(json.dumps(rule.dump(), sort_keys=True) for rule in request.policy_rules),
+        [_item_row(state, item_id) for item_id in state.items],
+    ]
+
+
+def _item_row(state: State, item_id: str) -> list[object]:
+    item = state.items[item_id]
+    ref = item.source_ref
+    return [
+        item_id, item.kind, state.digests.get(item_id), state.tokens.get(item_id), item.created_at,
+        item.freshness_ts, item.ttl_seconds, item.trust_score, item.importance_score, item.sensitivity,
+        None if item.scope is None else str(item.scope), item.dependencies, sorted(item.tags), item.metadata,
+        None if ref is _NO_SOURCE or ref == _NO_SOURCE else ref.dump(),
+    ]  # fmt: skip
+
+
+def _decision_row(decision: CompilationDecision) -> list[object]:
+    return [
+        decision.item_id, decision.decision, decision.pass_name, decision.reason_code,
+        decision.score_breakdown.get("total"), decision.original_tokens, decision.final_tokens,
+        decision.related_id, decision.notes,
+    ]  # fmt: skip

@@ -1,0 +1,180 @@
+"""Shorten: texts made to fit a number of tokens without a model, by their structure or by their sentences.
+
+Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the one before;
+tracebacks and logs keep head and tail. Everything else keeps the sentences that share most with the request.
+What is kept stands in its order; what is left out leaves a mark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from tallystick.ranking import analyze
+
+__all__ = ["GAP", "shorten"]
+
+GAP = " […] "
+"""Stands where something was left out."""
+
+_JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
+"""Longest list and longest string, from gentle to harsh."""
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\s+')
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_NUMBERS = re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+)\b|\d+")
+_LOG_LINE = re.compile(
+    r"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
+)
+_TRACEBACK = re.compile(r"^\s*(?:Traceback \(most recent call last\):|Caused by: |\s+at [\w$.<>]+\()", re.MULTILINE)
+
+
+def shorten(
+    content: str, *, target: int, query: Sequence[str], count: Callable[[str], int]
+) -> tuple[Literal["compressed_structural", "compressed_extractive"], str] | None:
+    """`content` in at most `target` tokens as `count` counts them, and how; None when nothing that says
+    something fits.
+
+    `query` are the analysed words of the request. Pure, and the same on every machine.
+    """
+    structural = _by_structure(content, target, count)
+    if structural is not None:
+        return "compressed_structural", structural
+    extract = _by_sentences(content, target, frozenset(query), count)
+    return None if extract is None else ("compressed_extractive", extract)
+
+
+def _by_structure(content: str, target: int, count: Callable[[str], int]) -> str | None:
+    if content.lstrip()[:1] in ("{", "["):
+        return _first_that_fits(_json_forms(content), target, count)
+    lines = content.splitlines()
+    if len(lines) < 4:
+        return None
+    if _TRACEBACK.search(content):
+        return _head_and_tail(lines, target, count)
+    folded = _fold(lines)
+    is_log = sum(1 for line in lines if _LOG_LINE.match(line)) * 2 >= len(lines)
+    if not is_log and len(folded) * 3 > len(lines) * 2:
+        return None
+    return _first_that_fits(("\n".join(folded),), target, count) or _head_and_tail(folded, target, count)
+
+
+def _first_that_fits(forms: Iterable[str], target: int, count: Callable[[str], int]) -> str | None:
+    return next((form for form in forms if count(form) <= target), None)
+
+
+def _json_forms(content: str) -> Iterable[str]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    # Cut from the text, so that numbers stay as they were written.
+    yield _JSON_TOKEN.sub(lambda match: match.group() if match.group()[0] == '"' else "", content)
+    for longest_list, longest_text in _JSON_STEPS:
+        cut = _cut(value, longest_list, longest_text)
+        yield json.dumps(cut, ensure_ascii=False, separators=(",", ":"))
+
+
+def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= longest_text else f"{value[:longest_text]} […{len(value) - longest_text} more]"
+    if isinstance(value, list):
+        kept = [_cut(inner, longest_list, longest_text) for inner in value[:longest_list]]
+        return kept if len(value) <= longest_list else [*kept, f"[…{len(value) - longest_list} more]"]
+    if isinstance(value, dict):
+        return {key: _cut(inner, longest_list, longest_text) for key, inner in value.items()}
+    return value
+
+
+def _fold(lines: Sequence[str]) -> list[str]:
+    """Runs of lines that differ only in numbers, as their first line and how many were like it."""
+    folded: list[str] = []
+    shape, like = None, 0
+    for line in lines:
+        here = _NUMBERS.sub("#", line)
+        if here == shape:
+            like += 1
+            continue
+        if like:
+            folded.append(f"[…{like} more like this]")
+        folded.append(line)
+        shape, like = here, 0
+    if like:
+        folded.append(f"[…{like} more like this]")
+    return folded
+
+
+def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int]) -> str | None:
+    """A third of the room for the first lines, the rest for the last, where errors stand."""
+
+    def form(keep: int) -> str:
+        head = max(1, keep // 3)
+        return "\n".join([*lines[:head], f"[…{len(lines) - keep} lines]", *lines[len(lines) - (keep - head) :]])
+
+    return _largest_that_fits(form, len(lines) - 1, 2, target, count)
+
+
+def _by_sentences(content: str, target: int, query: frozenset[str], count: Callable[[str], int]) -> str | None:
+    spans = _sentences(content)
+    if len(spans) < 2:
+        return None
+    ranked = _ranked(content, spans, query)
+
+    def form(keep: int) -> str:
+        return _joined(content, spans, sorted(ranked[:keep]))
+
+    return _largest_that_fits(form, len(spans) - 1, 1, target, count)
+
+
+def _largest_that_fits(
+    form: Callable[[int], str], most: int, least: int, target: int, count: Callable[[str], int]
+) -> str | None:
+    """The form with the most parts that was found to fit, by bisection, so that few texts are counted."""
+    best: str | None = None
+    low, high = least, most
+    while low <= high:
+        keep = (low + high) // 2
+        text = form(keep)
+        if count(text) <= target:
+            best, low = text, keep + 1
+        else:
+            high = keep - 1
+    return best
+
+
+def _sentences(content: str) -> list[tuple[int, int]]:
+    """Character ranges of the sentences and lines that hold more than white space."""
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for match in _SENTENCE_END.finditer(content):
+        spans.append((start, match.start()))
+        start = match.end()
+    spans.append((start, len(content)))
+    return [(start, end) for start, end in spans if content[start:end].strip()]
+
+
+def _ranked(content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]) -> list[int]:
+    """Places of the sentences, those that share most with the request first, earlier ones before later ones."""
+
+    def key(place: int) -> tuple[int, int]:
+        words = analyze(content[slice(*spans[place])]) if query else []
+        shared = len(query.intersection(words))
+        # Long sentences share words by being long: what is shared counts by the square root of the length.
+        return -(shared * shared * 1000 // (len(words) + 8)), place
+
+    return sorted(range(len(spans)), key=key)
+
+
+def _joined(content: str, spans: Sequence[tuple[int, int]], places: Sequence[int]) -> str:
+    text = ""
+    before = -1
+    for place in places:
+        start, end = spans[place]
+        if place != before + 1:
+            text = text.rstrip() + GAP if text else GAP.lstrip()
+        elif text:
+            text += content[spans[before][1] : start]
+        text += content[start:end]
+        before = place
+    return text if before == len(spans) - 1 else text.rstrip() + GAP.rstrip()

@@ -1,0 +1,171 @@
+"""The commands of `tally`. Each opens the tally, acts as its owner, prints, and closes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from tallystick.errors import NotFound, TallystickError
+from tallystick.records import Foil, RunRecord, Scope, StepRecord
+from tallystick.tally import BoundTally, Tally
+from tallystick_cli import render
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Memory, context and receipts of agents: read a tally.", no_args_is_help=True, add_completion=False,
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+
+Where = Annotated[
+    str, typer.Option("--tally", "-t", envvar="TALLYSTICK_TALLY", help="Folder of the tally, or postgresql://…")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
+InScope = Annotated[
+    str | None, typer.Option("--scope", "-s", help="Such as project:apollo; by default all scopes of the owner.")
+]
+
+
+@app.command()
+def runs(where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False) -> None:
+    """List the recorded runs, newest first."""
+    with _opened(where) as owner:
+        scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
+        found = [(run, len(owner.recorder.steps(run.run_id))) for run in owner.recorder.runs(scopes, limit=limit)]
+        if as_json:
+            _print_json([{**run.dump(), "steps": steps} for run, steps in found])
+        elif not found:
+            _print(Text("No runs are recorded here yet.", style="dim"))
+        else:
+            _print(render.run_table(found))
+
+
+@app.command()
+def show(
+    identity: Annotated[str, typer.Argument(metavar="STEP", help="Id of a step or run, or how it begins or ends.")],
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
+    with _opened(where) as owner:
+        found = owner.recorder.find(identity)
+        if isinstance(found, RunRecord):
+            _show_run(owner, found, as_json)
+        else:
+            _show_step(owner, found, as_json)
+
+
+@app.command()
+def recall(
+    text: Annotated[str, typer.Argument(help="What to look for.")],
+    where: Where = ".tally",
+    limit: Limit = 10,
+    scope: InScope = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recall memories that answer TEXT, with the reason for each."""
+    with _opened(where) as owner:
+        wanted: list[str | Scope] = [scope] if scope else list(_home_scopes(owner))
+        found = owner.recall(text, limit=limit, scopes=wanted)
+        if as_json:
+            _print_json([hit.dump() for hit in found])
+            return
+        for warning in found.warnings:
+            _print(Text(f"! {warning}", style="yellow"))
+        _print(render.hit_table(found, query=text) if len(found) else Text("Nothing is remembered that answers this."))
+
+
+@app.command()
+def verify(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")],
+    foil: Annotated[
+        str | None, typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off since.")
+    ] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Check every byte that the run's receipts cover. Exits with 1 when something does not match."""
+    with _opened(where) as owner:
+        found = owner.recorder.find(run)
+        run_id = found.run_id
+        answer = owner.recorder.verify(run_id, foil=_foil(run_id, foil))
+        if as_json:
+            _print_json(answer.dump())
+        else:
+            _print(render.verification_view(answer))
+    if not answer.ok:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command; errors of Tallystick become one line and exit code 2."""
+    try:
+        app()
+    except TallystickError as error:
+        Console(stderr=True).print(Text(f"tally: {error}", style="red"), soft_wrap=True)
+        sys.exit(2)
+
+
+@contextmanager
+def _opened(where: str) -> Iterator[BoundTally]:
+    with Tally.open(where, create=False, background=False) as tally:
+        yield tally.bind(None).on("cli")
+
+
+def _home_scopes(owner: BoundTally) -> list[Scope]:
+    """The scopes that the owner may read: the private one and those of its projects."""
+    actor = owner.actor
+    projects = [Scope(kind="project", key=name, organization=actor.organization) for name in sorted(actor.projects)]
+    return [actor.private_scope, *projects]
+
+
+def _show_run(owner: BoundTally, run: RunRecord, as_json: bool) -> None:
+    steps = owner.recorder.steps(run.run_id)
+    if as_json:
+        _print_json({**run.dump(), "steps": [step.dump() for step in steps]})
+        return
+    _print(render.run_table([(run, len(steps))]))
+    _print(render.step_table(steps))
+
+
+def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
+    recorder = owner.recorder
+    entries = recorder.entries(step.step_id)
+    try:
+        receipt = recorder.receipt(step.step_id)
+    except NotFound:
+        receipt = None
+    try:
+        compiled = recorder.compiled(step.step_id)
+    except NotFound:
+        compiled = None
+    if as_json:
+        shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
+        _print_json({**shown, "receipt": receipt.dump() if receipt else None})
+        return
+    _print(render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled))
+
+
+def _foil(run_id: str, text: str | None) -> Foil | None:
+    if text is None:
+        return None
+    count, _, head = text.partition(":")
+    if not count.isdigit() or not head:
+        raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
+    return Foil(run_id=run_id, count=int(count), head=head)
+
+
+def _print(what: RenderableType) -> None:
+    Console().print(what)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,0 +1,300 @@
+"""What a person sees: runs, steps, decisions, hits and verifications as rich renderables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tallystick.records import (
+    CompilationDecision,
+    CompilationRequest,
+    CompiledContext,
+    CompileDiff,
+    Hit,
+    Json,
+    Receipt,
+    ReplayResult,
+    RunRecord,
+    StepEntry,
+    StepRecord,
+    Verification,
+)
+
+__all__ = [
+    "decision_table",
+    "diff_table",
+    "hit_table",
+    "replay_view",
+    "run_table",
+    "short",
+    "step_table",
+    "step_view",
+    "verification_view",
+]
+
+_DECISION = {"include": "green", "compress": "yellow", "redact": "magenta", "exclude": "dim"}
+_STATUS = {
+    "completed": "green", "running": "cyan", "failed": "red", "cancelled": "yellow", "blocked": "magenta",
+    "interrupted": "yellow",
+}  # fmt: skip
+_SIGN = {"include": "✓ in", "compress": "~ short", "redact": "█ redacted", "exclude": "✗ out"}
+
+
+def short(identity: str) -> str:
+    """The end of an id: enough to name it, and accepted wherever an id is asked for."""
+    return identity[-8:]
+
+
+def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
+    """Runs with their number of steps, as a table."""
+    table = _table(
+        "Runs",
+        ("id", "cyan"),
+        ("started", ""),
+        ("agent", "bold"),
+        ("goal", ""),
+        ("scope", "dim"),
+        ("steps", ""),
+        ("status", ""),
+    )
+    for run, steps in runs:
+        table.add_row(
+            short(run.run_id), _when(run.started_at), run.agent_name, _cut(run.user_goal or "", 60), str(run.scope),
+            str(steps), _status(run.status),
+        )  # fmt: skip
+    return table
+
+
+def step_table(steps: Iterable[StepRecord]) -> Table:
+    """The steps of a run, as a table."""
+    table = _table("Steps", ("#", "dim"), ("id", "cyan"), ("kind", ""), ("name", "bold"), ("took", ""), ("status", ""))
+    for step in steps:
+        took = "" if step.ended_at is None else f"{(step.ended_at - step.started_at) / 1000:.0f} ms"
+        table.add_row(
+            str(step.step_index), short(step.step_id), step.step_kind, step.name or "", took, _status(step.status)
+        )
+    return table
+
+
+def decision_table(request: CompilationRequest, compiled: CompiledContext, *, title: str | None = None) -> Table:
+    """Every candidate of a compile: in or out, why, and what it costs."""
+    allocation = compiled.token_allocation
+    used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
+    exact = "" if compiled.token_exact else " (estimated)"
+    table = _table(
+        title or f"Context: {used} of {budget} tokens{exact}",
+        ("", ""), ("item", "bold"), ("kind", "dim"), ("why", ""), ("tokens", ""), ("score", "dim"), ("says", "dim"),
+    )  # fmt: skip
+    table.columns[4].justify = "right"
+    table.columns[5].justify = "right"
+    says = _contents(request, compiled)
+    order = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
+    for decision in sorted(compiled.decisions, key=lambda decision: order[decision.decision]):
+        kind, text = says.get(decision.item_id, ("", ""))
+        style = _DECISION[decision.decision]
+        table.add_row(
+            Text(_SIGN[decision.decision], style=style),
+            Text(_item(decision.item_id), style=style, overflow="fold"),
+            kind,
+            Text(_reason(decision), style=style),
+            _tokens(decision),
+            f"{decision.score_breakdown['total'] / 1_000_000:.2f}" if decision.score_breakdown else "",
+            _cut(" ".join(text.split()), 44),
+        )
+    return table
+
+
+def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
+    """Recalled memories with their scores, sources and reasons."""
+    table = _table(
+        f"Recall: {query}",
+        ("score", "green"), ("memory", ""), ("kind", "dim"), ("who", ""), ("visible to", "dim"), ("why", "dim"),
+        ("source", "dim"), ("id", "cyan"),
+    )  # fmt: skip
+    for hit in hits:
+        memory = hit.memory
+        signals = " ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
+        sources = ", ".join(source.uri or source.title or source.source_type for source in hit.sources)
+        table.add_row(
+            f"{hit.score:.2f}", _cut(memory.content, 160), memory.kind, memory.who or "", str(hit.visible_to),
+            f"{signals} ({hit.path})", sources, short(memory.id),
+        )  # fmt: skip
+    return table
+
+
+def diff_table(diff: CompileDiff) -> Table:
+    """How two compiles differ, candidate by candidate."""
+    table = _table(
+        f"Context changed: {diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before",
+        ("", ""), ("item", "bold"), ("before", ""), ("after", ""),
+    )  # fmt: skip
+    rows = [("- left", "red", diff.removed), ("+ came", "green", diff.added), ("~ changed", "yellow", diff.changed)]
+    for sign, style, changes in rows:
+        for change in changes:
+            table.add_row(
+                Text(sign, style=style),
+                Text(_item(change.item_id), style=style),
+                _fate(change.before),
+                _fate(change.after),
+            )
+    if diff.is_empty:
+        table.add_row("=", "nothing", "", "")
+    return table
+
+
+def replay_view(result: ReplayResult) -> RenderableType:
+    """What a replay did and how it compares with the receipt."""
+    exact = result.recipe.is_exact
+    lines = [
+        _answer("request is the one in the receipt", result.request_matches),
+        _answer("the model answered the same", result.response_matches),
+    ]
+    shown = [line for line in lines if line is not None]
+    shown += [Text(f"! {warning}", style="yellow") for warning in result.warnings]
+    parts: list[RenderableType] = [*shown]
+    if result.diff is not None:
+        parts.append(diff_table(result.diff))
+    name = "Exact replay" if exact else "Mutated replay"
+    return Panel(Group(*parts), title=f"{name} ({result.fidelity})", title_align="left", border_style="blue")
+
+
+def verification_view(verification: Verification) -> RenderableType:
+    """Whether stock and foil match, what was checked, and what that cannot prove."""
+    ok = verification.ok
+    lines: list[RenderableType] = [
+        Text(_verdict(verification), style="bold green" if ok else "bold red"),
+        Text(
+            f"{verification.receipts} receipts, {verification.payloads_checked} payloads checked, "
+            f"{verification.payloads_absent} not kept or erased"
+        ),
+        Text(f"foil: {verification.foil.count}:{verification.foil.head}", style="cyan"),
+    ]
+    lines += [Text(f"✗ {problem.where}: {problem.problem}", style="red") for problem in verification.problems]
+    lines.append(Text("Cannot prove " + "; ".join(verification.cannot_prove) + ".", style="dim"))
+    lines.append(Text("Not covered by the chain: " + ", ".join(verification.not_covered) + ".", style="dim"))
+    return Panel(
+        Group(*lines), title=f"Verify run {short(verification.run_id)}", title_align="left",
+        border_style="green" if ok else "red",
+    )  # fmt: skip
+
+
+def _verdict(verification: Verification) -> str:
+    if not verification.ok:
+        return "✗ does not match"
+    return "✓ stock and foil match" if verification.foil_matches else "✓ the chain holds (no foil was given)"
+
+
+def step_view(
+    run: RunRecord, step: StepRecord, receipt: Receipt | None, entries: Sequence[StepEntry],
+    compiled: tuple[CompilationRequest, CompiledContext] | None,
+) -> RenderableType:  # fmt: skip
+    """One step: what it saw and why, what it did, and the receipt that answers for it."""
+    head = Table.grid(padding=(0, 2))
+    head.add_column(style="dim")
+    head.add_column()
+    head.add_row("run", f"{run.agent_name} · {run.user_goal or ''} ({short(run.run_id)})")
+    head.add_row("step", f"#{step.step_index} {step.step_kind} {step.name or ''} ({step.step_id})")
+    head.add_row("when", f"{_when(step.started_at)}  ")
+    head.add_row("status", _status(step.status))
+    if receipt is not None:
+        head.add_row("receipt", Text(receipt.digest, style="cyan"))
+        head.add_row("after", Text(receipt.previous, style="dim"))
+        head.add_row("tokens by", receipt.token_method or "not counted")
+    parts: list[RenderableType] = [Panel(head, title="Step", title_align="left", border_style="blue")]
+    if compiled is not None:
+        parts.append(decision_table(*compiled))
+    for entry in entries:
+        if entry.kind not in {"compile_request", "compiled"}:
+            parts.append(_entry_panel(entry))
+    return Group(*parts)
+
+
+def _entry_panel(entry: StepEntry) -> Panel:
+    if entry.payload_state in {"not_kept", "erased"}:
+        body: RenderableType = Text(
+            f"payload {entry.payload_state.replace('_', ' ')}; its commitment stands", style="dim"
+        )
+    else:
+        body = Text(_readable(entry.payload), overflow="fold")
+    redacted = ", ".join(f"{count} {kind}" for kind, count in entry.redactions.items())
+    title = f"{entry.kind.replace('_', ' ')}" + (f" · redacted: {redacted}" if redacted else "")
+    return Panel(body, title=title, title_align="left", border_style="dim")
+
+
+def _readable(payload: Json) -> str:
+    text = json.dumps(payload, ensure_ascii=False, indent=2, sort_keys=True)
+    lines = text.splitlines()
+    if len(lines) > 40:
+        lines = [*lines[:38], f"… {len(lines) - 38} more lines (--json shows all)"]
+    return "\n".join(_cut(line, 200) for line in lines)
+
+
+def _table(title: str, *columns: tuple[str, str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", border_style="dim")
+    for name, style in columns:
+        table.add_column(name, style=style or None)
+    return table
+
+
+def _contents(request: CompilationRequest, compiled: CompiledContext) -> dict[str, tuple[str, str]]:
+    says: dict[str, tuple[str, str]] = {memory.id: ("memory", memory.content) for memory in request.memory_records}
+    says |= {f"tool:{tool.name}": ("tool_schema", tool.description) for tool in request.tool_specs}
+    says |= {item.id: (item.kind, item.content) for item in request.context_items}
+    # What policy took out is not shown here either.
+    hidden = {decision.item_id for decision in compiled.decisions if decision.reason_code.startswith("policy_")}
+    hidden |= {decision.item_id for decision in compiled.decisions if decision.decision == "redact"}
+    return {item: (kind, "" if item in hidden else text) for item, (kind, text) in says.items()}
+
+
+def _item(identity: str) -> str:
+    # A memory goes by its UUID here: its end is enough to find it again.
+    return f"memory …{short(identity)}" if len(identity) == 36 and identity.count("-") == 4 else identity
+
+
+def _reason(decision: CompilationDecision) -> str:
+    text = decision.reason_code.replace("_", " ")
+    return f"{text} ({_item(decision.related_id)})" if decision.related_id else text
+
+
+def _tokens(decision: CompilationDecision) -> str:
+    if decision.decision == "include":
+        return str(decision.final_tokens)
+    if decision.decision == "exclude":
+        return f"({decision.original_tokens})"
+    return f"{decision.original_tokens} → {decision.final_tokens}"
+
+
+def _fate(decision: CompilationDecision | None) -> Text:
+    if decision is None:
+        return Text("not a candidate", style="dim")
+    return Text(f"{_SIGN[decision.decision]}: {_reason(decision)}", style=_DECISION[decision.decision])
+
+
+def _answer(claim: str, answer: bool | None) -> Text | None:
+    if answer is None:
+        return None
+    return Text(("✓ " if answer else "✗ not true: ") + claim, style="green" if answer else "red")
+
+
+def _status(status: str) -> Text:
+    return Text(status, style=_STATUS.get(status, ""))
+
+
+def _when(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def as_json(values: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Values for `--json`."""
+    return json.dumps(values, ensure_ascii=False, indent=2, default=lambda value: value.dump())
