@@ -95,7 +95,7 @@ def test_the_default_embedder_agrees_with_the_package_whose_table_it_reads() -> 
         "def f(x):\n    return x",
         "<s> </s>",
     ]
-    texts.append("tally " * 20_000)
+    texts.append("tally sticks " * 1_000)
     spec = importlib.util.find_spec("wordllama")
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -139,6 +139,12 @@ def test_a_text_has_the_same_vector_alone_and_in_company() -> None:
     together = STATIC.embed(texts)
 
     assert all(STATIC.embed([text])[0].tobytes() == row.tobytes() for text, row in zip(texts, together, strict=True))
+
+
+def test_a_text_longer_than_one_slice_means_what_its_parts_mean() -> None:
+    short, long = STATIC.embed(["a tally has two halves " * 500, "a tally has two halves " * 20_000])
+
+    assert short @ long == pytest.approx(1.0, abs=1e-4)
 
 
 def test_the_default_embedder_takes_a_lone_surrogate() -> None:

@@ -76,7 +76,7 @@ def test_a_model_without_one_is_estimated_and_says_so(model: str | None, folder:
 
 
 def test_exact_counts_are_those_of_the_encoding(o200k: TokenCounter) -> None:
-    assert [o200k.count(text) for text in ("", "hello world", "tallystick", "123456")] == [0, 2, 4, 2]
+    assert [o200k.count(text) for text in ("", "hello world", "123456", " 1")] == [0, 2, 2, 2]
 
 
 def test_a_special_token_in_a_text_is_counted_as_text(o200k: TokenCounter) -> None:
@@ -225,7 +225,7 @@ SENTENCES = {
     "Chinese, traditional": "團隊決定將發布推遲到下週,因為伺服器上的測試仍然失敗。請檢查資料庫設定並回報結果。",
     "Japanese": "サーバーのテストがまだ失敗しているため、チームはリリースを来週に延期することにしました。",
     "Korean": "서버 테스트가 아직 실패하고 있어서 팀은 출시를 다음 주로 미루기로 했습니다. ",
-    "German": "Das Team hat beschlossen, die Veröffentlichung auf nächste Woche zu verschieben, weil Prüfungen fehlschlagen. ",
+    "German": "Das Team hat beschlossen, die Veröffentlichung auf später zu verschieben, da Prüfungen scheitern. ",
     "French": "L'équipe a décidé de reporter la sortie à la semaine prochaine, car les tests échouent encore. ",
     "Finnish": "Tiimi päätti siirtää julkaisun ensi viikolle, koska palvelimen testit epäonnistuvat edelleen. ",
     "Vietnamese": "Nhóm đã quyết định dời bản phát hành sang tuần sau vì các bài kiểm tra vẫn thất bại. ",
@@ -235,6 +235,12 @@ SENTENCES = {
     "Georgian": "გუნდმა გადაწყვიტა გამოშვების გადატანა მომავალ კვირას, რადგან ტესტები კვლავ ვერ სრულდება. ",
     "Burmese": "ဆာဗာပေါ်ရှိ စမ်းသပ်မှုများ မအောင်မြင်သေးသောကြောင့် အဖွဲ့သည် ထုတ်ဝေမှုကို ရွှေ့ရန် ဆုံးဖြတ်ခဲ့သည်။ ",
 }
+
+EMOJI = ["😀", "🎉", "👍🏽", "🚀", "❤️", "👨\u200d👩\u200d👧", "🇩🇪", "✅", "🔥", "ok", "done"]
+KINDS = """
+    prose PROSE code JSON indented_JSON digests base64 UUIDs random_words RANDOM_WORDS numbers decimals emoji
+    punctuation white_space
+"""
 
 
 @cache
@@ -265,23 +271,22 @@ def sample() -> dict[str, list[str]]:
         "PROSE": slices(prose.upper()),
         "code": slices(code),
         "JSON": slices(json.dumps([row() for _ in range(150)])),
-        "indented JSON": slices(json.dumps([row() for _ in range(100)], indent=2)),
+        "indented_JSON": slices(json.dumps([row() for _ in range(100)], indent=2)),
         "digests": some(lambda: "".join(chance.choices("0123456789abcdef", k=600))),
         "base64": some(lambda: base64.b64encode(chance.randbytes(450)).decode()),
         "UUIDs": some(lambda: "\n".join(str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(16))),
-        "random words": some(lambda: words(string.ascii_lowercase)),
-        "RANDOM WORDS": some(lambda: words(string.ascii_uppercase)),
+        "random_words": some(lambda: words(string.ascii_lowercase)),
+        "RANDOM_WORDS": some(lambda: words(string.ascii_uppercase)),
         "numbers": some(lambda: " ".join(str(chance.randrange(10 ** chance.randrange(1, 12))) for _ in range(90))),
         "decimals": some(lambda: ", ".join(repr(chance.random()) for _ in range(30))),
-        "emoji": some(lambda: " ".join(chance.choices("😀 🎉 👍🏽 🚀 ❤️ 👨‍👩‍👧 🇩🇪 ✅ 🔥 ok done".split(), k=120))),
+        "emoji": some(lambda: " ".join(chance.choices(EMOJI, k=120))),
         "punctuation": some(lambda: "".join(chance.choices(string.punctuation, k=600))),
-        "white space": some(lambda: "".join(chance.choices([" ", "  ", "\n", "\t", "\r\n", "x"], k=400))),
+        "white_space": some(lambda: "".join(chance.choices([" ", "  ", "\n", "\t", "\r\n", "x"], k=400))),
         **{name: [(line * 9)[at : at + 600] for at in range(0, 60, 3)] for name, line in SENTENCES.items()},
     }
 
 
-@pytest.mark.parametrize("kind", sorted(["prose", "PROSE", "code", "JSON", "indented JSON", "digests", "base64", "UUIDs",
-    "random words", "RANDOM WORDS", "numbers", "decimals", "emoji", "punctuation", "white space", *SENTENCES]))  # fmt: skip
+@pytest.mark.parametrize("kind", [*KINDS.split(), *SENTENCES])
 def test_at_most_one_text_in_twenty_of_any_kind_is_estimated_too_low(kind: str, o200k: TokenCounter) -> None:
     """Ratio of estimate to o200k_base over texts of 600 characters: at least 1 at the fifth percentile."""
     ratios = sorted(ESTIMATE.count(text) / o200k.count(text) for text in sample()[kind])

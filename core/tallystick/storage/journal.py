@@ -18,7 +18,7 @@ from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_d
 from tallystick.storage import tables
 from tallystick.storage.rows import new_key
 
-__all__ = ["Event", "about", "append", "entries", "foil", "genesis", "verify_stream"]
+__all__ = ["Event", "about", "all_entries", "append", "entries", "foil", "genesis", "verify_stream"]
 
 _j = tables.journal
 _s = tables.streams
@@ -27,6 +27,7 @@ _NEW_STREAM = insert(_s)
 _MOVE_HEAD = update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
 _INSERT = insert(_j)
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
+_ALL = select(_j).order_by(_j.c.sequence)
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
 
 
@@ -104,6 +105,11 @@ def entries(connection: Connection, stream: str) -> Iterator[JournalEntry]:
 def about(connection: Connection, subject_id: str) -> list[JournalEntry]:
     """Every entry about one record, oldest first."""
     return [_entry(row) for row in connection.execute(_ABOUT, {"subject_id": subject_id})]
+
+
+def all_entries(connection: Connection) -> list[JournalEntry]:
+    """The whole journal, in order."""
+    return [_entry(row) for row in connection.execute(_ALL)]
 
 
 def foil(connection: Connection, stream: str, run_id: str) -> Foil:

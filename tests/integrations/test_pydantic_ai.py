@@ -1,0 +1,170 @@
+"""The Tallystick capability keeps the adapter contract on real PydanticAI runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from tallystick import Actor, Tally
+from tallystick.tally import BoundTally
+from tallystick.testing.contracts import AdapterContract
+from tallystick_pydantic_ai import Tallystick, memory_toolset, model_call
+
+OpenTally = Callable[..., Tally]
+
+
+def _calls(name: str, arguments: dict[str, Any]) -> FunctionModel:
+    """A model that calls one tool and then says `done`."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        returned = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
+        return ModelResponse(parts=[TextPart("done") if returned else ToolCallPart(name, arguments, tool_call_id="c1")])
+
+    return FunctionModel(answer)
+
+
+def _says(text: str) -> FunctionModel:
+    return FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart(text)]))
+
+
+def _through_tool(bound: BoundTally, name: str, arguments: dict[str, Any]) -> Any:
+    """What a memory tool returns in an agent that does not record; approvals are given."""
+    agent = Agent(
+        _calls(name, arguments), toolsets=[memory_toolset(bound)], output_type=[str, DeferredToolRequests]
+    )
+    result = agent.run_sync("go")
+    if isinstance(result.output, DeferredToolRequests):
+        approved = result.output.build_results(approve_all=True)
+        result = agent.run_sync(message_history=result.all_messages(), deferred_tool_results=approved)
+    [returned] = [
+        part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)
+    ]
+    return returned.content
+
+
+@pytest.mark.smoke
+class TestCapability(AdapterContract):
+    verbs = frozenset({"recall", "remember", "modify", "forget", "model_call", "tool_call"})
+
+    def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
+        answer = _through_tool(bound, "memory_search", {"query": query})
+        assert answer.get("error") in (None, "Denied")
+        return [memory["id"] for memory in answer.get("memories", [])]
+
+    def remember(self, bound: BoundTally, content: str) -> None:
+        assert _through_tool(bound, "memory_store", {"content": content})["status"] == "created"
+
+    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
+        arguments = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
+        assert _through_tool(bound, "memory_modify", arguments)["status"] == "changed"
+
+    def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
+        assert _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})["state"] == "deleted"
+
+    def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
+        assert Agent(_says(answer), capabilities=[Tallystick(bound)]).run_sync(prompt).output == answer
+
+    def tool_call(self, bound: BoundTally, value: int) -> None:
+        agent = Agent(_calls("double", {"value": value}), capabilities=[Tallystick(bound, tools=False)])
+
+        @agent.tool_plain
+        def double(value: int) -> int:
+            return value * 2
+
+        agent.run_sync("go")
+
+
+def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        owner = tally.bind()
+        stored = owner.remember("Keep me.")
+        model = _calls("memory_forget", {"memory_id": stored.memory_id, "reason": "tidy"})
+        agent = Agent(model, capabilities=[Tallystick(tally)], output_type=[str, DeferredToolRequests])
+
+        waiting = agent.run_sync("forget it").output
+
+        assert isinstance(waiting, DeferredToolRequests)
+        assert [call.tool_name for call in waiting.approvals] == ["memory_forget"]
+        assert owner.get(stored.memory_id).content == "Keep me."
+        steps = owner.recorder.steps(owner.runs()[0].run_id)
+        assert [(step.step_kind, step.status) for step in steps] == [
+            ("model_call", "completed"), ("human_approval", "blocked"),
+        ]  # fmt: skip
+
+
+def test_what_a_tool_writes_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        agent = Agent(_calls("memory_store", {"content": "Noted."}), capabilities=[Tallystick(tally)])
+        agent.run_sync("note it")
+
+        owner = tally.bind()
+        [memory] = owner.memories()
+        tool = owner.recorder.steps(owner.runs()[0].run_id)[1]
+        assert (memory.source_run_id, memory.source_step_ids) == (tool.run_id, (tool.step_id,))
+        assert [entry.kind for entry in owner.recorder.entries(tool.step_id)] == [
+            "tool_call", "memory_write", "tool_result",
+        ]  # fmt: skip
+        assert owner.history(memory.id)[0].correlation_id == tool.step_id
+
+
+def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for piece in ("her", "on"):
+            yield piece
+
+    async def ask(tally: Tally) -> str:
+        agent = Agent(FunctionModel(stream_function=stream), capabilities=[Tallystick(tally)])
+        async with agent.run_stream("Say heron.") as result:
+            return await result.get_output()
+
+    with open_sqlite() as tally:
+        assert asyncio.run(ask(tally)) == "heron"
+        owner = tally.bind()
+        [step] = owner.recorder.steps(owner.runs()[0].run_id)
+        request, response = owner.recorder.entries(step.step_id)
+        said: Any = response.payload
+        assert (request.kind, said["answer"]["parts"][0]["content"]) == ("request", "heron")
+
+
+def test_a_recorded_request_replays_through_a_model(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        Agent(_says("heron"), capabilities=[Tallystick(tally)]).run_sync("Say heron.")
+        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+
+        same = tally.recorder.replay(step.step_id, call=model_call(_says("heron")))
+        other = tally.recorder.replay(step.step_id, call=model_call(_says("stork")))
+
+    assert (same.request_matches, same.response_matches, other.response_matches) == (True, True, False)
+
+
+@dataclass
+class _Deps:
+    actor: Actor
+
+
+def test_the_deps_say_who_acts(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        agent = Agent(_calls("memory_store", {"content": "Mine."}), deps_type=_Deps, capabilities=[Tallystick(tally)])
+        agent.run_sync("note it", deps=_Deps(Actor(user="alice")))
+
+        assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == ["Mine."]
+        assert tally.bind().memories() == []
+
+
+def test_a_run_that_fails_is_recorded_as_failed(open_sqlite: OpenTally) -> None:
+    def broken(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ConnectionError("no route")
+
+    with open_sqlite() as tally:
+        with pytest.raises(ConnectionError):
+            Agent(FunctionModel(broken), capabilities=[Tallystick(tally)]).run_sync("go")
+        [run] = tally.bind().runs()
+        [step] = tally.recorder.steps(run.run_id)
+        assert (run.status, step.status) == ("failed", "failed")
