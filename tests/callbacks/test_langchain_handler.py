@@ -85,7 +85,7 @@ def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None
 def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        chain = RunnableLambda(lambda text: _says(f"said {text}").invoke(text))
+        chain: RunnableLambda[str, Any] = RunnableLambda(lambda text: _says(f"said {text}").invoke(text))
         chain.batch(["a", "b", "c"], config={"callbacks": [handler]})
 
         runs = tally.bind().runs()
@@ -112,7 +112,7 @@ def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -
 
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        chain = RunnableLambda(lambda text: Broken().invoke(text))
+        chain: RunnableLambda[str, Any] = RunnableLambda(lambda text: Broken().invoke(text))
         with pytest.raises(ConnectionError):
             chain.invoke("hello", config={"callbacks": [handler]})
 

@@ -243,7 +243,7 @@ def test_weights_cannot_be_negative_or_changed() -> None:
     with pytest.raises(InvalidRecord):
         Weights.load({"text": -0.1})
     with pytest.raises(ValueError):
-        Weights().text = 1.0  # type: ignore[misc]
+        Weights().text = 1.0
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1, 1)), min_size=1))
@@ -277,7 +277,8 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 def units(count: int, dimension: int = 256, seed: int = 7) -> NDArray[np.float32]:
     """Random unit vectors."""
     rows = np.random.default_rng(seed).normal(size=(count, dimension))
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    found: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return found
 
 
 def test_stored_vectors_come_back_within_half_precision() -> None:

@@ -9,6 +9,7 @@ import re
 import string
 import uuid
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -177,8 +178,10 @@ def test_ids_are_left_whole_when_personal_data_is_redacted_too(value: str) -> No
 
 
 @given(st.dictionaries(st.sampled_from(["id", "tool_call_id", "run_id", "trace_id", "text"]), LOOKALIKES))
-def test_json_of_ids_is_left_whole(value: dict[str, str]) -> None:
-    assert SECRETS.redact_json({"messages": [value]}) == ({"messages": [value]}, {})
+def test_json_of_ids_is_left_whole(fields: dict[str, str]) -> None:
+    value: Json = {"messages": [{**fields}]}
+
+    assert SECRETS.redact_json(value) == (value, {})
 
 
 # Personal data and terms
@@ -279,17 +282,18 @@ def test_findings_are_in_order_and_apart() -> None:
     found = EVERYTHING.find(text)
 
     assert [finding.kind for finding in found] == ["jwt", "credential", "jwt", "email"]
-    assert all(before.end <= after.start for before, after in zip(found, found[1:], strict=False))
+    assert all(before.end <= after.start for before, after in pairwise(found))
 
 
+PLACEHOLDER = re.compile(r"\[redacted:[a-z0-9_]+:\d+\]")
 FRAGMENTS = st.one_of(
     st.text(max_size=12),
     st.sampled_from(
         [
-            "password=", '"', "'", "token: ", "secret_key = ", "ghp_" + "a1" * 18, "sk-ant-api03-" + "a1" * 20, "Bearer ",
-            "https://a:", "@host", "jane@example.com", "[redacted:email:1]", "[redacted:term:2]", "4111111111111111",
-            "Project Kestrel", "\\n", "-----BEGIN PRIVATE KEY-----", "A" * 40, "-----END PRIVATE KEY-----", "eyJ" + "a" * 12, ".",
-            "--password ", "203.0.113.7", "hunter2", " ",
+            "password=", '"', "'", "token: ", "secret_key = ", "ghp_" + "a1" * 18, "sk-ant-api03-" + "a1" * 20,
+            "Bearer ", "https://a:", "@host", "jane@example.com", "[redacted:email:1]", "[redacted:term:2]", ".",
+            "4111111111111111", "Project Kestrel", "\\n", "-----BEGIN PRIVATE KEY-----", "A" * 40,
+            "-----END PRIVATE KEY-----", "eyJ" + "a" * 12, "--password ", "203.0.113.7", "hunter2", " ",
         ]
     ),
 )  # fmt: skip
@@ -303,18 +307,15 @@ def test_redacting_again_changes_nothing(text: str) -> None:
 
 
 @given(st.lists(FRAGMENTS, max_size=12).map("".join))
-def test_what_was_found_is_gone_and_the_rest_is_as_it_was(text: str) -> None:
-    found = EVERYTHING.find(text)
-
+def test_redaction_takes_out_and_puts_in_nothing_else(text: str) -> None:
     redacted, counts = EVERYTHING.redact_text(text)
 
-    assert sum(counts.values()) == len(found)
-    kept, start = [], 0
-    for finding in found:
-        kept.append(re.escape(text[start : finding.start]))
-        start = finding.end
-    pattern = r"\[redacted:[a-z0-9_]+:\d+\]".join([*kept, re.escape(text[start:])])
-    assert re.fullmatch(pattern, redacted, re.DOTALL)
+    rest = text
+    for piece in PLACEHOLDER.split(redacted):
+        _, found, rest = rest.partition(piece) if piece else ("", "", rest)
+        assert found == piece
+    assert len(PLACEHOLDER.findall(redacted)) >= sum(counts.values()) >= len(EVERYTHING.find(text))
+    assert (redacted == text) == (not counts) == (not EVERYTHING.find(text))
 
 
 @given(st.text())
@@ -431,11 +432,11 @@ def test_json_redacted_again_changes_nothing(value: Json) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=6), st.lists(FRAGMENTS, max_size=4).map("".join), max_size=5))
-def test_the_order_of_keys_changes_no_placeholder(value: dict[str, str]) -> None:
-    backwards = dict(reversed(value.items()))
+def test_the_order_of_keys_changes_no_placeholder(fields: dict[str, str]) -> None:
+    forwards: Json = {**fields}
+    backwards: Json = {**dict(reversed(fields.items()))}
 
-    assert EVERYTHING.redact_json(backwards) == EVERYTHING.redact_json(dict(value))
-    assert list(EVERYTHING.redact_json(backwards)[0] or {}) != [] or not value
+    assert EVERYTHING.redact_json(backwards) == EVERYTHING.redact_json(forwards)
 
 
 def test_the_value_handed_in_is_not_changed() -> None:

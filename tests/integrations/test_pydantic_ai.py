@@ -34,15 +34,18 @@ def _says(text: str) -> FunctionModel:
     return FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart(text)]))
 
 
+def _run(agent: Agent[Any, Any], *args: Any, **kwargs: Any) -> Any:
+    """`run_sync` on a loop that is closed afterwards."""
+    return asyncio.run(agent.run(*args, **kwargs))
+
+
 def _through_tool(bound: BoundTally, name: str, arguments: dict[str, Any]) -> Any:
     """What a memory tool returns in an agent that does not record; approvals are given."""
-    agent = Agent(
-        _calls(name, arguments), toolsets=[memory_toolset(bound)], output_type=[str, DeferredToolRequests]
-    )
-    result = agent.run_sync("go")
+    agent = Agent(_calls(name, arguments), toolsets=[memory_toolset(bound)], output_type=[str, DeferredToolRequests])
+    result = _run(agent, "go")
     if isinstance(result.output, DeferredToolRequests):
         approved = result.output.build_results(approve_all=True)
-        result = agent.run_sync(message_history=result.all_messages(), deferred_tool_results=approved)
+        result = _run(agent, message_history=result.all_messages(), deferred_tool_results=approved)
     [returned] = [
         part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)
     ]
@@ -69,7 +72,7 @@ class TestCapability(AdapterContract):
         assert _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})["state"] == "deleted"
 
     def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
-        assert Agent(_says(answer), capabilities=[Tallystick(bound)]).run_sync(prompt).output == answer
+        assert _run(Agent(_says(answer), capabilities=[Tallystick(bound)]), prompt).output == answer
 
     def tool_call(self, bound: BoundTally, value: int) -> None:
         agent = Agent(_calls("double", {"value": value}), capabilities=[Tallystick(bound, tools=False)])
@@ -78,7 +81,7 @@ class TestCapability(AdapterContract):
         def double(value: int) -> int:
             return value * 2
 
-        agent.run_sync("go")
+        _run(agent, "go")
 
 
 def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
@@ -88,7 +91,7 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
         model = _calls("memory_forget", {"memory_id": stored.memory_id, "reason": "tidy"})
         agent = Agent(model, capabilities=[Tallystick(tally)], output_type=[str, DeferredToolRequests])
 
-        waiting = agent.run_sync("forget it").output
+        waiting = _run(agent, "forget it").output
 
         assert isinstance(waiting, DeferredToolRequests)
         assert [call.tool_name for call in waiting.approvals] == ["memory_forget"]
@@ -102,7 +105,7 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
 def test_what_a_tool_writes_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         agent = Agent(_calls("memory_store", {"content": "Noted."}), capabilities=[Tallystick(tally)])
-        agent.run_sync("note it")
+        _run(agent, "note it")
 
         owner = tally.bind()
         [memory] = owner.memories()
@@ -135,7 +138,7 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
 
 def test_a_recorded_request_replays_through_a_model(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        Agent(_says("heron"), capabilities=[Tallystick(tally)]).run_sync("Say heron.")
+        _run(Agent(_says("heron"), capabilities=[Tallystick(tally)]), "Say heron.")
         [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
 
         same = tally.recorder.replay(step.step_id, call=model_call(_says("heron")))
@@ -152,7 +155,7 @@ class _Deps:
 def test_the_deps_say_who_acts(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         agent = Agent(_calls("memory_store", {"content": "Mine."}), deps_type=_Deps, capabilities=[Tallystick(tally)])
-        agent.run_sync("note it", deps=_Deps(Actor(user="alice")))
+        _run(agent, "note it", deps=_Deps(Actor(user="alice")))
 
         assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == ["Mine."]
         assert tally.bind().memories() == []
@@ -164,7 +167,7 @@ def test_a_run_that_fails_is_recorded_as_failed(open_sqlite: OpenTally) -> None:
 
     with open_sqlite() as tally:
         with pytest.raises(ConnectionError):
-            Agent(FunctionModel(broken), capabilities=[Tallystick(tally)]).run_sync("go")
+            _run(Agent(FunctionModel(broken), capabilities=[Tallystick(tally)]), "go")
         [run] = tally.bind().runs()
         [step] = tally.recorder.steps(run.run_id)
         assert (run.status, step.status) == ("failed", "failed")

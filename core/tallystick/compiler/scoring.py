@@ -15,7 +15,7 @@ __all__ = ["score"]
 _ONE = 1_000_000
 _UNKNOWN_AGE = 500_000
 _TURN_HALF_LIFE = 16
-"""Units of the conversation after which a turn counts half: there, recency is by order and not by clock."""
+"""Messages after which a turn counts half: there, recency is by order and not by clock."""
 _RISK = {"public": 0, "internal": 0, "restricted": 500_000, "secret": _ONE}
 _DEPENDENTS_THAT_COUNT = 4
 
@@ -28,13 +28,15 @@ def score(state: State) -> State:
     for others in state.needs.values():
         for other in others:
             dependents[other] = dependents.get(other, 0) + 1
-    turns = len(state.position)
+    living = state.living()
+    talk = [item_id for item_id in living if item_id in state.position]
+    ages = {item_id: age for age, item_id in enumerate(reversed(talk))}
     scores: dict[str, dict[str, int]] = {}
-    for item_id in state.living():
+    for item_id in living:
         item = state.items[item_id]
         terms = {
             "relevance": weights.relevance * relevance.get(item_id, 0) // 1000,
-            "freshness": weights.freshness * _freshness(state, item, turns) // 1000,
+            "freshness": weights.freshness * _freshness(state, item, ages) // 1000,
             "trust": weights.trust * item.trust_score * 10,
             "importance": weights.importance * item.importance_score * 10,
             "dependency": weights.dependency * _needed(dependents.get(state.head(item_id), 0)) // 1000,
@@ -70,9 +72,9 @@ def _relevance(state: State) -> dict[str, int]:
     return best
 
 
-def _freshness(state: State, item: ContextItem, turns: int) -> int:
+def _freshness(state: State, item: ContextItem, ages: dict[str, int]) -> int:
     if item.kind in CONVERSATION:
-        return halved(turns - 1 - state.position[item.id], _TURN_HALF_LIFE)
+        return halved(ages[item.id], _TURN_HALF_LIFE)
     known = item.freshness_ts if item.freshness_ts is not None else item.created_at
     if known is None:
         return _UNKNOWN_AGE

@@ -20,6 +20,8 @@ __all__ = ["ID_KEYS", "PII_RULES", "SECRET_RULES", "Finding", "Redactor", "Rule"
 
 Check = Callable[[re.Match[str]], bool]
 
+_MOST_PASSES = 8
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -79,7 +81,7 @@ class Redactor:
         self._certain = tuple(rule for rule in chosen if rule.certain)
 
     def find(self, text: str) -> tuple[Finding, ...]:
-        """What would be redacted in `text`, in order, without overlaps."""
+        """What stands to be redacted in `text` as it is, in order, without overlaps."""
         return tuple(_without_overlaps(_findings(text, self._rules)))
 
     def redact_text(self, text: str) -> tuple[str, dict[str, int]]:
@@ -126,14 +128,17 @@ class Redactor:
         return value
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
-        found = _without_overlaps(_findings(text, rules))
-        if not found:
-            return text
-        pieces, done = [], 0
-        for finding in found:
-            pieces += [text[done : finding.start], pen.placeholder(finding.kind, text[finding.start : finding.end])]
-            done = finding.end
-        return "".join([*pieces, text[done:]])
+        # A secret may stand right against another one, and come into view once that is gone.
+        for _ in range(_MOST_PASSES):
+            found = _without_overlaps(_findings(text, rules))
+            if not found:
+                break
+            pieces, done = [], 0
+            for finding in found:
+                pieces += [text[done : finding.start], pen.placeholder(finding.kind, text[finding.start : finding.end])]
+                done = finding.end
+            text = "".join([*pieces, text[done:]])
+        return text
 
 
 class _Pen:

@@ -13,7 +13,7 @@ from typing import Any
 from tallystick.compiler import compile_context, diff_compiled
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.ports import TokenCounter
-from tallystick.recorder.room import payload_bytes, plain
+from tallystick.recorder.room import plain
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,
@@ -24,6 +24,7 @@ from tallystick.records import (
     RunRecord,
     StepEntry,
     StepRecord,
+    json_bytes,
 )
 
 __all__ = ["Call", "Render", "neutral_request", "replay"]
@@ -159,7 +160,7 @@ def _fidelity(by_kind: Mapping[str, StepEntry]) -> Fidelity:
 
 def _response_matches(by_kind: Mapping[str, StepEntry], response: Json) -> bool:
     recorded = by_kind.get("response")
-    return recorded is not None and payload_bytes(_said(recorded.payload)) == payload_bytes(_said(response))
+    return recorded is not None and json_bytes(_said(recorded.payload)) == json_bytes(_said(response))
 
 
 def _said(response: Json) -> Json:

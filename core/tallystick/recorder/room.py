@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from tallystick.access import Gate
-from tallystick.records import Json, ReceiptEntry, Retention, commitment
+from tallystick.records import Json, ReceiptEntry, Retention, commitment, json_bytes
 from tallystick.storage import Store
 
-__all__ = ["Payload", "RecorderRoom", "Redacts", "Sealed", "payload_bytes", "plain"]
+__all__ = ["Payload", "RecorderRoom", "Redacts", "Sealed", "plain"]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
@@ -68,7 +68,7 @@ class RecorderRoom:
         counts: Mapping[str, int] = {}
         if retention == "redacted_payloads":
             value, counts = self.redactor.redact_json(value)
-        body = payload_bytes(value)
+        body = json_bytes(value)
         entry = ReceiptEntry(
             kind=kind,
             commitment=commitment(DOMAIN, salt, body),
@@ -83,15 +83,6 @@ def plain(payload: Payload) -> Json:
     """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes text."""
     value: Json = json.loads(json.dumps(payload, default=_default, allow_nan=True), parse_constant=str)
     return value
-
-
-def payload_bytes(value: Json) -> bytes:
-    """The bytes that are stored and committed to: sorted compact JSON."""
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    try:
-        return text.encode()
-    except UnicodeEncodeError:  # half a character somewhere: its escape is the same JSON
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _default(value: Any) -> Any:

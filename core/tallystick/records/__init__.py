@@ -1,7 +1,7 @@
 """The frozen values that cross rooms, their canonical form and their digests. No behaviour."""
 
 from tallystick.records._base import Json, JsonObject, Names, Persisted, Record
-from tallystick.records.canonical import canonical_json, commitment, digest, part_key, text_digest
+from tallystick.records.canonical import canonical_json, commitment, digest, json_bytes, part_key, text_digest
 from tallystick.records.context import (
     CompilationDecision,
     CompilationRequest,
@@ -137,6 +137,7 @@ __all__ = [
     "canonical_json",
     "commitment",
     "digest",
+    "json_bytes",
     "part_key",
     "register_kind",
     "text_digest",

@@ -13,7 +13,7 @@ from typing import Any
 
 from tallystick.errors import InvalidInput
 
-__all__ = ["canonical_json", "commitment", "digest", "part_key", "text_digest"]
+__all__ = ["canonical_json", "commitment", "digest", "json_bytes", "part_key", "text_digest"]
 
 
 def canonical_json(value: Any) -> bytes:
@@ -44,6 +44,18 @@ def _check(value: Any, path: str) -> None:
             _check(inner, f"{path}[{index}]")
         return
     raise InvalidInput(f"{path} is a {type(value).__name__}; canonical JSON holds text, integers, lists and objects")
+
+
+def json_bytes(value: Any) -> bytes:
+    """`value` as sorted compact JSON in UTF-8, floats and any text allowed: the bytes of stored bodies.
+
+    Half a character is written as its escape, so that any text can be stored and comes back as it was.
+    """
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def digest(domain: str, value: Any) -> str:

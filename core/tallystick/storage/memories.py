@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
-from tallystick.records import Memory, Scope, Source, SourceHash, SourceRef, commitment
+from tallystick.records import Memory, Scope, Source, SourceHash, SourceRef, commitment, json_bytes
 from tallystick.storage import tables
 from tallystick.storage.rows import new_key
 from tallystick.storage.scopes import ScopeRow
@@ -147,15 +147,15 @@ def insert_memory(
 
 def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
     """Write the body of `memory` as its version `memory.version`; the commitment that the journal holds."""
-    body = json.dumps(body_of(memory), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    body = json_bytes(body_of(memory))
     salt = os.urandom(16)
-    committed = commitment("memory-version", salt, body.encode("utf-8", "surrogatepass"))
+    committed = commitment("memory-version", salt, body)
     tx.execute(
         _INSERT_VERSION,
         {
             "doc": doc,
             "version": memory.version,
-            "body": body,
+            "body": body.decode(),
             "salt": salt,
             "commitment": committed,
             "created_at": at,

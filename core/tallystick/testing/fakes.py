@@ -97,7 +97,7 @@ class HashEmbedder:
                     row, int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % self._dimension
                 ] += 1
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit: NDArray[np.float32] = vectors / np.where(norms == 0, 1, norms)
+        unit: NDArray[np.float32] = (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)
         return unit
 
 
