@@ -314,7 +314,7 @@ def test_redaction_takes_out_and_puts_in_nothing_else(text: str) -> None:
     for piece in PLACEHOLDER.split(redacted):
         _, found, rest = rest.partition(piece) if piece else ("", "", rest)
         assert found == piece
-    assert len(PLACEHOLDER.findall(redacted)) >= sum(counts.values()) >= len(EVERYTHING.find(text))
+    assert sum(counts.values()) >= len(EVERYTHING.find(text))
     assert (redacted == text) == (not counts) == (not EVERYTHING.find(text))
 
 

@@ -85,7 +85,7 @@ class Redactor:
         return tuple(_without_overlaps(_findings(text, self._rules)))
 
     def redact_text(self, text: str) -> tuple[str, dict[str, int]]:
-        """`text` with placeholders, and how many of each kind were put in.
+        """`text` with placeholders, and how many of each kind were replaced.
 
         Equal secrets get one number, counted by kind in order of first appearance. Placeholders that stand in
         `text` already are left alone, and new ones are numbered after them: redacting twice changes nothing.
@@ -95,7 +95,7 @@ class Redactor:
         return self._redacted(text, pen, self._rules), pen.counts()
 
     def redact_json(self, value: Json, *, exempt_keys: AbstractSet[str] = ID_KEYS) -> tuple[Json, dict[str, int]]:
-        """`value` with placeholders in its texts and keys, and how many of each kind were put in.
+        """`value` with placeholders in its texts and keys, and how many of each kind were replaced.
 
         A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is redacted whole.
         `exempt_keys` holds keys (`run_id`) or ends of key paths (`tool_calls.id`; list positions are not counted):
@@ -124,7 +124,11 @@ class Redactor:
                 return self._redacted(value, pen, self._certain)
             if path and _names_a_secret(path[-1], value):
                 return pen.placeholder("credential", value)
-            return self._redacted(value, pen, self._rules)
+            redacted = self._redacted(value, pen, self._rules)
+            # What is left may look like a secret only now, when the words beside it are gone.
+            if redacted != value and path and _names_a_secret(path[-1], redacted):
+                return pen.placeholder("credential", value)
+            return redacted
         return value
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:

@@ -79,9 +79,9 @@ class ContextItem(Record):
     dependencies: tuple[str, ...] = ()
     """Ids of items without which this one makes no sense."""
     token_estimate: int | None = Field(default=None, ge=0)
-    """Tokens of `content`; counted by the compiler when None."""
+    """Tokens of `content`. The compiler counts for itself and keeps the larger: say more for arguments or images."""
     stable_hash: str | None = None
-    """Digest of what the item says, the same for equal items; computed by the compiler when None."""
+    """Digest of what the item says, the same for equal items; always computed anew by the compiler."""
     tags: Names = frozenset()
     """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must stay."""
     metadata: JsonObject = {}

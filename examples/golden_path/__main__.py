@@ -1,0 +1,192 @@
+"""The golden path: one coding task, recorded, remembered, recalled, replayed and verified on one tally.
+
+Run it with `make demo`. Without a model it is scripted and says so; with `--model openai:gpt-5` and a key in the
+environment the same agent runs on a real model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from rich.console import Console
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.text import Text
+
+from examples.golden_path import scripted
+from examples.golden_path.agent import REQUEST, CodingAgent
+from examples.golden_path.workspace import TestRun, Workspace
+from tallystick import Actor, Tally
+from tallystick.settings import Settings
+from tallystick.tally import BoundTally
+from tallystick_cli import render
+from tallystick_langchain import TallyCallbackHandler, chat_model_call
+from tallystick_langgraph import TallySaver
+from tallystick_llama_index import TallyRetriever
+from tallystick_pydantic_ai import Tallystick
+
+OWNER = Actor(user="local", projects={"ledger"}, role="operator")
+SCOPE = "project:ledger"
+
+
+def main() -> None:
+    """Play the whole path and leave the tally behind."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="a real model, such as openai:gpt-5 (needs its package and key)")
+    parser.add_argument("--tally", default=".tally", help="where to keep the tally (default .tally)")
+    parser.add_argument("--svg", type=Path, help="also write the decision table of the patch step as a picture")
+    options = parser.parse_args()
+    console = Console()
+    workspace = Workspace()
+    try:
+        # Chroma serves vector search here even for a handful of memories, so that the demo shows all of it at work.
+        with Tally.open(options.tally, owner=OWNER, settings=Settings.read(vector_search="chroma")) as tally:
+            play(console, tally, workspace, model=options.model, svg=options.svg)
+    finally:
+        workspace.close()
+
+
+def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | None, svg: Path | None) -> None:
+    """The scenes, in order."""
+    bound = tally.bind(OWNER.model_copy(update={"agent": "coder"}), scope=SCOPE)
+    console.print(
+        Panel(
+            Text.from_markup(f"[bold]{REQUEST}[/]\n" + _who_answers(model)),
+            title="Tallystick: the golden path", title_align="left", border_style="blue",
+        )
+    )  # fmt: skip
+    before = workspace.run_tests()
+    console.print(_tests("Tests before", before))
+
+    console.print(Rule("[bold]Session 1: a LangGraph agent"))
+    with bound.run("coder", domain="coding", goal=REQUEST) as run:
+        agent = CodingAgent(bound, run, workspace, _chat_model(model), model_name=_name(model))
+        graph = agent.graph(TallySaver(bound))
+        handler = TallyCallbackHandler(bound, strict=True)
+        outcome = graph.invoke(
+            {"messages": [("user", REQUEST)]},
+            config={
+                "configurable": {"thread_id": f"demo-{run.id}"}, "callbacks": [handler], "recursion_limit": 60,
+            },
+        )  # fmt: skip
+    foil = run.end()
+    console.print(Panel(outcome["messages"][1].text, title="Plan", title_align="left", border_style="dim"))
+    after = workspace.run_tests()
+
+    if agent.patch_step is None:
+        console.print("[yellow]The model gave no patch; the rest of the demo needs one.[/]")
+        return
+    _show_patch(console, bound, agent.patch_step, outcome, svg)
+    console.print(_tests("Tests after", after))
+
+    console.print(Rule("[bold]What was remembered"))
+    tally.drain()
+    found = bound.recall("how is money rounded?", limit=2)
+    console.print(render.hit_table(found, query="how is money rounded?"))
+
+    console.print(Rule("[bold]Session 2: PydanticAI, next day, on the same tally"))
+    console.print(Text(f"“How do we round money here?”\n{_ask_pydantic_ai(bound, model)}"))
+
+    console.print(Rule("[bold]The same memory through LlamaIndex"))
+    for node in TallyRetriever(bound, similarity_top_k=1).retrieve("rounding convention"):
+        sources = ", ".join(node.node.metadata["sources"])
+        console.print(Text(f"{node.score:.2f}  {node.node.get_content()}  (from {sources})"))
+
+    console.print(Rule("[bold]Replay of the patch step"))
+    exact = bound.recorder.replay(agent.patch_step, call=_replaying(model, bound))
+    console.print(render.replay_view(exact))
+    smaller = bound.recorder.replay(agent.patch_step, token_budget=_smaller(bound, agent.patch_step))
+    console.print(render.replay_view(smaller))
+
+    console.print(Rule("[bold]The receipt"))
+    console.print(render.verification_view(tally.recorder.verify(run.id, foil=foil)))
+    _goodbye(console, tally, run.id, agent.patch_step)
+
+
+def _show_patch(console: Console, bound: BoundTally, step: str, outcome: dict[str, Any], svg: Path | None) -> None:
+    request, compiled = bound.recorder.compiled(step)
+    table = render.decision_table(request, compiled, title="The patch step: what the model saw, and why")
+    console.print(table)
+    if svg is not None:
+        picture = Console(record=True, width=130, file=open_nowhere())
+        picture.print(table)
+        picture.save_svg(str(svg), title="tally show")
+    patches = [call["args"]["patch"] for message in outcome["messages"] for call in getattr(message, "tool_calls", [])
+               if call["name"] == "apply_patch"]  # fmt: skip
+    console.print(Panel(Syntax(patches[-1], "diff"), title="The patch", title_align="left", border_style="dim"))
+
+
+def _ask_pydantic_ai(bound: BoundTally, model: str | None) -> str:
+    from pydantic_ai import Agent
+
+    agent = Agent(model or scripted.answering_model(), capabilities=[Tallystick(bound, agent_name="helper")])
+    return asyncio.run(agent.run("How do we round money here?")).output
+
+
+def _replaying(model: str | None, bound: BoundTally) -> Any:
+    """The model of the replay: the same real one, or the scripted answer once more."""
+    if model is not None:
+        return chat_model_call(_chat_model(model))
+    return chat_model_call(scripted.ScriptedChatModel(messages=iter([scripted.patching_answer()])))
+
+
+def _smaller(bound: BoundTally, step: str) -> int:
+    """A budget that the required items still fit into, and little else."""
+    request, compiled = bound.recorder.compiled(step)
+    return compiled.token_allocation["budget"] - (compiled.token_allocation["budget"] // 4)
+
+
+def _chat_model(model: str | None) -> BaseChatModel:
+    if model is None:
+        return scripted.coding_model()
+    from langchain.chat_models import init_chat_model
+
+    chosen: BaseChatModel = init_chat_model(model)
+    return chosen
+
+
+def _name(model: str | None) -> str | None:
+    return None if model is None else model.rpartition(":")[2]
+
+
+def _who_answers(model: str | None) -> str:
+    if model is None:
+        return "[yellow]The model is scripted: it is offline. Files, patch, tests, memory and receipts are real.[/]"
+    return f"[green]The model is {model}.[/]"
+
+
+def _tests(title: str, run: TestRun) -> Panel:
+    lines = run.output.splitlines()
+    shown = "\n".join(lines[-12:])
+    return Panel(Text(shown), title=title, title_align="left", border_style="green" if run.passed else "red")
+
+
+def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
+    where = "" if Path(tally.place) == Path(".tally").absolute() else f" -t {tally.place}"
+    lines = [
+        f"tally runs{where}", f"tally show {render.short(step_id)}{where}",
+        f"tally recall 'rounding of money'{where}", f"tally verify {render.short(run_id)}{where}",
+    ]  # fmt: skip
+    console.print(Panel("\n".join(lines), title="Look around (in .venv/bin)", title_align="left", border_style="dim"))
+    paste = (
+        "from tallystick import Tally\n"
+        "from tallystick_langgraph import TallySaver\n"
+        'graph = builder.compile(checkpointer=TallySaver(Tally.open(".tally")))'
+    )
+    console.print(Panel(Syntax(paste, "python"), title="Three lines for your own agent", title_align="left"))
+
+
+def open_nowhere() -> Any:
+    """A file that keeps nothing: the picture is taken from the console's own record."""
+    import io
+
+    return io.StringIO()
+
+
+if __name__ == "__main__":
+    main()

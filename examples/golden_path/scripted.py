@@ -1,0 +1,85 @@
+"""The offline stand-ins for models: they say what a good model would, and nothing is hidden about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolCall
+
+FIX = (Path(__file__).parent / "fix.patch").read_text()
+
+PLAN = """\
+1. Run the tests and read what fails.
+2. Read the conventions and the code that the failing test reaches.
+3. Patch that code alone: tests and public names stay as they are.
+4. Run the tests again, and remember the convention for next time."""
+
+CONVENTION = "Money is integer cents; a share halfway between two cents rounds half to even (decimal, ROUND_HALF_EVEN)."
+
+
+class ScriptedChatModel(GenericFakeChatModel):
+    """A chat model that reads its answers from a script and takes tools without looking at them."""
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """Itself: the script knows which tools to call."""
+        return self
+
+
+def coding_model() -> ScriptedChatModel:
+    """The model of the coding session: plan, look, patch, check, remember, report."""
+    return ScriptedChatModel(
+        messages=iter(
+            [
+                AIMessage(PLAN, tool_calls=[_call("run_tests", 1)]),
+                AIMessage(
+                    "The rounding of interest fails. What does the project say about rounding?",
+                    tool_calls=[
+                        _call("read_file", 2, path="CONVENTIONS.md"),
+                        _call("read_file", 3, path="ledger/money.py"),
+                    ],
+                ),
+                patching_answer(),
+                AIMessage("Now the tests.", tool_calls=[_call("run_tests", 5)]),
+                AIMessage(
+                    "All pass. The convention is worth keeping.",
+                    tool_calls=[_call("remember_convention", 6, text=CONVENTION, path="CONVENTIONS.md")],
+                ),
+                AIMessage("Fixed: `share` rounds half to even now. Tests and public names are unchanged."),
+            ]
+        )
+    )
+
+
+def patching_answer() -> AIMessage:
+    """What the model says in the patch step."""
+    return AIMessage(
+        "`share` rounds half up through a float; the convention asks for half to even.",
+        tool_calls=[_call("apply_patch", 4, patch=FIX)],
+    )
+
+
+def answering_model() -> Any:
+    """The model of the second session, in PydanticAI: it searches memory and answers from what it finds."""
+    from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.messages import ToolReturnPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        for part in messages[-1].parts:
+            if isinstance(part, ToolReturnPart):
+                content: Any = part.content
+                found = content["memories"][0]
+                return ModelResponse(parts=[TextPart(f"By memory …{found['id'][-8:]}: {found['text']}")])
+        return ModelResponse(parts=[ToolCallPart("memory_search", {"query": "rounding of money", "limit": 3})])
+
+    return FunctionModel(answer, model_name="scripted")
+
+
+def _call(name: str, number: int, **arguments: Any) -> ToolCall:
+    return ToolCall(name=name, args=arguments, id=f"call_{number}")
+
+
+Answer = Callable[[Any], Any]
