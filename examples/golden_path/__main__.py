@@ -11,6 +11,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from examples.golden_path import scripted
+from examples.golden_path.agent import REQUEST, CodingAgent
+from examples.golden_path.workspace import TestRun, Workspace
 from langchain_core.language_models import BaseChatModel
 from rich.console import Console
 from rich.panel import Panel
@@ -18,9 +21,6 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from examples.golden_path import scripted
-from examples.golden_path.agent import REQUEST, CodingAgent
-from examples.golden_path.workspace import TestRun, Workspace
 from tallystick import Actor, Tally
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
@@ -137,8 +137,8 @@ def _replaying(model: str | None, bound: BoundTally) -> Any:
 
 def _smaller(bound: BoundTally, step: str) -> int:
     """A budget that the required items still fit into, and little else."""
-    request, compiled = bound.recorder.compiled(step)
-    return compiled.token_allocation["budget"] - (compiled.token_allocation["budget"] // 4)
+    _, compiled = bound.recorder.compiled(step)
+    return compiled.token_allocation["budget"] * 3 // 4
 
 
 def _chat_model(model: str | None) -> BaseChatModel:

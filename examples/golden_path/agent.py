@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from examples.golden_path.workspace import Workspace
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from examples.golden_path.workspace import Workspace
 from tallystick import ContextItem, SourceRef, ToolSpec
 from tallystick.recorder import Run
 from tallystick.records import CompiledContext
@@ -19,7 +19,7 @@ from tallystick.tally import BoundTally
 
 REQUEST = "Make the failing test pass. Do not edit tests. Preserve the public API."
 SYSTEM = "You are a careful engineer. You work with tools, in small steps, and follow the project's conventions."
-BUDGET = 1_500
+BUDGET = 2_400
 RESERVE = 200
 
 

@@ -7,6 +7,7 @@ spaces or line ends cost one.
 
 Measured against the encoding `o200k_base` (tests/core/test_tokens.py): over slices of 600 characters of prose,
 code, JSON, digests, encoded data and nineteen languages, at most one slice in twenty of any kind is undercounted.
+Shorter texts scatter more: of slices of 40 characters of prose, 7 % are undercounted, by at most 4 tokens.
 The median overcount is 22 % for English prose, 39 % for code, 24 % for JSON, and up to three times for alphabets
 that the encoding knows well, such as Cyrillic.
 """

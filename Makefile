@@ -1,0 +1,70 @@
+# Each target sets up what it needs: Python 3.11+ and pip are enough, no environment has to be active.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+# uv is used where it is installed, because it is faster; pip does the same.
+UV := $(shell command -v uv 2>/dev/null)
+ifeq ($(UV),)
+INSTALL := $(BIN)/python -m pip install -q
+else
+INSTALL := uv pip install -q --python $(BIN)/python
+endif
+
+.DEFAULT_GOAL := all
+
+.PHONY: all
+all: check test ## check and test: what should pass before each commit
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: $(VENV)/.demo ## play the golden path; ARGS="--model openai:gpt-5" uses a real model
+	@$(BIN)/python -m examples.golden_path $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+.PHONY: check
+check: $(VENV)/.dev ## format, lint, types and import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+.PHONY: format
+format: $(VENV)/.dev ## format the code and mend what the linter can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
+	@$(BIN)/python tests/benchmarks/core.py $(ARGS)
+
+.PHONY: clean
+clean: ## remove the environment and what tools left behind
+	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tallystick needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …"; exit 1; }
+	@echo "Setting up $(VENV) (once, a minute or two) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing tallystick[all] and what the demo needs …"
+	@$(INSTALL) -e '.[all]' --group demo
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing tallystick[all] and the tools of development …"
+	@$(INSTALL) -e '.[all]' --group dev
+	@touch $@ $(VENV)/.demo
