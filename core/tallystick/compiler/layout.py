@@ -88,8 +88,9 @@ def _sections(state: State) -> dict[SectionName, list[str]]:
             task.append((_TASK_ORDER.get(item.kind, len(_TASK_ORDER)), item_id))
     talk.sort(key=lambda head: state.position[head])
     changed.sort()
-    # Before the latest request: what changes each step must not stand in front of turns that do not.
-    at = talk.index(state.latest) if state.latest in talk else len(talk)
+    # Before the latest request: what changes each step must not stand in front of turns that do not, and a call
+    # that waits for its result must end the conversation.
+    at = talk.index(state.latest) if state.latest in talk else max(0, len(talk) - 1)
     suffix = [*_spread(state, talk[:at]), *changed, *_spread(state, talk[at:])]
     return {
         "stable_prefix": [item_id for *_, item_id in sorted(prefix)],

@@ -36,7 +36,7 @@ TALK = {"user_msg", "assistant_msg", "tool_result"}
 LOOSE = tuple(kind for kind in get_args(ItemKind) if kind not in {*TALK, "tool_schema"})
 WORDS = ("alpha", "beta", "gamma", "delta.", "epsilon", "zeta.", "eta", "theta")
 
-many = settings(max_examples=400, deadline=None)
+many = settings(max_examples=300, deadline=None)
 
 
 def text(chance: random.Random) -> str:

@@ -1,0 +1,268 @@
+"""Storage: schema and migrations, errors of the layers below, embedders that change, work that waits."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy.exc
+from sqlalchemy import text
+
+from tallystick import Actor, Tally, errors
+from tallystick.errors import (
+    BusyTally,
+    CorruptTally,
+    EmbeddingError,
+    InvalidInput,
+    MissingExtra,
+    NewerTally,
+    StorageError,
+    TallyNotFound,
+    TallystickError,
+)
+from tallystick.settings import Settings
+from tallystick.storage import jobs, tables
+from tallystick.storage.database import translate
+from tallystick.storage.migrate import HEAD, revision_of
+from tallystick.testing import CountingIds, HashEmbedder, StepClock
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice")
+
+
+def test_the_migrations_make_exactly_the_declared_tables(open_tally: OpenTally) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    ours = {"search_index", "search_index_config", "search_index_data", "search_index_docsize", "search_index_idx"}
+
+    def concerns_us(thing: Any, name: str | None, kind: str, reflected: bool, other: Any) -> bool:
+        return not (kind == "table" and name in ours) and name not in {"lexemes", "ix_search_text_lexemes"}
+
+    with open_tally() as tally, tally.store.database.read() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"include_object": concerns_us, "version_table": "alembic_version"}
+        )
+        assert revision_of(connection) == HEAD
+        assert compare_metadata(context, tables.metadata) == []
+
+
+def test_a_tally_of_a_newer_release_is_refused_and_left_alone(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        tally.bind(ALICE).remember("kept")
+        tally.store.database.write(
+            lambda tx: tx.execute(text("UPDATE alembic_version SET version_num = '9999'")), name="test"
+        )
+    with pytest.raises(NewerTally) as refused:
+        open_tally()
+    assert (refused.value.found, refused.value.known) == ("9999", HEAD)
+
+
+def test_opening_nothing_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TallyNotFound):
+        Tally.open(tmp_path / "absent", create=False)
+    assert not (tmp_path / "absent").exists()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InvalidInput, match="is a file"):
+        Tally.open(tmp_path / "file")
+    with pytest.raises(InvalidInput, match="PostgreSQL"):
+        Tally.open("mysql://somewhere/db")
+
+
+def test_a_damaged_file_is_reported_as_damage(tmp_path: Path) -> None:
+    (tmp_path / "tally").mkdir()
+    (tmp_path / "tally" / "tally.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(CorruptTally):
+        Tally.open(tmp_path / "tally", background=False)
+
+
+def test_a_database_that_another_holds_is_busy(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "tally", settings=Settings.read(busy_timeout_ms=50), background=False) as tally:
+        other = sqlite3.connect(tmp_path / "tally" / "tally.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            with pytest.raises(BusyTally):
+                tally.bind().remember("waits too long")
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+        tally.bind().remember("goes through")
+        assert [memory.content for memory in tally.bind().memories()] == ["goes through"]
+
+
+def test_every_error_of_the_database_layer_becomes_one_of_ours() -> None:
+    originals = [sqlite3.OperationalError("database is locked"), sqlite3.DatabaseError("malformed"), sqlite3.Error("?")]
+    kinds = [
+        value
+        for value in vars(sqlalchemy.exc).values()
+        if isinstance(value, type) and issubclass(value, sqlalchemy.exc.DBAPIError)
+    ]
+    for kind in kinds:
+        for original in originals:
+            found = translate(kind("SELECT secret", {"value": "secret"}, original))
+            assert isinstance(found, StorageError)
+            assert "secret" not in str(found)
+    assert isinstance(translate(sqlalchemy.exc.TimeoutError("pool")), BusyTally)
+
+
+def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'tallystick\[postgres\]'"):
+        Tally.open("postgresql://nobody@127.0.0.1:1/none")
+
+
+def test_a_tally_on_postgres_has_no_owner(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        if tally.store.place.is_embedded:
+            assert tally.bind().actor.user == "local"
+            return
+        with pytest.raises(errors.Denied) as refused:
+            tally.bind()
+        assert refused.value.reason == "missing_actor"
+
+
+def test_a_changed_embedder_never_mixes_vectors_and_recall_stays_right(open_tally: OpenTally) -> None:
+    with open_tally(embedder=HashEmbedder(64, name="old")) as tally:
+        tally.bind(ALICE).remember_many(["The heron nests in March.", "We indent with tabs."])
+    with open_tally(embedder=HashEmbedder(32, name="new")) as tally:
+        alice = tally.bind(ALICE)
+        before = alice.recall("heron")
+        assert (before[0].memory.content, before.path) == ("The heron nests in March.", "none")
+        assert tally.drain().embedded == 2
+        after = alice.recall("heron")
+        assert (after[0].memory.content, after.path) == ("The heron nests in March.", "exact")
+        assert after[0].signals["vector"] > 0
+
+
+def test_a_remote_embedder_works_as_a_job_and_the_text_is_recallable_at_once(open_tally: OpenTally) -> None:
+    embedder = HashEmbedder(local=False)
+    with open_tally(embedder=embedder) as tally:
+        alice = tally.bind(ALICE)
+        stored = alice.remember("The heron nests in March.")
+        assert (stored.job_id is not None, embedder.batches) == (True, 0)
+        assert [hit.memory.id for hit in alice.recall("heron")] == [stored.memory_id]
+        assert tally.drain().embedded == 1
+        assert alice.recall("heron")[0].signals["vector"] > 0
+
+
+class _Failing(HashEmbedder):
+    def embed(self, texts: Sequence[str]) -> Any:
+        raise EmbeddingError("down")
+
+
+def test_a_failing_remote_embedder_ends_in_a_dead_letter_and_loses_nothing(open_tally: OpenTally) -> None:
+    with open_tally(embedder=_Failing(local=False)) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("The heron nests in March.")
+        for _ in range(5):
+            with pytest.raises(EmbeddingError):
+                tally.drain()
+            tally.store.database.write(lambda tx: tx.execute(text("UPDATE jobs SET run_after = 0")), name="test")
+        with tally.store.database.read() as connection:
+            assert jobs.counts(connection) == {"dead": 1}
+        found = alice.recall("heron")
+        assert (len(found), found.path) == (1, "none")
+
+
+def test_a_failing_local_embedder_costs_the_vector_and_says_so(open_sqlite: OpenTally) -> None:
+    with open_sqlite(embedder=_Failing()) as tally:
+        stored = tally.bind().remember("The heron nests in March.")
+        assert "without a vector" in stored.warnings[0]
+        assert len(tally.bind().recall("heron")) == 1
+
+
+def test_a_leased_job_comes_back_when_its_worker_dies(open_tally: OpenTally) -> None:
+    with open_tally(embedder=HashEmbedder(local=False)) as tally:
+        tally.bind(ALICE).remember("The heron nests in March.")
+        database = tally.store.database
+
+        def lease(seconds: int) -> list[jobs.Job]:
+            return database.write(
+                lambda tx: jobs.lease(tx, kind="embed", worker="w", most=10, seconds=seconds), name="test"
+            )
+
+        assert [job.attempts for job in lease(60)] == [1]
+        assert lease(60) == []
+        database.write(lambda tx: tx.execute(text("UPDATE jobs SET lease_until = 0")), name="test")
+        assert [(job.attempts, job.actor.user) for job in lease(60)] == [(2, "alice")]
+
+
+def test_chroma_and_the_exact_scan_find_the_same(tmp_path: Path) -> None:
+    words = [f"{colour} {thing}" for colour in ("red", "green", "blue") for thing in ("heron", "reed", "stone", "boat")]
+    found = {}
+    for way in ("exact", "chroma"):
+        settings = Settings.read(vector_search=way)
+        with Tally.open(
+            tmp_path / way, settings=settings, embedder=HashEmbedder(), clock=StepClock(), ids=CountingIds(),
+            background=False,
+        ) as tally:  # fmt: skip
+            tally.bind().remember_many(words)
+            tally.drain()
+            recalled = tally.bind().recall("green heron")
+            assert recalled.path == way
+            found[way] = [(hit.memory.content, hit.score) for hit in recalled]
+    assert found["exact"] == found["chroma"]
+
+
+def test_chroma_forgets_what_was_forgotten(tmp_path: Path) -> None:
+    settings = Settings.read(vector_search="chroma")
+    with Tally.open(tmp_path / "tally", settings=settings, background=False) as tally:
+        owner = tally.bind()
+        stored = owner.remember("The heron nests in March.")
+        tally.drain()
+        owner.forget(stored.memory_id, reason="not ours")
+        assert list(owner.recall("heron")) == []
+        tally.drain()
+        assert tally.index is not None
+        assert tally.index.count() == 0
+
+
+def test_a_broken_chroma_folder_degrades_to_the_exact_scan_and_says_so(tmp_path: Path) -> None:
+    settings = Settings.read(vector_search="chroma")
+    place = tmp_path / "tally"
+    with Tally.open(place, settings=settings, background=False) as tally:
+        tally.bind().remember("The heron nests in March.")
+        (place / "chroma").write_text("not a folder")
+        found = tally.bind().recall("heron")
+        assert (found[0].memory.content, found.path) == ("The heron nests in March.", "exact")
+        assert "Chroma" in found.warnings[0]
+
+
+def test_a_recording_with_fakes_compares_exactly(open_tally: OpenTally) -> None:
+    def play(tally: Tally) -> list[Any]:
+        alice = tally.bind(ALICE)
+        with alice.run("coder") as run, run.step("model_call") as step:
+            step.record("request", {"prompt": "hi"})
+        return [(receipt.step_id, receipt.started_at, receipt.position) for receipt in alice.recorder.receipts(run.id)]
+
+    with open_tally(clock=StepClock(), ids=CountingIds(), embedder=HashEmbedder()) as tally:
+        [(step_id, started_at, position)] = play(tally)
+    assert (step_id.startswith("id-"), started_at > 1_700_000_000_000_000, position) == (True, True, 1)
+
+
+def test_reads_are_logged_in_batches_outside_the_chain(open_tally: OpenTally) -> None:
+    from tallystick.storage import access_log
+    from tallystick.testing import effects
+
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        stored = alice.remember("The heron nests in March.")
+        written = len(effects(tally))
+        for _ in range(3):
+            alice.recall("heron")
+        tally.gate.flush()
+        with tally.store.database.read() as connection:
+            log = access_log.recent(connection, limit=10)
+        assert [(row["operation"], row["results"]) for row in log] == [("recall", 1)] * 3
+        assert len(effects(tally)) == written
+        assert alice.get(stored.memory_id).access_count == 3
+
+
+def test_errors_of_tallystick_are_one_tree() -> None:
+    assert issubclass(StorageError, TallystickError)
+    assert issubclass(MissingExtra, ImportError)

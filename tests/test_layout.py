@@ -1,0 +1,147 @@
+"""The house stands as drawn: import roots, floors, faces, the tree of errors, and a light import."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tallystick
+from tallystick import errors, records
+
+ROOT = Path(__file__).parent.parent
+ROOTS = ("core", "checkpointers", "callbacks", "integrations")
+ADAPTERS = {
+    "tallystick_langgraph": ("langgraph", "langgraph"),
+    "tallystick_langchain": ("langchain_core", "langchain"),
+    "tallystick_pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "tallystick_llama_index": ("llama_index", "llama-index"),
+    "tallystick_cli": ("typer", "cli"),
+}
+HEAVY = (
+    "chromadb", "numpy", "onnxruntime", "tiktoken", "tokenizers", "safetensors", "sqlalchemy", "alembic", "wordllama",
+    "langgraph", "langchain_core", "pydantic_ai", "llama_index", "rich", "typer",
+)  # fmt: skip
+
+in_checkout = pytest.mark.skipif(not (ROOT / "core").is_dir(), reason="the source is out of reach here")
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@in_checkout
+@pytest.mark.parametrize("root", ROOTS)
+def test_an_import_root_holds_only_typed_packages_of_ours(root: str) -> None:
+    found = [entry for entry in (ROOT / root).iterdir() if entry.name != "__pycache__"]
+
+    assert found
+    for entry in found:
+        assert entry.is_dir(), f"{entry} would ship as a top-level module"
+        assert entry.name.startswith("tallystick"), entry
+        assert (entry / "py.typed").exists(), entry
+        assert (entry / "__init__.py").exists(), entry
+
+
+@in_checkout
+def test_the_import_contracts_hold() -> None:
+    from importlinter.cli import lint_imports
+
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+@pytest.mark.smoke
+def test_importing_tallystick_loads_nothing_heavy() -> None:
+    loaded = _python(
+        f"import sys, json, tallystick; print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    )
+
+    assert json.loads(loaded) == []
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_without_its_runtime_says_what_to_install(adapter: str) -> None:
+    package, extra = ADAPTERS[adapter]
+    said = _python(
+        f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] == {package!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+try:
+    import {adapter}
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    )
+
+    assert said == f"MissingExtra {package} is not installed. Run: pip install 'tallystick[{extra}]'"
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "module",
+    ["tallystick", "tallystick.records", "tallystick.errors", "tallystick.testing", "tallystick.ranking",
+     "tallystick.compiler", "tallystick.embedding", "tallystick.tokens", *ADAPTERS],
+)  # fmt: skip
+def test_a_face_lists_what_is_there(module: str) -> None:
+    face = importlib.import_module(module)
+
+    assert len(set(face.__all__)) == len(face.__all__)
+    for name in face.__all__:
+        assert getattr(face, name) is not None
+
+
+def test_the_records_face_hides_nothing() -> None:
+    public = {name for name, value in vars(records).items() if not name.startswith("_") and not inspect.ismodule(value)}
+
+    assert public == set(records.__all__)
+
+
+def test_the_drawn_tree_of_errors_is_the_real_one() -> None:
+    drawn = _drawn_tree(errors.__doc__ or "")
+    real = {
+        name: value.__mro__[1].__name__
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.TallystickError)
+    }
+
+    assert drawn == real
+
+
+def test_every_error_tells_what_happened_and_is_listed() -> None:
+    classes = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+
+    for value in classes:
+        assert value.__doc__, value
+        assert value.__name__ in errors.__all__
+
+
+def _drawn_tree(doc: str) -> dict[str, str]:
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in doc.splitlines():
+        found = re.match(r"^(?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)", line)
+        if found is None or (not found["indent"] and line != "TallystickError"):
+            continue
+        depth = len(found["indent"]) // 4
+        path = [*path[:depth], found["name"]]
+        parents[found["name"]] = path[-2] if depth else "Exception"
+    return parents
+
+
+def test_the_version_is_the_one_of_the_distribution() -> None:
+    from importlib.metadata import version
+
+    assert tallystick.__version__ == version("tallystick")
