@@ -193,7 +193,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Forget a callback; end the run if it was the root."""
         with self._guard:
             root = self._roots.pop(run_id, None)
-            if root != run_id:
+            if root is None or root != run_id:
                 return
             run, owned = self._runs.pop(root)
             for child in [child for child, of in self._roots.items() if of == root]:

@@ -119,7 +119,7 @@ class TallySaver(BaseCheckpointSaver[str]):
         self._threads(config).put_writes(
             place.thread,
             namespace=place.namespace,
-            checkpoint_id=str(config["configurable"]["checkpoint_id"]),
+            checkpoint_id=str(get_checkpoint_id(config)),
             writes=pending,
             replace=all(channel in WRITES_IDX_MAP for channel, _ in writes),
         )

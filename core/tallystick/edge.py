@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -30,10 +30,15 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     return await to_thread.run_sync(function, *arguments, limiter=limiter)
 
 
-async def iterate_in_thread(iterator: Iterator[T]) -> AsyncIterator[T]:
+async def iterate_in_thread(iterator: Iterator[T]) -> AsyncGenerator[T]:
     """Take the items of a synchronous iterator one by one, each in a worker thread."""
+
+    def step() -> T:
+        item: T = next(iterator, _END)
+        return item
+
     while True:
-        item = await in_thread(next, iterator, _END)
+        item = await in_thread(step)
         if item is _END:
             return
         yield item

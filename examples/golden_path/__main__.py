@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,11 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
 
 def _show_patch(console: Console, bound: BoundTally, step: str, outcome: dict[str, Any], svg: Path | None) -> None:
     request, compiled = bound.recorder.compiled(step)
-    table = render.decision_table(request, compiled, title="The patch step: what the model saw, and why")
-    console.print(table)
+    title = "The patch step: what the model saw, and why"
+    console.print(render.decision_table(request, compiled, title=title, width=console.width))
     if svg is not None:
-        picture = Console(record=True, width=130, file=open_nowhere())
-        picture.print(table)
+        picture = Console(record=True, width=120, file=io.StringIO())
+        picture.print(render.decision_table(request, compiled, title=title, width=picture.width))
         picture.save_svg(str(svg), title="tally show")
     patches = [call["args"]["patch"] for message in outcome["messages"] for call in getattr(message, "tool_calls", [])
                if call["name"] == "apply_patch"]  # fmt: skip
@@ -162,8 +163,8 @@ def _who_answers(model: str | None) -> str:
 
 def _tests(title: str, run: TestRun) -> Panel:
     lines = run.output.splitlines()
-    shown = "\n".join(lines[-12:])
-    return Panel(Text(shown), title=title, title_align="left", border_style="green" if run.passed else "red")
+    shown = Text("\n".join(lines[-8:]), no_wrap=True, overflow="ellipsis")
+    return Panel(shown, title=title, title_align="left", border_style="green" if run.passed else "red")
 
 
 def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
@@ -179,13 +180,6 @@ def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
         'graph = builder.compile(checkpointer=TallySaver(Tally.open(".tally")))'
     )
     console.print(Panel(Syntax(paste, "python"), title="Three lines for your own agent", title_align="left"))
-
-
-def open_nowhere() -> Any:
-    """A file that keeps nothing: the picture is taken from the console's own record."""
-    import io
-
-    return io.StringIO()
 
 
 if __name__ == "__main__":

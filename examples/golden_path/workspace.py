@@ -59,7 +59,7 @@ class Workspace:
     def run_tests(self) -> TestRun:
         """Run the project's tests in a process of their own."""
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--color=no"],
+            [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "--color=no"],
             cwd=self.root, text=True, capture_output=True, env=_quiet(), timeout=120, check=False,
         )  # fmt: skip
         return TestRun(done.returncode == 0, (done.stdout + done.stderr).strip())

@@ -151,7 +151,7 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
         shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
         _print_json({**shown, "receipt": receipt.dump() if receipt else None})
         return
-    _print(render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled))
+    _print(render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled, width=Console().width))
 
 
 def _foil(run_id: str, text: str | None) -> Foil | None:

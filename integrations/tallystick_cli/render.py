@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -39,12 +40,15 @@ __all__ = [
     "verification_view",
 ]
 
+_WIDE = 110
+"""Columns of a terminal from which tables show what items say."""
+
 _DECISION = {"include": "green", "compress": "yellow", "redact": "magenta", "exclude": "dim"}
 _STATUS = {
     "completed": "green", "running": "cyan", "failed": "red", "cancelled": "yellow", "blocked": "magenta",
     "interrupted": "yellow",
 }  # fmt: skip
-_SIGN = {"include": "✓ in", "compress": "~ short", "redact": "█ redacted", "exclude": "✗ out"}
+_SIGN = {"include": "✓ in", "compress": "~ short", "redact": "█ redact", "exclude": "✗ out"}
 
 
 def short(identity: str) -> str:
@@ -55,95 +59,98 @@ def short(identity: str) -> str:
 def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
     """Runs with their number of steps, as a table."""
     table = _table(
-        "Runs",
-        ("id", "cyan"),
-        ("started", ""),
-        ("agent", "bold"),
-        ("goal", ""),
-        ("scope", "dim"),
-        ("steps", ""),
-        ("status", ""),
+        "Runs", ("id", 8), ("started", 16), ("agent", 12), ("status", 11), ("steps", 5), ("scope", 16), ("goal", None)
     )
     for run, steps in runs:
         table.add_row(
-            short(run.run_id), _when(run.started_at), run.agent_name, _cut(run.user_goal or "", 60), str(run.scope),
-            str(steps), _status(run.status),
-        )  # fmt: skip
+            Text(short(run.run_id), style="cyan"),
+            _when(run.started_at),
+            Text(run.agent_name, style="bold"),
+            _status(run.status),
+            str(steps),
+            str(run.scope),
+            run.user_goal or "",
+        )
     return table
 
 
 def step_table(steps: Iterable[StepRecord]) -> Table:
     """The steps of a run, as a table."""
-    table = _table("Steps", ("#", "dim"), ("id", "cyan"), ("kind", ""), ("name", "bold"), ("took", ""), ("status", ""))
+    table = _table("Steps", ("#", 3), ("id", 8), ("kind", 14), ("name", 24), ("took", 9), ("status", 11))
+    table.columns[4].justify = "right"
     for step in steps:
         took = "" if step.ended_at is None else f"{(step.ended_at - step.started_at) / 1000:.0f} ms"
         table.add_row(
-            str(step.step_index), short(step.step_id), step.step_kind, step.name or "", took, _status(step.status)
+            str(step.step_index),
+            Text(short(step.step_id), style="cyan"),
+            step.step_kind,
+            Text(step.name or "", style="bold"),
+            took,
+            _status(step.status),
         )
     return table
 
 
-def decision_table(request: CompilationRequest, compiled: CompiledContext, *, title: str | None = None) -> Table:
-    """Every candidate of a compile: in or out, why, and what it costs."""
+def decision_table(
+    request: CompilationRequest, compiled: CompiledContext, *, title: str | None = None, width: int = 80
+) -> Table:
+    """Every candidate of a compile: in or out, why, and what it costs; from a width of 110 also what it says."""
     allocation = compiled.token_allocation
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
-    exact = "" if compiled.token_exact else " (estimated)"
     table = _table(
-        title or f"Context: {used} of {budget} tokens{exact}",
-        ("", ""), ("item", "bold"), ("kind", "dim"), ("why", ""), ("tokens", ""), ("score", "dim"), ("says", "dim"),
-    )  # fmt: skip
-    table.columns[4].justify = "right"
-    table.columns[5].justify = "right"
+        title or "What the model saw, and why",
+        *(("", 8), ("item", 25), ("why", 25), ("tokens", 11), ("score", 5)),
+    )
+    if width >= _WIDE:
+        table.add_column("says", ratio=1, no_wrap=True, overflow="ellipsis")
+    table.caption = f"{used} of {budget} tokens{'' if compiled.token_exact else ' (estimated)'}"
+    table.caption_justify = "left"
+    for column in table.columns[3:5]:
+        column.justify = "right"
     says = _contents(request, compiled)
     order = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
     for decision in sorted(compiled.decisions, key=lambda decision: order[decision.decision]):
-        kind, text = says.get(decision.item_id, ("", ""))
         style = _DECISION[decision.decision]
-        table.add_row(
+        cells = [
             Text(_SIGN[decision.decision], style=style),
-            Text(_item(decision.item_id), style=style, overflow="fold"),
-            kind,
+            Text(_item(decision.item_id), style=style),
             Text(_reason(decision), style=style),
-            _tokens(decision),
-            f"{decision.score_breakdown['total'] / 1_000_000:.2f}" if decision.score_breakdown else "",
-            _cut(" ".join(text.split()), 44),
-        )
+            Text(_tokens(decision)),
+            Text(f"{decision.score_breakdown['total'] / 1_000_000:.2f}" if decision.score_breakdown else ""),
+            Text(" ".join(says.get(decision.item_id, "").split())[:80], style="dim"),
+        ]
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
 def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
     """Recalled memories with their scores, sources and reasons."""
-    table = _table(
-        f"Recall: {query}",
-        ("score", "green"), ("memory", ""), ("kind", "dim"), ("who", ""), ("visible to", "dim"), ("why", "dim"),
-        ("source", "dim"), ("id", "cyan"),
-    )  # fmt: skip
+    table = _table(f"Recall: {query}", ("score", 5), ("memory", None), ("id", 8))
+    table.columns[1].no_wrap = False
     for hit in hits:
         memory = hit.memory
-        signals = " ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
-        sources = ", ".join(source.uri or source.title or source.source_type for source in hit.sources)
+        signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
+        sources = ", ".join(dict.fromkeys(source.uri or source.title or source.source_type for source in hit.sources))
+        facts = [memory.kind, memory.who, f"from {sources}", f"visible to {hit.visible_to}", f"{signals} ({hit.path})"]
         table.add_row(
-            f"{hit.score:.2f}", _cut(memory.content, 160), memory.kind, memory.who or "", str(hit.visible_to),
-            f"{signals} ({hit.path})", sources, short(memory.id),
-        )  # fmt: skip
+            Text(f"{hit.score:.2f}", style="green"),
+            Text.assemble(_cut(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")),
+            Text(short(memory.id), style="cyan"),
+        )
     return table
 
 
 def diff_table(diff: CompileDiff) -> Table:
     """How two compiles differ, candidate by candidate."""
     table = _table(
-        f"Context changed: {diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before",
-        ("", ""), ("item", "bold"), ("before", ""), ("after", ""),
-    )  # fmt: skip
+        f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before",
+        *(("", 9), ("item", 22), ("before", 22), ("after", 22)),
+    )
     rows = [("- left", "red", diff.removed), ("+ came", "green", diff.added), ("~ changed", "yellow", diff.changed)]
     for sign, style, changes in rows:
         for change in changes:
-            table.add_row(
-                Text(sign, style=style),
-                Text(_item(change.item_id), style=style),
-                _fate(change.before),
-                _fate(change.after),
-            )
+            name = Text(_item(change.item_id), style=style)
+            table.add_row(Text(sign, style=style), name, _fate(change.before), _fate(change.after))
     if diff.is_empty:
         table.add_row("=", "nothing", "", "")
     return table
@@ -194,6 +201,8 @@ def _verdict(verification: Verification) -> str:
 def step_view(
     run: RunRecord, step: StepRecord, receipt: Receipt | None, entries: Sequence[StepEntry],
     compiled: tuple[CompilationRequest, CompiledContext] | None,
+    *,
+    width: int = 80,
 ) -> RenderableType:  # fmt: skip
     """One step: what it saw and why, what it did, and the receipt that answers for it."""
     head = Table.grid(padding=(0, 2))
@@ -209,7 +218,7 @@ def step_view(
         head.add_row("tokens by", receipt.token_method or "not counted")
     parts: list[RenderableType] = [Panel(head, title="Step", title_align="left", border_style="blue")]
     if compiled is not None:
-        parts.append(decision_table(*compiled))
+        parts.append(decision_table(*compiled, width=width))
     for entry in entries:
         if entry.kind not in {"compile_request", "compiled"}:
             parts.append(_entry_panel(entry))
@@ -236,21 +245,32 @@ def _readable(payload: Json) -> str:
     return "\n".join(_cut(line, 200) for line in lines)
 
 
-def _table(title: str, *columns: tuple[str, str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", border_style="dim")
-    for name, style in columns:
-        table.add_column(name, style=style or None)
+def _table(title: str, *columns: tuple[str, int | None]) -> Table:
+    """A table whose rows take one line each; a column without a width takes what the others leave."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for name, width in columns:
+        table.add_column(name, width=width, no_wrap=True, overflow="ellipsis", ratio=1 if width is None else None)
     return table
 
 
-def _contents(request: CompilationRequest, compiled: CompiledContext) -> dict[str, tuple[str, str]]:
-    says: dict[str, tuple[str, str]] = {memory.id: ("memory", memory.content) for memory in request.memory_records}
-    says |= {f"tool:{tool.name}": ("tool_schema", tool.description) for tool in request.tool_specs}
-    says |= {item.id: (item.kind, item.content) for item in request.context_items}
-    # What policy took out is not shown here either.
-    hidden = {decision.item_id for decision in compiled.decisions if decision.reason_code.startswith("policy_")}
-    hidden |= {decision.item_id for decision in compiled.decisions if decision.decision == "redact"}
-    return {item: (kind, "" if item in hidden else text) for item, (kind, text) in says.items()}
+def _contents(request: CompilationRequest, compiled: CompiledContext) -> dict[str, str]:
+    """What each candidate says; what policy took out is not shown here either."""
+    says = {memory.id: memory.content for memory in request.memory_records}
+    says |= {f"tool:{tool.name}": tool.description for tool in request.tool_specs}
+    says |= {item.id: item.content for item in request.context_items}
+    return {
+        decision.item_id: says.get(decision.item_id, "")
+        for decision in compiled.decisions
+        if not decision.reason_code.startswith("policy_") and decision.decision != "redact"
+    }
 
 
 def _item(identity: str) -> str:
@@ -288,7 +308,7 @@ def _status(status: str) -> Text:
 
 
 def _when(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _cut(text: str, most: int) -> str:

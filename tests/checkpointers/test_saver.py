@@ -19,9 +19,13 @@ from tallystick_langgraph import TallySaver
 OpenTally = Callable[..., Tally]
 
 
+def _answer(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [("ai", f"answer {len(state['messages'])}")]}
+
+
 def _chat(saver: TallySaver) -> Any:
     graph = StateGraph(MessagesState)
-    graph.add_node("answer", lambda state: {"messages": [("ai", f"answer {len(state['messages'])}")]})
+    graph.add_node("answer", _answer)
     graph.add_edge(START, "answer")
     graph.add_edge("answer", END)
     return graph.compile(checkpointer=saver)

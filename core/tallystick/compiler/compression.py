@@ -73,14 +73,12 @@ def _take_shortened(state: State) -> State:
     taken = dict(state.taken)
     shortened: dict[str, Shortened] = {}
     for head in (*state.reserved, *by_worth(state, waiting)):
-        kept_for_it = state.reserved.get(head, 0)
-        ledger.reserve(head, -kept_for_it)
+        ledger.reserve(head, -state.reserved.get(head, 0))
         overhead = state.overhead(head)
-        most = ledger.room(state.classes[head]) - overhead
-        room = min(most, kept_for_it - overhead) if kept_for_it else most
+        room = ledger.room(state.classes[head]) - overhead
         if any(other not in taken for other in state.needs.get(head, ())):
             continue
-        short = _summary(state, head, most)
+        short = _summary(state, head, room)
         if short is None and room >= least:
             query = _query(state) if query is None else query
             short = _shortened(state, head, room, query)

@@ -6,7 +6,7 @@ placeholder for content. No later pass can reach what was taken away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import get_args
 
@@ -17,6 +17,7 @@ from tallystick.records import (
     CompilationRequest,
     CompileReason,
     ContextItem,
+    Json,
     JsonObject,
     Memory,
     PolicyRule,
@@ -39,6 +40,7 @@ def decide(state: State) -> State:
     notes: dict[str, list[str]] = {}
     items: dict[str, ContextItem] = {}
     out: dict[str, Outcome] = {}
+    ids = {item.id for item in state.candidates}
     for item, (verdict, receipt) in zip(state.candidates, _judge(state), strict=True):
         items[item.id] = item
         if receipt is not None:
@@ -48,7 +50,7 @@ def decide(state: State) -> State:
         verdicts[item.id] = verdict
         notes.setdefault(item.id, []).append(verdict.note)
         if verdict.effect == "redact":
-            items[item.id] = _redacted(item, verdict.placeholder)
+            items[item.id] = _redacted(item, verdict.placeholder, ids)
         else:
             items[item.id] = _emptied(item)
             out[item.id] = Outcome(_REASONS[verdict.effect], "policy")
@@ -144,10 +146,15 @@ def _emptied(item: ContextItem) -> ContextItem:
     )
 
 
-def _redacted(item: ContextItem, placeholder: str) -> ContextItem:
-    # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is kept.
+def _redacted(item: ContextItem, placeholder: str, ids: Collection[object]) -> ContextItem:
+    # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is kept,
+    # and of what it replaces only the ids of other candidates.
     ref = item.source_ref
-    metadata: JsonObject = {name: item.metadata[name] for name in ("supersedes",) if name in item.metadata}
+    replaced = item.metadata.get("supersedes")
+    named = (
+        [other for other in replaced if isinstance(other, str) and other in ids] if isinstance(replaced, list) else []
+    )
+    metadata: JsonObject = {"supersedes": named} if named else {}
     return item.model_copy(
         update={
             "content": placeholder,

@@ -63,9 +63,13 @@ def halved(age: int, half_life: int) -> int:
 
 
 def _relevance(state: State) -> dict[str, int]:
-    """Relevance by id; a kept item has the best of its copies."""
+    """Relevance by id; a kept item has the best of its copies, and a placeholder answers nothing."""
     given = state.request.relevance
-    best = {item_id: min(_ONE, max(0, given[item_id])) for item_id in state.tokens if item_id in given}
+    best = {
+        item_id: min(_ONE, max(0, given[item_id]))
+        for item_id in state.tokens
+        if item_id in given and item_id not in state.verdicts
+    }
     for item_id, outcome in state.out.items():
         if outcome.reason == "duplicate" and outcome.related is not None and item_id in best:
             best[outcome.related] = max(best.get(outcome.related, 0), best[item_id])

@@ -27,7 +27,7 @@ _NUMBERS = re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+)\b|\d+")
 _LOG_LINE = re.compile(
     r"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
 )
-_TRACEBACK = re.compile(r"^\s*(?:Traceback \(most recent call last\):|Caused by: |\s+at [\w$.<>]+\()", re.MULTILINE)
+_TRACEBACK = re.compile(r"^[ \t]*(?:Traceback \(most recent call last\):|Caused by: |at [\w$.<>]+\()", re.MULTILINE)
 
 
 def shorten(
@@ -72,8 +72,11 @@ def _json_forms(content: str) -> Iterable[str]:
     # Cut from the text, so that numbers stay as they were written.
     yield _JSON_TOKEN.sub(lambda match: match.group() if match.group()[0] == '"' else "", content)
     for longest_list, longest_text in _JSON_STEPS:
-        cut = _cut(value, longest_list, longest_text)
-        yield json.dumps(cut, ensure_ascii=False, separators=(",", ":"))
+        try:
+            form = json.dumps(_cut(value, longest_list, longest_text), ensure_ascii=False, separators=(",", ":"))
+        except RecursionError:
+            return
+        yield form
 
 
 def _cut(value: Any, longest_list: int, longest_text: int) -> Any:

@@ -125,9 +125,7 @@ def _pair(state: State) -> State:
     ).dropping(out).noting(notes)  # fmt: skip
 
 
-def _last_unit(
-    messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]
-) -> str | None:
+def _last_unit(messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]) -> str | None:
     """The first of the unit that ends the conversation once results stand with their calls."""
     joined = {member for members in groups.values() for member in members[1:]}
     return next((item.id for item in reversed(messages) if item.id not in joined and item.id not in out), None)

@@ -58,7 +58,7 @@ def test_the_sentences_that_share_words_with_the_request_stay_in_their_order(com
     assert (decision.decision, decision.reason_code, decision.pass_name) == (
         "compress", "compressed_extractive", "compression",
     )  # fmt: skip
-    assert (decision.original_tokens, decision.final_tokens) == (words(STORY), 17)
+    assert (decision.original_tokens, decision.final_tokens) == (words(STORY), 16)
     assert shown.source_ref == SourceRef(title="Harbour")
     whole = compile_items([item("story", STORY)]).selected_items[0]
     assert shown.metadata == {"compressed_from": whole.stable_hash}
@@ -171,8 +171,13 @@ def test_long_json_keeps_its_shape_and_says_what_was_cut() -> None:
     assert rows[-1] == f"[…{100 - (len(rows) - 1)} more]"
 
 
+def test_json_nested_too_deeply_to_cut_is_left_alone() -> None:
+    text = "[" * 600 + '"a"' + "]" * 600
+    assert shorten(text, target=10, query=(), count=len) is None
+
+
 def test_what_only_looks_like_json_is_read_as_text() -> None:
-    found = shorten("[see above] It rained. It snowed. It rained again.", target=4, query=(), count=words)
+    found = shorten("[see above] It rained. It snowed. It rained again.", target=5, query=(), count=words)
     assert found == ("compressed_extractive", "[see above] It rained. […]")
 
 
@@ -200,7 +205,7 @@ def test_a_traceback_keeps_its_head_and_more_of_its_tail() -> None:
 
 def test_sentences_of_scripts_without_spaces_are_told_apart() -> None:
     text = "港口在冬天关闭。没有人来。看守人把船漆成绿色。"
-    found = shorten(text, target=14, query=query_terms("船是什么颜色"), count=len)
+    found = shorten(text, target=14, query=query_terms("漆成什么颜色"), count=len)
     assert found == ("compressed_extractive", "[…] 看守人把船漆成绿色。")
 
 

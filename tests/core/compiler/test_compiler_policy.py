@@ -99,14 +99,16 @@ def test_redacted_content_is_replaced_and_its_provenance_reduced_to_a_place(comp
         source_ref=SourceRef(
             source_type="file", uri="file:codes", title="launch code", checksum="c", retrieval_query="launch code?"
         ),
-        metadata={"text": "the launch code"},
+        metadata={"text": "the launch code", "supersedes": ["old", "the launch code"]},
     )
-    compiled = compile_items([given], policy_rules=(rule("redact"),))
+    old = ContextItem(id="old", kind="memory", content="an older text")
+    compiled = compile_items([given, old], policy_rules=(rule("redact"),), relevance={"x": 900_000})
 
     (shown,) = compiled.selected_items
     assert shown.content == "[redacted by rule redact-red]"
     assert shown.source_ref == SourceRef(source_type="file", uri="file:codes")
-    assert shown.metadata == {}
+    assert shown.metadata == {"supersedes": ["old"]}
+    assert compiled.decision("x").score_breakdown["relevance"] == 0
     assert compiled.decision("x").decision == "redact"
     assert compiled.decision("x").reason_code == "policy_redacted"
     assert "launch" not in compiled.dumps()
@@ -185,14 +187,14 @@ def test_a_redacted_result_keeps_its_pair_whole(compile_items: Compile) -> None:
 
 
 def test_a_tool_is_judged_by_its_class_and_never_shown_in_part(compile_items: Compile) -> None:
-    rules = tuple(
-        PolicyRule(id=name, name=name, effect=effect, conditions=PolicyConditions(tool_class=(name,)))
-        for name, effect in (("network", "deny"), ("write", "redact"))
+    rules = (
+        PolicyRule(id="no", name="n", effect="deny", conditions=PolicyConditions(tool_class=("network",))),
+        PolicyRule(id="part", name="p", effect="redact", conditions=PolicyConditions(tool_class=("write",))),
     )
     specs = tuple(ToolSpec(name=name, tool_class=name) for name in ("network", "write", "read"))
     compiled = compile_items(tool_specs=specs, policy_rules=rules)
     assert [item.id for item in compiled.selected_items] == ["tool:read"]
-    assert compiled.decision("tool:write").notes == "redacted by rule write: a tool cannot be shown in part"
+    assert compiled.decision("tool:write").notes == "redacted by rule part: a tool cannot be shown in part"
 
 
 def memory(**fields: object) -> Memory:

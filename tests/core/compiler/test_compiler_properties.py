@@ -336,7 +336,8 @@ def test_the_budget_is_filled_when_there_is_enough_to_fill_it(
     seed: int, budget: int, relevant: bool, words: TokenCounter
 ) -> None:
     chance = random.Random(seed)
-    kinds = chance.sample(("memory", "retrieval_doc", "user_msg", "summary", "task"), chance.randint(1, 5))
+    known: tuple[ItemKind, ...] = ("memory", "retrieval_doc", "user_msg", "summary", "task")
+    kinds = chance.sample(known, chance.randint(1, 5))
     items = tuple(
         ContextItem(id=f"i{n:03}", kind=chance.choice(kinds), content=" ".join([f"w{n}"] * chance.randint(1, 60)))
         for n in range(400)

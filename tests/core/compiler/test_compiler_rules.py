@@ -13,10 +13,14 @@ from tallystick.policy.rules import RuleSubject, applicable_rule, load_rules
 from tallystick.records import PolicyConditions, PolicyEffect, PolicyRule, Scope
 
 
-def rule(name: str, effect: PolicyEffect = "deny", priority: int = 0, **conditions: tuple[str, ...]) -> PolicyRule:
-    return PolicyRule(
-        id=name, name=name, effect=effect, priority=priority, conditions=PolicyConditions.model_validate(conditions)
-    )
+def rule(
+    name: str, effect: PolicyEffect = "deny", priority: int = 0, conditions: PolicyConditions | None = None
+) -> PolicyRule:
+    return PolicyRule(id=name, name=name, effect=effect, priority=priority, conditions=conditions or PolicyConditions())
+
+
+def on(**conditions: tuple[str, ...]) -> PolicyRule:
+    return rule("a", conditions=PolicyConditions.model_validate(conditions))
 
 
 def test_the_highest_priority_wins_deny_wins_ties_and_the_id_settles_the_rest() -> None:
@@ -29,7 +33,7 @@ def test_the_highest_priority_wins_deny_wins_ties_and_the_id_settles_the_rest() 
     assert applicable_rule([], RuleSubject()) is None
 
 
-@given(st.permutations([rule(name, effect, 1) for name, effect in (("a", "allow"), ("b", "deny"), ("c", "redact"))]))
+@given(st.permutations([rule("a", "allow", 1), rule("b", "deny", 1), rule("c", "redact", 1)]))
 def test_the_order_of_rules_is_nothing(rules: list[PolicyRule]) -> None:
     found = applicable_rule(rules, RuleSubject())
     assert found is not None
@@ -52,13 +56,13 @@ def test_the_order_of_rules_is_nothing(rules: list[PolicyRule]) -> None:
 def test_a_rule_applies_when_the_field_it_names_has_one_of_its_values(
     condition: dict[str, tuple[str, ...]], meets: RuleSubject, misses: RuleSubject
 ) -> None:
-    only = rule("a", **condition)
+    only = on(**condition)
     assert applicable_rule([only], meets) == only
     assert applicable_rule([only], misses) is None
 
 
 def test_every_condition_must_be_met() -> None:
-    both = rule("a", agent=("bot",), kind=("file",))
+    both = on(agent=("bot",), kind=("file",))
     assert applicable_rule([both], RuleSubject(agent="bot")) is None
     assert applicable_rule([both], RuleSubject(agent="bot", kind="file")) == both
 
@@ -66,11 +70,11 @@ def test_every_condition_must_be_met() -> None:
 def test_a_scope_matches_as_a_whole_or_by_its_bare_kind() -> None:
     apollo = RuleSubject(scope=Scope.parse("acme/project:apollo"))
 
-    assert applicable_rule([rule("a", scope=("acme/project:apollo",))], apollo)
-    assert applicable_rule([rule("a", scope=("project",))], apollo)
-    assert applicable_rule([rule("a", scope=("project:apollo",))], apollo) is None
-    assert applicable_rule([rule("a", scope=("project:*",))], apollo) is None
-    assert applicable_rule([rule("a", scope=("project",))], RuleSubject()) is None
+    assert applicable_rule([on(scope=("acme/project:apollo",))], apollo)
+    assert applicable_rule([on(scope=("project",))], apollo)
+    assert applicable_rule([on(scope=("project:apollo",))], apollo) is None
+    assert applicable_rule([on(scope=("project:*",))], apollo) is None
+    assert applicable_rule([on(scope=("project",))], RuleSubject()) is None
 
 
 def test_a_rule_for_something_else_is_not_asked() -> None:

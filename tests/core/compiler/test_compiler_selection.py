@@ -344,8 +344,8 @@ def test_a_long_conversation_leaves_room_for_what_was_found(compile_items: Compi
     found = [item(f"m{n}", f"{n} " * 10) for n in range(100)]
     compiled = compile_items([*talk, *found], token_budget=500)
     allocation = compiled.token_allocation
-    assert allocation["working_memory"] == 240
-    assert allocation["retrieval"] == 250
+    assert allocation["working_memory"] == 280
+    assert allocation["retrieval"] == 210
     assert allocation["free"] == 0
 
 
