@@ -23,7 +23,7 @@ from tallystick.logs import get_logger
 from tallystick.recorder import Run, Step, status_for
 from tallystick.records import Actor, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick_langchain.messages import answer_of, request_of
+from tallystick_langchain.messages import answer_of, goal_of, request_of
 
 __all__ = ["TallyCallbackHandler"]
 
@@ -78,6 +78,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._roots: dict[UUID, UUID] = {}
         self._steps: dict[UUID, tuple[Step, bool]] = {}
         """Callback id to its step, and whether this handler ends it."""
+        self._leaves: dict[UUID, Callable[[], None]] = {}
+        """Callback id of a tool to what leaves its step again."""
 
     @_captured
     def on_chain_start(
@@ -85,7 +87,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """The root chain starts the run; inner ones are part of it."""
-        self._enter(run_id, parent_run_id, metadata, kwargs.get("name"))
+        self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), goal=goal_of(inputs))
 
     @_captured
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -144,6 +146,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
         arguments = inputs if inputs is not None else input_str
         call = {"name": name, "arguments": arguments, "tool_call_id": kwargs.get("tool_call_id")}
         step.record("tool_call", call, summary={"tool": name})
+        # What the tool remembers or recalls belongs to its step; hooks run inline, in the context of the tool.
+        leave = step.enter()
+        with self._guard:
+            self._leaves[run_id] = leave
 
     @_captured
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -176,7 +182,14 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """A retrieval failed."""
         self._fail(run_id, error)
 
-    def _enter(self, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None, name: str | None) -> Run:
+    def _enter(
+        self,
+        run_id: UUID,
+        parent: UUID | None,
+        metadata: Mapping[str, Any] | None,
+        name: str | None,
+        goal: str | None = None,
+    ) -> Run:
         """The run that a callback belongs to, started when the callback is the root of its tree."""
         with self._guard:
             root = self._roots.get(parent) if parent is not None else None
@@ -184,7 +197,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 self._roots[run_id] = root
                 return self._runs[root][0]
             bound = self._binder.bound(metadata or {})
-            run, owned = bound.join_run(self._agent_name or name or "agent")
+            run, owned = bound.join_run(self._agent_name or name or "agent", goal=goal)
             self._roots[run_id] = run_id
             self._runs[run_id] = (run, owned)
             return run
@@ -211,9 +224,17 @@ class TallyCallbackHandler(BaseCallbackHandler):
             self._steps[run_id] = (step, owned)
         return step
 
-    def _finish(self, run_id: UUID, kind: Any, payload: Any, summary: Mapping[str, Any]) -> None:
+    def _taken(self, run_id: UUID) -> tuple[Step | None, bool]:
+        """The step of a callback that ends, no longer current."""
         with self._guard:
+            leave = self._leaves.pop(run_id, None)
             step, owned = self._steps.pop(run_id, (None, False))
+        if leave is not None:
+            leave()
+        return step, owned
+
+    def _finish(self, run_id: UUID, kind: Any, payload: Any, summary: Mapping[str, Any]) -> None:
+        step, owned = self._taken(run_id)
         if step is not None:
             step.record(kind, payload, summary=summary)
             if owned:
@@ -221,8 +242,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._leave(run_id, "completed")
 
     def _fail(self, run_id: UUID, error: BaseException) -> None:
-        with self._guard:
-            step, owned = self._steps.pop(run_id, (None, False))
+        step, owned = self._taken(run_id)
         if step is not None and owned:
             step.fail(error)
         self._leave(run_id, status_for(type(error)))

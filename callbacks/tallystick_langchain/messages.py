@@ -8,10 +8,13 @@ from typing import Any
 from langchain_core.messages import BaseMessage, messages_from_dict, messages_to_dict
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-__all__ = ["answer_of", "answer_of_message", "request_of", "to_messages"]
+__all__ = ["answer_of", "answer_of_message", "goal_of", "request_of", "to_messages"]
 
 _OWN = {"_type", "stop", "messages", "input"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
+
+_GOAL = 500
+"""Characters of a goal that are kept."""
 
 _ENVELOPE = ("id", "response_metadata", "usage_metadata")
 
@@ -42,6 +45,22 @@ def answer_of_message(message: BaseMessage) -> dict[str, Any]:
     data = messages_to_dict([message])[0]["data"]
     envelope = {name: data[name] for name in _ENVELOPE if name in data}
     return {"answer": {name: data[name] for name in data if name not in _ENVELOPE}, "envelope": envelope}
+
+
+def goal_of(inputs: Any) -> str | None:
+    """What the caller of a chain or graph wants, as far as its inputs say: their text, or their last message."""
+    if isinstance(inputs, str):
+        return inputs[:_GOAL]
+    if isinstance(inputs, BaseMessage):
+        return str(inputs.text)[:_GOAL]
+    if isinstance(inputs, tuple) and len(inputs) == 2:
+        return goal_of(inputs[1])
+    if isinstance(inputs, list):
+        return goal_of(inputs[-1]) if inputs else None
+    if isinstance(inputs, Mapping):
+        named = (inputs[name] for name in ("input", "question", "query", "content", "messages") if name in inputs)
+        return next((goal for goal in map(goal_of, named) if goal), None)
+    return None
 
 
 def to_messages(request: Mapping[str, Any]) -> list[BaseMessage]:

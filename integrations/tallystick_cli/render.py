@@ -58,9 +58,7 @@ def short(identity: str) -> str:
 
 def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
     """Runs with their number of steps, as a table."""
-    table = _table(
-        "Runs", ("id", 8), ("started", 16), ("agent", 12), ("status", 11), ("steps", 5), ("scope", 16), ("goal", None)
-    )
+    table = _table("Runs", ("id", 8), ("started", 16), ("agent", 12), ("status", 11), ("steps", 5), ("goal", None))
     for run, steps in runs:
         table.add_row(
             Text(short(run.run_id), style="cyan"),
@@ -68,8 +66,7 @@ def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
             Text(run.agent_name, style="bold"),
             _status(run.status),
             str(steps),
-            str(run.scope),
-            run.user_goal or "",
+            " ".join((run.user_goal or "").split()),
         )
     return table
 
@@ -208,7 +205,7 @@ def step_view(
     head = Table.grid(padding=(0, 2))
     head.add_column(style="dim")
     head.add_column()
-    head.add_row("run", f"{run.agent_name} · {run.user_goal or ''} ({short(run.run_id)})")
+    head.add_row("run", f"{run.agent_name} · {run.user_goal or ''} ({short(run.run_id)}) in {run.scope}")
     head.add_row("step", f"#{step.step_index} {step.step_kind} {step.name or ''} ({step.step_id})")
     head.add_row("when", f"{_when(step.started_at)}  ")
     head.add_row("status", _status(step.status))

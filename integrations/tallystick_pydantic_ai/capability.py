@@ -79,8 +79,9 @@ class TallyRecorder(AbstractCapability[Any]):
         """The agent's run is a run; its end acknowledges everything in it."""
         agent = getattr(ctx.agent, "name", None)
         bound = self._binder.bound(ctx)
+        goal = ctx.prompt[:500] if isinstance(ctx.prompt, str) else None
         run, owned = bound.join_run(
-            self.agent_name or agent or "agent", metadata={"pydantic_ai_run_id": ctx.run_id}
+            self.agent_name or agent or "agent", goal=goal, metadata={"pydantic_ai_run_id": ctx.run_id}
         )  # fmt: skip
         if not owned:
             return await handler()

@@ -134,6 +134,38 @@ def test_a_recorded_model_call_replays_through_a_chat_model(open_sqlite: OpenTal
     assert other.response_matches is False
 
 
+def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        owner = tally.bind()
+
+        @tool
+        def note(text: str) -> str:
+            """Note something."""
+            return owner.remember(text).memory_id
+
+        note.invoke({"text": "Noted."}, config={"callbacks": [TallyCallbackHandler(tally, strict=True)]})
+        owner.remember("Outside of any step.")
+
+        [step] = owner.recorder.steps(owner.runs()[0].run_id)
+        assert [entry.kind for entry in owner.recorder.entries(step.step_id)] == [
+            "tool_call", "memory_write", "tool_result",
+        ]  # fmt: skip
+        outside, inside = owner.memories()
+        assert (inside.source_step_ids, outside.source_step_ids) == ((step.step_id,), ())
+
+
+def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        secret = "ghp_" + "a1B2" * 9
+        _agent().invoke({"messages": [("user", f"double 21 with {secret}")]}, config={"callbacks": [handler]})
+
+        [run] = tally.bind().runs()
+        assert run.user_goal is not None
+        assert run.user_goal.startswith("double 21 with")
+        assert secret not in run.user_goal
+
+
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, actor=Actor(user="eve"), scope="project:apollo")

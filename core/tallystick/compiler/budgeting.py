@@ -35,18 +35,14 @@ def budget(state: State) -> State:
             raise SettingsError(f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}.")
     state = _queued(_take_required(state))
     ledger = Ledger(state)
-    reserved: dict[str, int] = {}
     for name in CLASSES:
-        _serve(state, ledger, name, state.queues[name], reserved)
+        _serve(state, ledger, name, state.queues[name])
     # Room that later classes left may take whole what was about to be shortened.
-    for head, tokens in list(reserved.items()):
-        ledger.reserve(head, -tokens)
+    for head, tokens in list(ledger.reserved.items()):
+        ledger.release(head)
         if ledger.take(head) is None:
             ledger.reserve(head, tokens)
-        else:
-            del reserved[head]
-    state = replace(state, taken=dict(ledger.taken), reserved=reserved)
-    return fill(state)
+    return fill(replace(state, taken=dict(ledger.taken), reserved=dict(ledger.reserved)))
 
 
 def fill(state: State) -> State:
@@ -54,8 +50,7 @@ def fill(state: State) -> State:
     ledger = Ledger(state)
     for name in CLASSES:
         for head in state.queues[name]:
-            if head not in state.reserved:
-                ledger.take(head)
+            ledger.take(head)
     return replace(state, taken=dict(ledger.taken))
 
 
@@ -65,13 +60,15 @@ class Ledger:
     def __init__(self, state: State) -> None:
         self._state = state
         self._used = dict.fromkeys(CLASSES, 0)
+        self.free = state.limit
         self.taken = dict(state.taken)
-        self.free = state.limit - sum(state.reserved.values())
+        self.reserved: dict[str, int] = {}
+        """First of each unit that is to go in shortened to the tokens kept free for it."""
         for item_id in self.taken:
             if state.head(item_id) == item_id:
-                self._spend(item_id, self._cost(item_id))
+                self.spend(item_id, self._cost(item_id))
         for head, tokens in state.reserved.items():
-            self._used[state.classes[head]] += tokens
+            self.reserve(head, tokens)
 
     def room(self, name: str) -> int:
         """Tokens that a class may still take."""
@@ -87,6 +84,15 @@ class Ledger:
 
     def reserve(self, head: str, tokens: int) -> None:
         """Keep `tokens` free for the shortened form of a unit."""
+        self.reserved[head] = tokens
+        self.spend(head, tokens)
+
+    def release(self, head: str) -> None:
+        """Give back what was kept free for a unit, if anything was."""
+        self.spend(head, -self.reserved.pop(head, 0))
+
+    def spend(self, head: str, tokens: int) -> None:
+        """Count `tokens` as used by a unit and its class."""
         self.free -= tokens
         self._used[self._state.classes[head]] += tokens
 
@@ -94,24 +100,20 @@ class Ledger:
         """Take a unit and what it needs; the tokens that took, or None when it does not fit (in `most`)."""
         state = self._state
         limit = self.free if most is None else min(self.free, most)
-        if head in self.taken or state.cost(head) > limit:
+        if head in self.taken or head in self.reserved or state.cost(head) > limit:
             return None
         units = closure(state, (head,), beyond=self.taken) if head in state.needs else {head: None}
         spent = dict.fromkeys(CLASSES, 0)
         for unit in units:
-            if unit in state.reserved:
+            if unit in self.reserved:
                 return None
             spent[state.classes[unit]] += state.cost(unit)
         if sum(spent.values()) > limit or any(tokens > self.room(name) for name, tokens in spent.items() if tokens):
             return None
         for unit, caller in units.items():
             self.taken |= taken_unit(state, unit, caller, "selected_by_score")
-            self._spend(unit, state.cost(unit))
+            self.spend(unit, state.cost(unit))
         return sum(spent.values())
-
-    def _spend(self, head: str, tokens: int) -> None:
-        self.free -= tokens
-        self._used[self._state.classes[head]] += tokens
 
     def _cost(self, head: str) -> int:
         short = self._state.shortened.get(head)
@@ -202,7 +204,7 @@ def _by_recency(state: State, heads: Iterable[str]) -> list[str]:
     return sorted(heads, key=lambda head: -state.position[head])
 
 
-def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str], reserved: dict[str, int]) -> None:
+def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str]) -> None:
     """Give a class its first share."""
     share = ledger.room(name) * FIRST_SHARES.get(name, 100) // 100
     talk = [head for head in heads if head in state.position]
@@ -222,7 +224,7 @@ def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str], reserv
         if spent is not None:
             share -= spent
         elif head not in ledger.taken and _worth_reserving(state, head):
-            share -= _reserve(state, ledger, head, share, reserved)
+            share -= _reserve(state, ledger, head, share)
 
 
 def _worth_reserving(state: State, head: str) -> bool:
@@ -230,12 +232,11 @@ def _worth_reserving(state: State, head: str) -> bool:
     return relevance >= _CLEARLY_RELEVANT and may_shorten(state, head)
 
 
-def _reserve(state: State, ledger: Ledger, head: str, share: int, reserved: dict[str, int]) -> int:
+def _reserve(state: State, ledger: Ledger, head: str, share: int) -> int:
     """Keep up to a third of a relevant unit's size, and half of the share, free for its shortened form."""
     overhead = state.overhead(head)
     tokens = min(state.cost(head) // 3, share // 2, ledger.room(state.classes[head]) // 2)
     if tokens < overhead + state.request.compile_config.min_compressed_tokens:
         return 0
     ledger.reserve(head, tokens)
-    reserved[head] = tokens
     return tokens

@@ -64,16 +64,18 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
 def _take_shortened(state: State) -> State:
     least = state.request.compile_config.min_compressed_tokens
     waiting = [
-        item_id for item_id in state.living()
-        if item_id not in state.taken and item_id not in state.position and may_shorten(state, item_id)
-    ]  # fmt: skip
+        head
+        for queue in state.queues.values()
+        for head in queue
+        if head not in state.taken and head not in state.reserved and may_shorten(state, head)
+    ]
     query: list[str] | None = None
     failures = 0
     ledger = Ledger(state)
     taken = dict(state.taken)
     shortened: dict[str, Shortened] = {}
     for head in (*state.reserved, *by_worth(state, waiting)):
-        ledger.reserve(head, -state.reserved.get(head, 0))
+        ledger.release(head)
         overhead = state.overhead(head)
         room = ledger.room(state.classes[head]) - overhead
         if any(other not in taken for other in state.needs.get(head, ())):
@@ -87,7 +89,7 @@ def _take_shortened(state: State) -> State:
             if failures >= _MOST_FAILURES:
                 break
             continue
-        ledger.reserve(head, short.tokens + overhead)
+        ledger.spend(head, short.tokens + overhead)
         taken[head] = Taken(short.reason, "compression")
         shortened[head] = short
     return replace(state, taken=taken, shortened=shortened)

@@ -151,7 +151,7 @@ def _redacted(item: ContextItem, placeholder: str, ids: Collection[object]) -> C
     # and of what it replaces only the ids of other candidates.
     ref = item.source_ref
     replaced = item.metadata.get("supersedes")
-    named = (
+    named: list[Json] = (
         [other for other in replaced if isinstance(other, str) and other in ids] if isinstance(replaced, list) else []
     )
     metadata: JsonObject = {"supersedes": named} if named else {}

@@ -49,16 +49,22 @@ class Recorder:
         self, agent_name: str, *, scope: Scope, domain: str | None = None, goal: str | None = None,
         metadata: JsonObject | None = None, run_id: str | None = None, retention: Retention | None = None,
     ) -> Run:  # fmt: skip
-        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied."""
+        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied.
+
+        Under `redacted_payloads` secrets are taken out of `goal`; under `metadata_only` it is not kept.
+        """
         self._room.gate.require(self._actor, "record", scope)
+        kept = retention or self._room.retention
+        if goal is not None and kept == "redacted_payloads":
+            goal, _ = self._room.redactor.redact_text(goal)
         record = RunRecord(
             run_id=run_id or self._room.store.ids.new(),
             scope=scope,
             agent_name=agent_name,
             domain=domain,
-            user_goal=goal,
+            user_goal=None if kept == "metadata_only" else goal,
             started_at=self._room.store.clock.now(),
-            retention=retention or self._room.retention,
+            retention=kept,
             metadata=metadata or {},
         )
         return Run(self._room, self._actor, record)

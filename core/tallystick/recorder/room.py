@@ -23,6 +23,10 @@ DOMAIN = "step-payload"
 class Redacts(Protocol):
     """What replaces secrets before a payload is hashed and stored."""
 
+    def redact_text(self, text: str) -> tuple[str, Mapping[str, int]]:
+        """Same as `redact_json`, for text."""
+        ...
+
     def redact_json(self, value: Json) -> tuple[Json, Mapping[str, int]]:
         """The value without its secrets, and how many of each kind were replaced."""
         ...

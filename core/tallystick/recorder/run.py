@@ -333,11 +333,26 @@ class Step:
     @contextmanager
     def active(self) -> Iterator[Self]:
         """Make this the current step of the code inside, without ending it."""
-        token = _step.set(self)
+        leave = self.enter()
         try:
             yield self
         finally:
-            _step.reset(token)
+            leave()
+
+    def enter(self) -> Callable[[], None]:
+        """Make this the current step from here on; call what is returned to leave it.
+
+        For hooks that have a start and an end but no block in between.
+        """
+        before = _step.get()
+        _step.set(self)
+
+        def leave() -> None:
+            # Set rather than reset by token: an end hook may run in another context than its start.
+            if _step.get() is self:
+                _step.set(before)
+
+        return leave
 
     def __enter__(self) -> Self:
         self._token = _step.set(self)

@@ -10,6 +10,7 @@ import pytest
 
 from tallystick.compiler import PASSES
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES
+from tallystick.compiler.state import CONVERSATION
 from tallystick.records import CompileReason, ItemKind, PolicyEffect, ScoreWeights
 
 PAGE = (Path(__file__).parents[3] / "docs" / "compiler.md").read_text(encoding="utf-8")
@@ -53,8 +54,12 @@ def test_every_pass_effect_and_class_stands_there_in_order() -> None:
         assert share == (f"{FIRST_SHARES[name]} % of what is left" if name in FIRST_SHARES else "all")
 
 
-def test_every_item_kind_is_laid_out_somewhere() -> None:
-    section = PAGE.split("## Tokens and the budget\n")[1]
-    named = {"user_msg": "latest request", "assistant_msg": "messages", "tool_schema": "tool schemas"}
-    named |= {"tool_result": "tool results", "summary": "summaries"}
-    assert [kind for kind in get_args(ItemKind) if named.get(kind, kind) not in section] == []
+def test_every_item_kind_has_a_class_and_a_place_in_the_layout() -> None:
+    classes = PAGE.split("## Tokens and the budget\n")[1].split("\n## ")[0]
+    sections = PAGE.split("## Layout\n")[1].split("\n## ")[0]
+    spoken = {"user_msg": "request", "assistant_msg": "conversation", "tool_result": "tool results"}
+    spoken |= {"tool_schema": "tool schemas", "summary": "summar"}
+    for kind in get_args(ItemKind):
+        assert spoken.get(kind, kind) in classes
+        if kind not in CONVERSATION:
+            assert {"code_diff": "diffs"}.get(kind, spoken.get(kind, kind)) in sections
