@@ -212,7 +212,7 @@ def step_view(
     if receipt is not None:
         head.add_row("receipt", Text(receipt.digest, style="cyan"))
         head.add_row("after", Text(receipt.previous, style="dim"))
-        head.add_row("tokens by", receipt.token_method or "not counted")
+        head.add_row("tokens by", receipt.token_method)
     parts: list[RenderableType] = [Panel(head, title="Step", title_align="left", border_style="blue")]
     if compiled is not None:
         parts.append(decision_table(*compiled, width=width))

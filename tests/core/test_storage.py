@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +212,38 @@ def test_chroma_and_the_exact_scan_find_the_same(tmp_path: Path) -> None:
             assert recalled.path == way
             found[way] = [(hit.memory.content, hit.score) for hit in recalled]
     assert found["exact"] == found["chroma"]
+
+
+def test_a_chroma_server_serves_any_tally(open_tally: OpenTally, tmp_path: Path) -> None:
+    with _chroma_server(tmp_path / "server") as address:
+        settings = Settings.read(vector_search="chroma", chroma=address)
+        with open_tally(settings=settings, embedder=HashEmbedder()) as tally:
+            alice = tally.bind(ALICE)
+            alice.remember_many(["The heron nests in March.", "We indent with tabs."])
+            assert tally.drain().left == 0
+            found = alice.recall("heron")
+            assert (found[0].memory.content, found.path, found.warnings) == ("The heron nests in March.", "chroma", ())
+
+
+@contextmanager
+def _chroma_server(folder: Path) -> Iterator[str]:
+    """A Chroma server of the tests' own, on the loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    chroma = Path(sys.executable).with_name("chroma")
+    command = [chroma, "run", "--path", folder, "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def test_chroma_forgets_what_was_forgotten(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
-from tallystick.compiler.dependencies import closure
+from tallystick.compiler.dependencies import closure, needed
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.state import State, Taken
 from tallystick.errors import BudgetInfeasible, SettingsError
@@ -102,18 +102,21 @@ class Ledger:
         limit = self.free if most is None else min(self.free, most)
         if head in self.taken or head in self.reserved or state.cost(head) > limit:
             return None
-        units = closure(state, (head,), beyond=self.taken) if head in state.needs else {head: None}
+        units: dict[str, str | None] = {}
         spent = dict.fromkeys(CLASSES, 0)
-        for unit in units:
-            if unit in self.reserved:
-                return None
+        total = 0
+        for unit, caller in needed(state, (head,), beyond=self.taken):
+            units[unit] = caller
             spent[state.classes[unit]] += state.cost(unit)
-        if sum(spent.values()) > limit or any(tokens > self.room(name) for name, tokens in spent.items() if tokens):
+            total += state.cost(unit)
+            if total > limit or unit in self.reserved:
+                return None
+        if any(tokens > self.room(name) for name, tokens in spent.items() if tokens):
             return None
         for unit, caller in units.items():
             self.taken |= taken_unit(state, unit, caller, "selected_by_score")
             self.spend(unit, state.cost(unit))
-        return sum(spent.values())
+        return total
 
     def _cost(self, head: str) -> int:
         short = self._state.shortened.get(head)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tallystick.compiler.state import Outcome, State
 from tallystick.records import CompileReason
 
-__all__ = ["closure", "expand", "kept", "on_a_cycle", "settle"]
+__all__ = ["closure", "expand", "kept", "needed", "on_a_cycle", "settle"]
 
 
 def expand(state: State) -> State:
@@ -67,8 +67,13 @@ def settle(state: State, pass_name: str) -> State:
     return replace(state, out=out).forgetting(out).noting(fresh)
 
 
-def closure(state: State, heads: Iterable[str], *, beyond: Collection[str] = ()) -> dict[str, str | None]:
-    """First of each unit that `heads` need, themselves included, to the unit that called for it.
+def closure(state: State, heads: Iterable[str]) -> dict[str, str | None]:
+    """First of each unit that `heads` need, themselves included, to the unit that called for it."""
+    return dict(needed(state, heads))
+
+
+def needed(state: State, heads: Iterable[str], *, beyond: Collection[str] = ()) -> Iterator[tuple[str, str | None]]:
+    """The units that `heads` need, themselves included, each with the unit that called for it.
 
     In the order in which they are called for; units in `beyond` are there already, units that are out are left.
     """
@@ -76,11 +81,11 @@ def closure(state: State, heads: Iterable[str], *, beyond: Collection[str] = ())
     queue = deque(found)
     while queue:
         head = queue.popleft()
+        yield head, found[head]
         for other in state.needs.get(head, ()):
             if other not in found and other not in beyond and other not in state.out:
                 found[other] = head
                 queue.append(other)
-    return found
 
 
 def kept(state: State, item_id: str) -> str:

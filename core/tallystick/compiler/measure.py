@@ -35,8 +35,8 @@ def measure(state: State) -> State:
 
 def content_digest(item: ContextItem, content: str) -> str:
     """The digest of what `item` says when it says `content`: the same for equal items, whatever their ids."""
-    head: object = item.kind
+    # The head is one line of JSON, so that it cannot be mistaken for text.
+    head = f'"{item.kind}"'
     if item.tool_call_ids or item.tool_call_id is not None:
-        head = [item.kind, item.tool_call_ids, item.tool_call_id]
-    # The head is one line, so that it cannot be mistaken for text.
-    return text_digest("context-item", f"{json.dumps(head)}\n{content}")
+        head = json.dumps([item.kind, item.tool_call_ids, item.tool_call_id])
+    return text_digest("context-item", f"{head}\n{content}")

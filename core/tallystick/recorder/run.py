@@ -213,7 +213,7 @@ class Step:
         self._guard = threading.Lock()
         self._entries: list[ReceiptEntry] = []
         self._pending: list[Future[Any]] = []
-        self._token_method: str | None = None
+        self._token_method = "not counted"
         self._closing: Future[Receipt] | None = None
         self._incomplete = False
         self._token: Token[Step | None] | None = None

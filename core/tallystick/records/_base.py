@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, PlainSerializer, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from tallystick.errors import InvalidRecord, explain_validation
 
@@ -48,6 +50,8 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
+            if error.errors()[0]["type"] == "json_invalid":
+                return cls.load(_lenient(cls.__name__, text))
             raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
 
     def dump(self) -> JsonObject:
@@ -56,8 +60,12 @@ class Record(BaseModel):
         return data
 
     def dumps(self) -> str:
-        """The record as JSON text; `loads` gives back an equal record."""
-        return self.model_dump_json()
+        """The record as JSON text; `loads` gives back an equal record, whatever text it holds."""
+        try:
+            return self.model_dump_json()
+        except PydanticSerializationError:
+            # Half a character has no UTF-8 form, so it is written as its escape.
+            return json.dumps(self.dump())
 
 
 class Persisted(Record):
@@ -65,3 +73,11 @@ class Persisted(Record):
 
     schema_version: int = 1
     """Raised when the shape changes; older shapes are upcast on read."""
+
+
+def _lenient(name: str, text: str | bytes) -> Any:
+    # The fast parser refuses escapes of half a character, which `dumps` writes where a record holds one.
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidRecord(f"{name}: this is not JSON ({error})") from error

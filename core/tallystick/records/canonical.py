@@ -19,15 +19,18 @@ __all__ = ["canonical_json", "commitment", "digest", "json_bytes", "part_key", "
 def canonical_json(value: Any) -> bytes:
     """`value` as canonical JSON bytes (UTF-8, sorted ASCII keys, no spaces, no floats).
 
-    Raises InvalidInput for floats, non-ASCII or non-string keys, lone surrogates and values that are not JSON.
+    Raises InvalidInput for floats, non-ASCII or non-string keys, lone surrogates, values that are not JSON
+    and those nested too deeply to walk.
     """
-    _check(value, "$")
     try:
+        _check(value, "$")
         return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode(
             "utf-8"
         )
     except UnicodeEncodeError as error:
         raise InvalidInput("text with a lone surrogate has no canonical form") from error
+    except RecursionError as error:
+        raise InvalidInput("the value contains itself or is nested too deeply; canonical JSON cannot hold it") from error
 
 
 def _check(value: Any, path: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, Self, cast, get_args
 from urllib.parse import quote, unquote
 
-from pydantic import field_validator, model_serializer, model_validator
+from pydantic import AfterValidator, field_validator, model_serializer, model_validator
 
 from tallystick.errors import InvalidScope
 from tallystick.records._base import Names, Record
@@ -16,6 +16,15 @@ ScopeKind = Literal["private", "project", "delegated", "team", "organization", "
 Role = Literal["member", "operator"]
 
 
+def _whole(value: str) -> str:
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise ValueError("holds half a character (a lone surrogate), which no identity can be stored under")
+    return value
+
+
+_Name = Annotated[str, AfterValidator(_whole)]
+
+
 class Scope(Record):
     """Where a record lives. Written as `private:alice`, `project:apollo`, …, `public`.
 
@@ -23,9 +32,9 @@ class Scope(Record):
     """
 
     kind: ScopeKind
-    key: str = ""
+    key: _Name = ""
     """Whose scope it is; empty for `public` only. Any text: it is compared, never matched as a pattern."""
-    organization: str | None = None
+    organization: _Name | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -82,19 +91,19 @@ class Actor(Record):
     An actor with an `agent` is never an operator.
     """
 
-    user: str
+    user: _Name
     """The principal: a person or a service account."""
-    agent: str | None = None
+    agent: _Name | None = None
     """The agent that acts for the principal, if one does."""
-    acting_for: str | None = None
+    acting_for: _Name | None = None
     """The principal on whose behalf a delegated agent acts."""
-    organization: str | None = None
+    organization: _Name | None = None
     projects: Names = frozenset()
     """Projects that this actor belongs to."""
     delegations: Names = frozenset()
     """Live delegations that this actor holds."""
     role: Role = "member"
-    surface: str = "python"
+    surface: _Name = "python"
     """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
 
     @field_validator("user")

@@ -257,7 +257,7 @@ class HistoryEntry(Record):
     sequence: int
     event: Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER"]
     at: int
-    actor: dict[str, Any]
+    actor: JsonObject
     surface: str
     reason: str | None = None
     version: int

@@ -113,7 +113,8 @@ class Receipt(Persisted):
     started_at: int
     ended_at: int
     retention: Retention
-    token_method: str | None = None
+    token_method: str = "not counted"
+    """How tokens were counted in this step; see TokenCounter.method."""
     entries: tuple[ReceiptEntry, ...] = ()
     previous: str
     """Digest of the entry before it in the run's chain."""

@@ -105,7 +105,11 @@ class ChromaIndex:
             if self._pid != os.getpid():
                 return
             if client is not None:
+                # Closing a client of a server leaves its HTTP connections open, as of Chroma 1.5.
+                session = getattr(getattr(client, "_server", None), "_session", None)
                 client.close()
+                if session is not None:
+                    session.close()
             if self._lock is not None and self._lock.is_locked:
                 self._lock.release()
 

@@ -59,7 +59,8 @@ def test_every_item_kind_has_a_class_and_a_place_in_the_layout() -> None:
     sections = PAGE.split("## Layout\n")[1].split("\n## ")[0]
     spoken = {"user_msg": "request", "assistant_msg": "conversation", "tool_result": "tool results"}
     spoken |= {"tool_schema": "tool schemas", "summary": "summar"}
-    for kind in get_args(ItemKind):
+    kinds: tuple[str, ...] = get_args(ItemKind)
+    for kind in kinds:
         assert spoken.get(kind, kind) in classes
         if kind not in CONVERSATION:
             assert {"code_diff": "diffs"}.get(kind, spoken.get(kind, kind)) in sections
