@@ -21,7 +21,7 @@ all: check test ## check and test: what should pass before each commit
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: $(VENV)/.demo ## play the golden path; ARGS="--model openai:gpt-5" uses a real model
@@ -30,6 +30,13 @@ demo: $(VENV)/.demo ## play the golden path; ARGS="--model openai:gpt-5" uses a 
 .PHONY: test
 test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+.PHONY: test-oldest
+test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtimes they admit
+	@$(PYTHON) -m venv $(VENV)/oldest
+	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(VENV)/oldest/bin/python -m pip install -q -e '.[all]' --group test -c tests/oldest.txt
+	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres"
 
 .PHONY: check
 check: $(VENV)/.dev ## format, lint, types and import contracts

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 for _name, _value in {
     "ANONYMIZED_TELEMETRY": "False",
@@ -21,7 +21,8 @@ for _name, _value in {
 }.items():
     os.environ[_name] = _value
 
-settings.register_profile("tallystick", deadline=None, derandomize=True)
+# Nothing that a busy machine could change: no deadlines, and the same examples on every run.
+settings.register_profile("tallystick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tallystick")
 
 

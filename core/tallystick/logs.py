@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import re
+from typing import Any, cast
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-__all__ = ["SAFE_KEYS", "get_logger"]
+__all__ = ["SAFE_KEYS", "WITHHELD", "get_logger"]
 
 SAFE_KEYS = frozenset(
     {
@@ -18,12 +19,20 @@ SAFE_KEYS = frozenset(
 )  # fmt: skip
 """Ids, counts, durations, names of events and errors. Content has no key."""
 
+WITHHELD = "(withheld)"
+"""Stands where a value was given under a safe key but does not look like an id, a name or a number."""
+
+_CODE = re.compile(r"[\w.:/@%+-]{1,128}", re.ASCII)
+
 logging.getLogger("tallystick").addHandler(logging.NullHandler())
 
 
-def get_logger(room: str) -> Any:
-    """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's configuration alone."""
-    return structlog.wrap_logger(
+def get_logger(room: str) -> structlog.stdlib.BoundLogger:
+    """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's configuration alone.
+
+    Nothing is shown until the application gives the logger `tallystick` a handler and a level.
+    """
+    logger = structlog.wrap_logger(
         logging.getLogger(f"tallystick.{room}"),
         processors=[
             structlog.stdlib.filter_by_level,
@@ -33,7 +42,14 @@ def get_logger(room: str) -> Any:
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
+    return cast(structlog.stdlib.BoundLogger, logger)
 
 
 def _only_safe(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    return {key: value for key, value in event.items() if key in SAFE_KEYS}
+    return {key: _code(value) for key, value in event.items() if key in SAFE_KEYS}
+
+
+def _code(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return value if isinstance(value, str) and _CODE.fullmatch(value) else WITHHELD

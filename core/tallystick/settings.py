@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+from pydantic_settings import (
+    SettingsError as UnreadableVariable,
+)
 
-from tallystick.errors import SettingsError, explain_validation
+from tallystick.errors import SettingsError
 from tallystick.records import Retention
 
 __all__ = ["Settings"]
 
+_PREFIX = "TALLYSTICK_"
+_FILE = "tallystick.toml"
+
 
 class Settings(BaseSettings):
-    """How a tally is opened. Frozen; read with `Settings.read`."""
+    """How a tally is opened. Frozen; read with `Settings.read`.
+
+    A list in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an empty variable counts as unset.
+    """
 
     model_config = SettingsConfigDict(
-        env_prefix="TALLYSTICK_", toml_file="tallystick.toml", frozen=True, extra="ignore"
+        env_prefix=_PREFIX, env_ignore_empty=True, toml_file=_FILE, frozen=True, extra="forbid"
     )
 
     busy_timeout_ms: int = Field(default=10_000, ge=0)
@@ -48,13 +64,23 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, **overrides: Any) -> Settings:
-        """The settings of this process. Raises SettingsError naming each setting that does not fit."""
+        """The settings of this process.
+
+        Raises SettingsError naming each setting that does not fit and where it was set, never its value.
+        """
         try:
             return cls(**overrides)
         except ValidationError as error:
+            problems = error.errors(include_input=False, include_url=False, include_context=False)
+            raise SettingsError("; ".join(_explain(problem, overrides) for problem in problems)) from error
+        except UnreadableVariable as error:
             raise SettingsError(
-                f"{explain_validation(error)}. Check the arguments, the TALLYSTICK_* environment and tallystick.toml."
+                f"A {_PREFIX}* variable that holds a list is not JSON ({error}). Write it like '[\"Apollo\"]'."
             ) from error
+        except (TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{Path(_FILE).resolve()} is not TOML: {error}. Correct or remove it.") from error
+        except OSError as error:
+            raise SettingsError(f"{Path(_FILE).resolve()} cannot be read: {error.strerror}.") from error
 
     @classmethod
     def settings_customise_sources(
@@ -67,3 +93,17 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments first, then the environment, then the file."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def _explain(problem: Any, overrides: dict[str, Any]) -> str:
+    name = str(problem["loc"][0])
+    said = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {said}"
+
+
+def _origin(name: str, overrides: dict[str, Any]) -> str:
+    if name in overrides:
+        return "the arguments"
+    variable = f"{_PREFIX}{name}".upper()
+    found = next((key for key, value in os.environ.items() if key.upper() == variable and value), None)
+    return f"the variable {found}" if found else str(Path(_FILE).resolve())

@@ -19,6 +19,8 @@ Json = JsonValue
 JsonObject = dict[str, JsonValue]
 """A JSON object."""
 
+_REPLACED = "\ufffd"
+
 Names = Annotated[
     AbstractSet[str],
     AfterValidator(frozenset),
@@ -56,16 +58,18 @@ class Record(BaseModel):
 
     def dump(self) -> JsonObject:
         """The record as plain JSON values."""
-        data: JsonObject = self.model_dump(mode="json")
+        data: JsonObject = json.loads(self.dumps())
         return data
 
     def dumps(self) -> str:
         """The record as JSON text; `loads` gives back an equal record, whatever text it holds."""
         try:
-            return self.model_dump_json()
+            text = self.model_dump_json()
         except PydanticSerializationError:
-            # Half a character has no UTF-8 form, so it is written as its escape.
-            return json.dumps(self.dump())
+            text = _REPLACED
+        # Half a character has no UTF-8 form: pydantic refuses it in a value and replaces it in a key without
+        # a word. It is written as its escape instead.
+        return json.dumps(self.model_dump(), separators=(",", ":")) if _REPLACED in text else text
 
 
 class Persisted(Record):

@@ -17,8 +17,11 @@ Role = Literal["member", "operator"]
 
 
 def _whole(value: str) -> str:
-    if any("\ud800" <= char <= "\udfff" for char in value):
-        raise ValueError("holds half a character (a lone surrogate), which no identity can be stored under")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        # The codec's own message would echo the name.
+        raise ValueError("holds half a character (a lone surrogate); an identity cannot be stored so") from None
     return value
 
 

@@ -105,11 +105,7 @@ class ChromaIndex:
             if self._pid != os.getpid():
                 return
             if client is not None:
-                # Closing a client of a server leaves its HTTP connections open, as of Chroma 1.5.
-                session = getattr(getattr(client, "_server", None), "_session", None)
-                client.close()
-                if session is not None:
-                    session.close()
+                _close(client)
             if self._lock is not None and self._lock.is_locked:
                 self._lock.release()
 
@@ -143,6 +139,16 @@ class ChromaIndex:
 
     def _name(self) -> str:
         return "tally-" + hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16] + "-g1"
+
+
+def _close(client: Any) -> None:
+    """Close a client and the HTTP connections that Chroma, as of 1.5, leaves open behind a client of a server."""
+    parts = (client, getattr(client, "_admin_client", None))
+    sessions = [getattr(getattr(part, "_server", None), "_session", None) for part in parts]
+    client.close()
+    for session in sessions:
+        if session is not None:
+            session.close()
 
 
 @contextmanager
