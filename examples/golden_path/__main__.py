@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ def _show_patch(console: Console, bound: BoundTally, step: str, outcome: dict[st
     if svg is not None:
         picture = Console(record=True, width=120, file=io.StringIO())
         picture.print(render.decision_table(request, compiled, title=title, width=picture.width))
-        picture.save_svg(str(svg), title="tally show")
+        # Rich names fonts on a server; a picture that asks nobody shows in the reader's own monospace font.
+        drawing = re.sub(r"@font-face {.*?}\s*", "", picture.export_svg(title="tally show"), flags=re.DOTALL)
+        svg.write_text(drawing)
     patches = [call["args"]["patch"] for message in outcome["messages"] for call in getattr(message, "tool_calls", [])
                if call["name"] == "apply_patch"]  # fmt: skip
     console.print(Panel(Syntax(patches[-1], "diff"), title="The patch", title_align="left", border_style="dim"))
@@ -147,7 +150,10 @@ def _chat_model(model: str | None) -> BaseChatModel:
         return scripted.coding_model()
     from langchain.chat_models import init_chat_model
 
-    chosen: BaseChatModel = init_chat_model(model)
+    try:
+        chosen: BaseChatModel = init_chat_model(model)
+    except ImportError as error:
+        raise SystemExit(f"{error}\nInstall it into .venv: both sessions need it.") from error
     return chosen
 
 

@@ -40,6 +40,19 @@ __all__ = [
     "verification_view",
 ]
 
+_PHRASES = {
+    "tool_pair_of_included": "goes with",
+    "tool_pair_excluded": "left with",
+    "dependency_of_included": "needed by",
+    "dependency_missing": "needs the absent",
+    "dependency_excluded": "needs the excluded",
+    "duplicate": "same as",
+    "conflict_loser": "contradicted by",
+    "superseded": "replaced by",
+    "selected_by_score": "score",
+}
+"""Reasons as a person reads them, before the item that they point to; others read as their code."""
+
 _WIDE = 110
 """Columns of a terminal from which tables show what items say."""
 
@@ -276,8 +289,8 @@ def _item(identity: str) -> str:
 
 
 def _reason(decision: CompilationDecision) -> str:
-    text = decision.reason_code.replace("_", " ")
-    return f"{text} ({_item(decision.related_id)})" if decision.related_id else text
+    text = _PHRASES.get(decision.reason_code, decision.reason_code.replace("_", " "))
+    return f"{text} {_item(decision.related_id)}" if decision.related_id else text
 
 
 def _tokens(decision: CompilationDecision) -> str:

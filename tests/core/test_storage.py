@@ -232,7 +232,7 @@ def _chroma_server(folder: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     chroma = Path(sys.executable).with_name("chroma")
-    command = [chroma, "run", "--path", folder, "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(chroma), "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(300):

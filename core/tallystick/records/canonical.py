@@ -30,9 +30,7 @@ def canonical_json(value: Any) -> bytes:
     except UnicodeEncodeError as error:
         raise InvalidInput("text with a lone surrogate has no canonical form") from error
     except RecursionError as error:
-        raise InvalidInput(
-            "the value contains itself or is nested too deeply; canonical JSON cannot hold it"
-        ) from error
+        raise InvalidInput("a value that contains itself or is nested too deeply has no canonical form") from error
 
 
 def _check(value: Any, path: str) -> None:

@@ -1,0 +1,127 @@
+"""The documentation runs: every block of Python, every command and every link in README.md and docs/."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+_BLOCK = re.compile(
+    r"^(?:<!-- no-run: (?P<reason>[^\n]*?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.M | re.S
+)
+_NEEDS = re.compile(r"needs (?:a|an|the) [^.]*\b(?:key|server)\b")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, its text, the line where that begins, and why it is not run."""
+
+    language: str
+    code: str
+    line: int
+    reason: str | None
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return [
+        Block(found["language"], found["code"], text.count("\n", 0, found.start("code")), found["reason"])
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page share their names and run in order, in a folder of their own."""
+    module = ModuleType(f"documentation_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language != "python":
+            continue
+        # Empty lines above make a traceback point into the page.
+        code = compile("\n" * block.line + block.code, str(page), "exec")
+        if block.reason is None:
+            exec(code, vars(module))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_only_what_needs_a_key_or_a_server_is_not_run(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    reasons = [block.reason for block in blocks(text) if block.reason is not None]
+
+    assert len(reasons) == text.count("<!-- no-run"), "a no-run comment stands alone on the line above its block"
+    assert [reason for reason in reasons if not _NEEDS.match(reason)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    from tallystick_cli.app import app
+
+    text = page.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    verbs = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+
+    assert set(re.findall(r"(?:^\$ |`)make ([a-z]+)", text, re.M)) <= targets
+    assert set(re.findall(r"(?:^\$ |`)tally ([a-z]+)", text, re.M)) <= verbs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_block_of_python_is_passed_over(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+
+    assert text.count("```python") == sum(block.language == "python" for block in blocks(text))
+
+
+def test_every_dependency_has_its_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    lists = [project["project"]["dependencies"], *extras.values(), *project["dependency-groups"].values()]
+    wanted = {re.split(r"[\[<>=~! ]", line)[0] for lines in lists for line in lines if isinstance(line, str)}
+
+    table = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+
+    assert {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)} == wanted - {"tallystick"}
+
+
+def test_a_block_that_is_marked_is_told_from_one_that_is_not() -> None:
+    page = "Text\n\n```python\na = 1\n```\n\n<!-- no-run: needs an OpenAI key -->\n```python\nb = 2\n```\n"
+
+    assert blocks(page) == [Block("python", "a = 1\n", 3, None), Block("python", "b = 2\n", 8, "needs an OpenAI key")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "accepted"),
+    [
+        ("needs an OpenAI key", True),
+        ("needs a PostgreSQL server", True),
+        ("needs the address of a server", True),
+        ("too slow", False),
+        ("a sketch", False),
+        ("needs a donkey", False),
+    ],
+)
+def test_a_reason_names_a_key_or_a_server(reason: str, accepted: bool) -> None:
+    assert bool(_NEEDS.match(reason)) is accepted
