@@ -6,7 +6,9 @@ and drains the outbox into Chroma when this process owns it. Recall is right bef
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,10 @@ __all__ = ["Drained", "Indexer"]
 _BATCH = 200
 _LEASE_SECONDS = 120
 _PAUSE_SECONDS = 0.5
+_POLL_SECONDS = 5.0
+"""How often the background looks for what other processes wrote and for jobs whose retry is due."""
+_LOOK_AGAIN_SECONDS = 60.0
+"""How often it looks for memories without a vector, which only a failure or a changed embedder leaves."""
 
 log = get_logger("pipeline")
 
@@ -50,6 +56,7 @@ class Indexer:
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._looked = 0.0
         self.failures = 0
         """Rounds that failed since the tally was opened."""
 
@@ -76,6 +83,7 @@ class Indexer:
             embedded = indexed = 0
             while (done := self._embed_jobs() + self._embed_missing()) > 0:
                 embedded += done
+            self._looked = time.monotonic()
             if self._room.index is not None and self._room.index.owned:
                 while (done := self._drain()) > 0:
                     indexed += done
@@ -83,7 +91,7 @@ class Indexer:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            self._wake.wait()
+            self._wake.wait(_POLL_SECONDS)
             self._wake.clear()
             # A short pause gathers what is written in a burst, and keeps short scripts free of this work.
             if self._stop.wait(_PAUSE_SECONDS):
@@ -98,8 +106,12 @@ class Indexer:
 
     def _round(self) -> None:
         with self._guard:
-            while not self._stop.is_set() and self._embed_jobs() + self._embed_missing() > 0:
+            while not self._stop.is_set() and self._embed_jobs() > 0:
                 pass
+            if self._looked == 0.0 or time.monotonic() - self._looked > _LOOK_AGAIN_SECONDS:
+                while not self._stop.is_set() and self._embed_missing() > 0:
+                    pass
+                self._looked = time.monotonic()
             if not self._wants_chroma():
                 return
             while not self._stop.is_set() and self._drain() > 0:
@@ -120,7 +132,10 @@ class Indexer:
 
     def _embed_jobs(self) -> int:
         database = self._room.store.database
-        worker = f"indexer-{id(self)}"
+        with database.read() as connection:
+            if not jobs.due(connection, kind="embed"):
+                return 0
+        worker = f"{os.getpid()}-{id(self)}"
         leased = database.write(
             lambda tx: jobs.lease(tx, kind="embed", worker=worker, most=_BATCH, seconds=_LEASE_SECONDS),
             name="jobs.lease",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.errors import InvalidRecord, TallystickError
+from tallystick.errors import TallystickError
 from tallystick.recorder.room import DOMAIN
 from tallystick.recorder.run import run_stream
 from tallystick.records import (
     Foil,
+    JournalEntry,
     Receipt,
+    ReceiptEntry,
     RunRecord,
     StepRecord,
     Verification,
@@ -24,7 +27,8 @@ from tallystick.storage import journal, parts, recordings
 __all__ = ["NOT_COVERED", "receipts_of", "verify"]
 
 NOT_COVERED = (
-    "runs.user_goal", "runs.metadata", "steps.metadata", "steps.parent_step_id", "step_entries.at", "step_entries.id",
+    "runs.user_goal", "runs.metadata", "runs.schema_version", "steps.metadata", "steps.parent_step_id",
+    "steps.schema_version", "step_entries.at", "step_entries.id", "journal.sequence",
 )  # fmt: skip
 """Fields of a run that no chain covers."""
 
@@ -37,43 +41,38 @@ _CANNOT = (
 
 def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:
     """The receipts of a run in the order of its chain. Raises InvalidRecord where one is not readable."""
-    return [
-        Receipt.load({**entry.details, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
-        for entry in journal.entries(connection, run_stream(run_id))
-        if entry.event == "receipt"
-    ]
+    return _receipts(journal.entries(connection, run_stream(run_id)))
 
 
 def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | None) -> Verification:
     """Check chain, rows and payload bytes of one run against one another, and against `foil` if given."""
     stream = run_stream(run.run_id)
-    found = [
-        VerificationProblem(where=where, problem=problem)
-        for where, problem in journal.verify_stream(connection, stream)
-    ]
+    found = [_problem(where, problem) for where, problem in journal.verify_stream(connection, stream)]
     stock = journal.foil(connection, stream, run.run_id)
     checked = absent = 0
+    chain: list[JournalEntry] = []
     receipts: list[Receipt] = []
     try:
-        receipts = receipts_of(connection, run.run_id)
-        found += _run_problems(connection, run)
-    except (InvalidRecord, TallystickError) as error:
-        found.append(VerificationProblem(where=stream, problem=f"a receipt is not readable: {error}"))
-    answered = {receipt.step_id for receipt in receipts}
-    steps = {step.step_id: step for step in recordings.steps_of(connection, run.run_id)}
-    for receipt in receipts:
-        problems, present, missing = _receipt_problems(connection, receipt, steps.get(receipt.step_id), scope_id)
-        found += problems
-        checked += present
-        absent += missing
-    found += [
-        VerificationProblem(where=f"step {step.step_id}", problem="has ended but has no receipt")
-        for step in steps.values()
-        if step.ended_at is not None and step.step_id not in answered
-    ]
-    matches = None if foil is None else _foil_matches(connection, stream, foil)
+        chain = list(journal.entries(connection, stream))
+        receipts = _receipts(chain)
+        found += _run_problems(chain, run)
+    except TallystickError as error:
+        found.append(_problem(stream, f"an entry is not readable: {error}"))
+    try:
+        steps = {step.step_id: step for step in recordings.steps_of(connection, run.run_id)}
+    except ValueError as error:
+        # What a row holds is not repeated here: it may be anything.
+        found.append(_problem(f"run {run.run_id}", f"the row of a step is not readable ({type(error).__name__})"))
+    else:
+        found += _step_problems(chain, receipts, steps, run)
+        for receipt in receipts:
+            problems, present, missing = _receipt_problems(connection, receipt, steps.get(receipt.step_id), scope_id)
+            found += problems
+            checked += present
+            absent += missing
+    matches = None if foil is None else _foil_matches(chain, stream, foil)
     if matches is False:
-        found.append(VerificationProblem(where=stream, problem="the foil you gave does not match what is stored"))
+        found.append(_problem(stream, "the foil you gave does not match what is stored"))
     return Verification(
         run_id=run.run_id,
         ok=not found,
@@ -88,52 +87,80 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
     )
 
 
-def _foil_matches(connection: Connection, stream: str, foil: Foil) -> bool:
+def _receipts(chain: Iterable[JournalEntry]) -> list[Receipt]:
+    return [
+        Receipt.load({**entry.details, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
+        for entry in chain
+        if entry.event == "receipt"
+    ]
+
+
+def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil) -> bool:
     """Whether the chain passes through the foil: more may have been added after it, nothing before it changed."""
     if foil.count == 0:
         return foil.head == journal.genesis(stream)
-    return any(
-        entry.position == foil.count - 1 and entry.digest == foil.head for entry in journal.entries(connection, stream)
-    )
+    return any(entry.position == foil.count - 1 and entry.digest == foil.head for entry in chain)
 
 
-def _run_problems(connection: Connection, run: RunRecord) -> list[VerificationProblem]:
-    facts: dict[str, Any] = {}
-    for entry in journal.entries(connection, run_stream(run.run_id)):
-        if entry.event == "run.start":
-            facts |= {"started_at": entry.at, **entry.details}
-        if entry.event == "run.end":
-            facts |= {"ended_at": entry.at, "status": entry.details["status"]}
-    if not facts:
-        return [VerificationProblem(where=f"run {run.run_id}", problem="its start is not in the journal")]
+def _run_problems(chain: list[JournalEntry], run: RunRecord) -> list[VerificationProblem]:
+    where = f"run {run.run_id}"
+    start = next((entry for entry in chain if entry.event == "run.start"), None)
+    if start is None:
+        return [_problem(where, "its start is not in the journal")]
+    end = _end_of(chain)
+    said = {
+        **start.details,
+        "started_at": start.at,
+        "ended_at": end.at if end else None,
+        "status": end.details.get("status") if end else "running",
+    }
     stored = run.dump()
     names = ("agent_name", "domain", "retention", "scope", "started_at", "ended_at", "status")
-    expected = {"ended_at": None, "status": "running", **facts}
     return [
-        VerificationProblem(where=f"run {run.run_id}", problem=f"{name} differs from what the journal says")
+        _problem(where, f"{name} differs from what the journal says")
         for name in names
-        if stored[name] != expected[name]
+        if stored[name] != said.get(name)
     ]
+
+
+def _step_problems(
+    chain: list[JournalEntry], receipts: list[Receipt], steps: dict[str, StepRecord], run: RunRecord
+) -> list[VerificationProblem]:
+    """Steps that no receipt answers for, and a number of steps other than the one that the run ended with."""
+    answered = {receipt.step_id for receipt in receipts}
+    end = _end_of(chain)
+    found = []
+    for step in steps.values():
+        if step.step_id in answered:
+            continue
+        if step.ended_at is not None:
+            found.append(_problem(f"step {step.step_id}", "has ended but has no receipt"))
+        elif end is not None:
+            found.append(_problem(f"step {step.step_id}", "has no receipt, though its run has ended"))
+    if end is not None and end.details.get("steps") != len(steps):
+        said = end.details.get("steps")
+        found.append(_problem(f"run {run.run_id}", f"has {len(steps)} steps where the journal says {said}"))
+    return found
+
+
+def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
+    return next((entry for entry in reversed(chain) if entry.event == "run.end"), None)
 
 
 def _receipt_problems(
     connection: Connection, receipt: Receipt, step: StepRecord | None, scope_id: int
 ) -> tuple[list[VerificationProblem], int, int]:
     where = f"step {receipt.step_id}"
-
-    def problem(text: str, place: str = where) -> VerificationProblem:
-        return VerificationProblem(where=place, problem=text)
-
     if step is None:
-        return [problem("has a receipt but is gone")], 0, 0
+        return [_problem(where, "has a receipt but is gone")], 0, 0
     problems = [
-        problem(f"{name} differs from the receipt")
+        _problem(where, f"{name} differs from the receipt")
         for name in ("run_id", "step_index", "step_kind", "name", "status", "started_at", "ended_at")
         if getattr(step, name) != getattr(receipt, name)
     ]
     rows = recordings.entries_of(connection, receipt.step_id)
     if len(rows) != len(receipt.entries):
-        problems.append(problem(f"has {len(rows)} entries where its receipt names {len(receipt.entries)}"))
+        problems.append(_problem(where, f"has {len(rows)} entries where its receipt names {len(receipt.entries)}"))
     checked = absent = 0
     for place, (row, entry) in enumerate(zip(rows, receipt.entries, strict=False)):
         here = f"{where} entry {place}"
@@ -144,23 +171,45 @@ def _receipt_problems(
         said = entry.dump()
         erased = row.payload_state == "erased"
         problems += [
-            problem(f"{name} differs from the receipt", here)
+            _problem(here, f"{name} differs from the receipt")
             for name, value in kept.items()
             if value != said[name] and not (name == "payload_state" and erased)
         ]
         if row.position != place:
-            problems.append(problem(f"stands at position {row.position}", here))
-        if erased or entry.payload_state == "not_kept":
+            problems.append(_problem(here, f"stands at position {row.position}"))
+        if row.scope_id != scope_id:
+            problems.append(_problem(here, "belongs to another scope than its run"))
+        wrong = _payload_problem(connection, row, entry, scope_id)
+        if wrong is not None:
+            problems.append(_problem(here, wrong))
+        elif erased or entry.payload_state == "not_kept":
             absent += 1
-            continue
-        body = None if row.part_key is None else parts.get(connection, scope_id, row.part_key)
-        if body is None or row.salt is None:
-            problems.append(problem("its payload is missing", here))
-        elif commitment(DOMAIN, bytes(row.salt), body) != entry.commitment:
-            problems.append(problem("its payload does not match its commitment", here))
         else:
             checked += 1
     return problems, checked, absent
+
+
+def _payload_problem(connection: Connection, row: Any, entry: ReceiptEntry, scope_id: int) -> str | None:
+    """What is wrong with the payload of an entry, or with the absence of one."""
+    if row.payload_state == "erased":
+        still = row.part_key is not None or row.salt is not None
+        return "is called erased, but its payload or salt is still there" if still else None
+    body: bytes | None
+    if entry.payload_state == "not_kept":
+        if row.part_key is not None:
+            return "names a payload where its receipt says that none was kept"
+        body = b""
+    else:
+        body = None if row.part_key is None else parts.get(connection, scope_id, row.part_key)
+    if body is None or row.salt is None:
+        return "its payload is missing"
+    if commitment(DOMAIN, bytes(row.salt), body) != entry.commitment:
+        return "its payload does not match its commitment"
+    return None
+
+
+def _problem(where: str, text: str) -> VerificationProblem:
+    return VerificationProblem(where=where, problem=text)
 
 
 def _json(text: str) -> Any:

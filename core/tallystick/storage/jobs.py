@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, text, update
 
 from tallystick.records import Actor
 from tallystick.storage import tables
 
-__all__ = ["Job", "counts", "enqueue", "fail", "finish", "lease"]
+__all__ = ["Job", "counts", "due", "enqueue", "fail", "finish", "lease"]
 
 _j = tables.jobs
 _NOW = {
@@ -69,14 +69,20 @@ def enqueue(
     return job_id
 
 
+def due(connection: Connection, *, kind: str) -> bool:
+    """Whether any job of this kind can be leased now."""
+    return (
+        connection.execute(select(_j.c.id).where(_j.c.kind == kind, _due(_now(connection))).limit(1)).first()
+        is not None
+    )
+
+
 def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) -> list[Job]:
     """Take up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
     now = _now(tx)
-    due = or_(
-        and_(_j.c.status == "ready", _j.c.run_after <= now),
-        and_(_j.c.status == "leased", _j.c.lease_until <= now),
-    )
-    rows = tx.execute(select(_j).where(_j.c.kind == kind, due).order_by(_j.c.created_at, _j.c.id).limit(most)).all()
+    rows = tx.execute(
+        select(_j).where(_j.c.kind == kind, _due(now)).order_by(_j.c.created_at, _j.c.id).limit(most)
+    ).all()
     if rows:
         tx.execute(
             update(_j)
@@ -123,6 +129,12 @@ def counts(connection: Connection) -> dict[str, int]:
     """How many jobs are in each state."""
     rows = connection.execute(select(_j.c.status, func.count().label("n")).group_by(_j.c.status))
     return {row.status: int(row.n) for row in rows}
+
+
+def _due(now: int) -> ColumnElement[bool]:
+    return or_(
+        and_(_j.c.status == "ready", _j.c.run_after <= now), and_(_j.c.status == "leased", _j.c.lease_until <= now)
+    )
 
 
 def _now(connection: Connection) -> int:
