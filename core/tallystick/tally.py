@@ -20,8 +20,7 @@ from tallystick.errors import Denied, InvalidInput, SettingsError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
-from tallystick.pipeline import Indexer
-from tallystick.pipeline.indexer import Drained
+from tallystick.pipeline import Drained, Indexer, Reconciled, generation_setting
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import relevance
@@ -88,7 +87,7 @@ class Tally:
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
         self.embedder = GuardedEmbedder(as_embedder(embedder) if embedder is not None else StaticEmbedder())
-        self.index = _open_index(store.place, settings, self.embedder.fingerprint)
+        self.index = _open_index(store, settings, self.embedder.fingerprint)
         self.memory = MemoryRoom(
             store=store,
             gate=self.gate,
@@ -177,6 +176,20 @@ class Tally:
     def drain(self) -> Drained:
         """Do all follow-up work now: embedding that waits, and Chroma where this process owns it."""
         return self.indexer.run()
+
+    def reconcile_index(self, *, repair: bool = True) -> Reconciled:
+        """Hold Chroma against the database, and rebuild it where it does not match unless `repair` is False.
+
+        Raises StorageError when another process owns it.
+        """
+        return self.indexer.reconcile(repair=repair)
+
+    def rebuild_index(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Make Chroma's collection anew from the database; how many vectors it holds. Raises StorageError.
+
+        `progress` is told how many vectors are done, and of how many.
+        """
+        return self.indexer.rebuild(progress)
 
     def now(self) -> int:
         """What the tally's clock says, microseconds UTC."""
@@ -531,12 +544,14 @@ def _owner_of(store: Store, given: Actor | None) -> Actor | None:
     return owner
 
 
-def _open_index(place: Place, settings: Settings, fingerprint: str) -> ChromaIndex | None:
+def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:
+    with store.database.read() as connection:
+        generation = int(keyed.get_setting(connection, generation_setting(fingerprint)) or 1)
     if settings.chroma is not None:
-        return ChromaIndex(fingerprint, server=settings.chroma)
-    if place.folder is None:
+        return ChromaIndex(fingerprint, server=settings.chroma, generation=generation)
+    if store.place.folder is None:
         return None
-    return ChromaIndex(fingerprint, folder=place.folder)
+    return ChromaIndex(fingerprint, folder=store.place.folder, generation=generation)
 
 
 def _cache_folder(place: Place) -> Path:

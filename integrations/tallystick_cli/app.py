@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from tallystick.errors import NotFound, TallystickError
@@ -29,6 +30,7 @@ Where = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
+CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")]
 InScope = Annotated[
     str | None, typer.Option("--scope", "-s", help="Such as project:apollo; by default all scopes of the owner.")
 ]
@@ -103,6 +105,22 @@ def verify(
             _print(render.verification_view(answer))
     if not answer.ok:
         raise typer.Exit(1)
+
+
+@app.command("rebuild-index")
+def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
+    """Make the Chroma index anew from the database. With --check only say whether it matches."""
+    with _opened(where) as owner:
+        if check:
+            found = owner.tally.reconcile_index(repair=False)
+            _print(render.reconciled_view(found))
+            if not found.whole:
+                raise typer.Exit(1)
+            return
+        with Progress(TextColumn("Rebuilding the index"), BarColumn(), MofNCompleteColumn()) as bar:
+            task = bar.add_task("rebuild", total=None)
+            count = owner.tally.rebuild_index(lambda done, total: bar.update(task, completed=done, total=total))
+        _print(Text(f"✓ {count} vectors in the index", style="green"))
 
 
 def main() -> None:

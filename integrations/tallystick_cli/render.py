@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tallystick.pipeline import Reconciled
 from tallystick.records import (
     CompilationDecision,
     CompilationRequest,
@@ -31,6 +32,7 @@ from tallystick.records import (
 __all__ = [
     "decision_table",
     "diff_table",
+    "reconciled_view",
     "hit_table",
     "replay_view",
     "run_table",
@@ -206,6 +208,16 @@ def _verdict(verification: Verification) -> str:
     if not verification.ok:
         return "✗ does not match"
     return "✓ stock and foil match" if verification.foil_matches else "✓ the chain holds (no foil was given)"
+
+
+def reconciled_view(found: Reconciled) -> Text:
+    """Whether Chroma holds what the database holds."""
+    if found.whole:
+        return Text(f"✓ the index matches the database ({found.checked} vectors)", style="green")
+    if found.problem is not None:
+        return Text(f"✗ {found.problem}", style="red")
+    counts = f"{found.missing} missing, {found.stale} stale, {found.ghosts} gone, {found.unreachable} unreachable"
+    return Text(f"✗ the index does not match: {counts} of {found.checked}. Run tally rebuild-index.", style="red")
 
 
 def step_view(

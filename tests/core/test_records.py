@@ -118,7 +118,6 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
     raise NotImplementedError(annotation)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("record", CLASSES, ids=lambda record: record.__name__)
 @given(data=st.data())
 def test_a_record_comes_back_from_its_json_as_it_was(record: type[Record], data: st.DataObject) -> None:

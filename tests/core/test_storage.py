@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -257,6 +258,71 @@ def test_chroma_forgets_what_was_forgotten(tmp_path: Path) -> None:
         tally.drain()
         assert tally.index is not None
         assert tally.index.count() == 0
+
+
+def _filled(tally: Tally, count: int = 40) -> Any:
+    """A tally whose memories all stand in Chroma; its index."""
+    tally.bind().remember_many([f"heron number {number} of the reeds" for number in range(count)])
+    tally.drain()
+    assert tally.index is not None
+    return tally.index
+
+
+def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        index = _filled(tally)
+        found = tally.reconcile_index()
+        assert (found.whole, found.checked, found.rebuilt, index.generation) == (True, 40, False, 1)
+
+
+@pytest.mark.parametrize("damage", ["missing", "stale", "ghosts"])
+def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        index = _filled(tally)
+        vector = tally.embedder.embed(["heron"])[0]
+        if damage == "missing":
+            index.delete([1, 2, 3])
+        elif damage == "stale":
+            index.upsert([(doc, 1, 7, vector) for doc in (1, 2, 3)])
+        else:
+            index.upsert([(doc, 1, 1, vector) for doc in (1001, 1002, 1003)])
+
+        found = tally.reconcile_index()
+
+        assert (getattr(found, damage), found.rebuilt, index.generation) == (3, True, 2)
+        assert tally.reconcile_index(repair=False).whole
+    with Tally.open(tmp_path / "tally", settings=Settings.read(vector_search="chroma"), background=False) as tally:
+        assert tally.bind().recall("heron number 7").path == "chroma"
+        assert tally.index is not None
+        assert (tally.index.generation, tally.index.count()) == (2, 40)
+
+
+def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "tally"
+    settings = Settings.read(vector_search="chroma")
+    with Tally.open(place, background=False) as tally:
+        _filled(tally)
+    shutil.rmtree(place / "chroma")
+    with Tally.open(place, settings=settings, background=False) as tally:
+        seen: list[tuple[int, int]] = []
+        assert tally.reconcile_index(repair=False).missing == 40
+        assert tally.rebuild_index(lambda done, total: seen.append((done, total))) == 40
+        assert (seen[0], seen[-1]) == ((0, 40), (40, 40))
+        assert tally.bind().recall("heron number 7").path == "chroma"
+
+
+def test_what_waits_in_the_outbox_is_no_damage(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        _filled(tally)
+        tally.bind().remember("not drained yet")
+        assert tally.reconcile_index(repair=False).whole
+
+
+def test_a_process_that_does_not_own_chroma_may_not_rebuild_it(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "tally", background=False) as first:
+        _filled(first)
+        with Tally.open(tmp_path / "tally", background=False) as second, pytest.raises(StorageError, match="owns"):
+            second.rebuild_index()
 
 
 def test_a_broken_chroma_folder_degrades_to_the_exact_scan_and_says_so(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryRoom
+from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
 from tallystick.ranking import from_float16_bytes, to_float16_bytes
 from tallystick.storage import jobs, memories, outbox, search
 
@@ -57,6 +58,7 @@ class Indexer:
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._looked = 0.0
+        self._checked = False
         self.failures = 0
         """Rounds that failed since the tally was opened."""
 
@@ -89,6 +91,21 @@ class Indexer:
                     indexed += done
             return Drained(embedded, indexed, self._backlog())
 
+    def reconcile(self, *, repair: bool) -> Reconciled:
+        """Hold Chroma against the database, and with `repair` rebuild it where it does not match."""
+        with self._guard:
+            found = reconcile(self._room)
+            if found.whole or not repair:
+                return found
+            rebuild(self._room)
+            self._checked = True
+            return replace(found, rebuilt=True)
+
+    def rebuild(self, progress: Progress) -> int:
+        """Make Chroma's collection anew from the database; how many vectors it holds."""
+        with self._guard:
+            return rebuild(self._room, progress=progress)
+
     def _work(self) -> None:
         while not self._stop.is_set():
             self._wake.wait(_POLL_SECONDS)
@@ -114,8 +131,18 @@ class Indexer:
                 self._looked = time.monotonic()
             if not self._wants_chroma():
                 return
+            if not self._checked:
+                self._repair_if_needed()
             while not self._stop.is_set() and self._drain() > 0:
                 pass
+
+    def _repair_if_needed(self) -> None:
+        """Once per opening, before this process writes to Chroma for the first time."""
+        self._checked = True
+        found = reconcile(self._room)
+        if not found.whole:
+            log.warning("chroma.rebuilding", count=found.missing + found.stale + found.ghosts + found.unreachable)
+            rebuild(self._room)
 
     def _wants_chroma(self) -> bool:
         index = self._room.index

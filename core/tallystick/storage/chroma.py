@@ -35,8 +35,11 @@ VectorPoint = tuple[int, int, int, "NDArray[np.float32]"]
 class ChromaIndex:
     """The Chroma collection of one embedder: embedded in a folder that this process owns, or on a server."""
 
-    def __init__(self, fingerprint: str, *, folder: Path | None = None, server: str | None = None) -> None:
+    def __init__(
+        self, fingerprint: str, *, folder: Path | None = None, server: str | None = None, generation: int = 1
+    ) -> None:  # fmt: skip
         self._fingerprint = fingerprint
+        self._generation = generation
         self._folder = folder
         self._server = server
         self._lock = (
@@ -46,6 +49,16 @@ class ChromaIndex:
         self._pid = os.getpid()
         self._client: Any = None
         self._collection: Any = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The embedder whose vectors stand here."""
+        return self._fingerprint
+
+    @property
+    def generation(self) -> int:
+        """Which rebuild of the collection is in use."""
+        return self._generation
 
     @property
     def owned(self) -> bool:
@@ -93,6 +106,45 @@ class ChromaIndex:
             found = self._opened().query(query_embeddings=[query], n_results=most, where=cast(Any, where), include=[])
         return [int(doc) for doc in found["ids"][0]]
 
+    def versions(self, docs: Sequence[int]) -> dict[int, int]:
+        """Doc to version of those of `docs` that stand here."""
+        with self._guard, _translated():
+            found = self._opened().get(ids=[str(doc) for doc in docs], include=["metadatas"])
+        return {
+            int(doc): int(metadata["version"]) for doc, metadata in zip(found["ids"], found["metadatas"], strict=True)
+        }
+
+    def docs(self, *, offset: int, most: int) -> list[int]:
+        """A page of the docs that stand here, in the collection's own order."""
+        with self._guard, _translated():
+            found = self._opened().get(limit=most, offset=offset, include=[])
+        return [int(doc) for doc in found["ids"]]
+
+    def reaches(self, doc: int, vector: NDArray[np.float32]) -> bool:
+        """Whether a search for a point's own vector finds the point, or others no farther: a count does not show it."""
+        with self._guard, _translated():
+            found = self._opened().query(query_embeddings=[vector], n_results=10, include=["distances"])
+        ids, distances = found["ids"][0], found["distances"][0]
+        return str(doc) in ids or (len(ids) == 10 and distances[-1] < 1e-4)
+
+    def begin_generation(self) -> ChromaIndex:
+        """An empty collection of the next generation, beside this one, which stays in use until `adopt`."""
+        with self._guard, _translated():
+            self._opened()
+            fresh = ChromaIndex(self._fingerprint, folder=self._folder, server=self._server)
+            fresh._lock, fresh._guard, fresh._client = self._lock, self._guard, self._client
+            fresh._generation = self._generation + 1
+            fresh._discard(fresh._name())
+            fresh._collection = fresh._make()
+            return fresh
+
+    def adopt(self, fresh: ChromaIndex) -> None:
+        """Go on with the collection of `fresh`, and drop the one in use before."""
+        with self._guard, _translated():
+            old = self._name()
+            self._generation, self._collection = fresh._generation, fresh._collection
+            self._discard(old)
+
     def count(self) -> int:
         """How many points the collection says it has (which does not prove that they are reachable)."""
         with self._guard, _translated():
@@ -132,13 +184,20 @@ class ChromaIndex:
         else:
             assert self._folder is not None
             self._client = chromadb.PersistentClient(path=str(self._folder / "chroma"), settings=quiet)
-        self._collection = self._client.get_or_create_collection(
-            name=self._name(), embedding_function=None, configuration=cast(Any, {"hnsw": _HNSW})
-        )
+        self._collection = self._make()
         return self._collection
 
+    def _make(self) -> Any:
+        return self._client.get_or_create_collection(
+            name=self._name(), embedding_function=None, configuration=cast(Any, {"hnsw": _HNSW})
+        )
+
+    def _discard(self, name: str) -> None:
+        if any(collection.name == name for collection in self._client.list_collections()):
+            self._client.delete_collection(name)
+
     def _name(self) -> str:
-        return "tally-" + hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16] + "-g1"
+        return f"tally-{hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]}-g{self._generation}"
 
 
 def _close(client: Any) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from tallystick.storage import tables
 
-__all__ = ["append", "backlog", "take", "trim"]
+__all__ = ["append", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
 _APPEND = insert(_o)
@@ -27,6 +27,11 @@ def take(connection: Connection, *, most: int = 200) -> tuple[int, list[int]]:
     """The oldest entries as (last sequence, distinct docs); (0, []) when there are none. Removes nothing."""
     rows = connection.execute(_TAKE, {"most": most}).all()
     return (rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows))) if rows else (0, [])
+
+
+def waiting(connection: Connection) -> list[int]:
+    """Every doc that waits."""
+    return list(connection.execute(select(_o.c.doc).distinct()).scalars())
 
 
 def trim(tx: Connection, sequence: int) -> None:

@@ -34,7 +34,9 @@ __all__ = [
     "count_vectors",
     "docs_missing_vectors",
     "drop",
+    "count_points",
     "match_text",
+    "page_of_points",
     "points",
     "scan_vectors",
     "vectors_of",
@@ -195,6 +197,23 @@ class Point:
     scope_id: int
     version: int
     vector: bytes
+
+
+def page_of_points(connection: Connection, fingerprint: str, *, after: int, most: int) -> list[Point]:
+    """The current vectors under one embedder with a doc above `after`, by doc."""
+    query = (
+        select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
+        .where(_v.c.fingerprint == fingerprint, _v.c.doc > after)
+        .order_by(_v.c.doc)
+        .limit(most)
+    )
+    return [Point(row.doc, row.scope_id, row.version, bytes(row.vector)) for row in connection.execute(query)]
+
+
+def count_points(connection: Connection, fingerprint: str) -> int:
+    """How many vectors there are under one embedder."""
+    query = select(func.count()).select_from(_v).where(_v.c.fingerprint == fingerprint)
+    return int(connection.execute(query).scalar() or 0)
 
 
 def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> list[Point]:

@@ -1,0 +1,109 @@
+"""The `tally` command, as a person runs it: in a process of its own, on a real tally."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tallystick import Actor, ContextItem, Tally
+
+OWNER = Actor(user="local", projects={"apollo"}, role="operator")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A tally with a memory, a run and Chroma filled."""
+    with Tally.open(tmp_path / "tally", owner=OWNER, background=False) as tally:
+        apollo = tally.bind(OWNER, scope="project:apollo")
+        apollo.remember("We indent with tabs.", kind="preference", speaker="Ada")
+        with apollo.run("coder", goal="mend the test") as run, run.step("model_call", name="patch") as step:
+            apollo.compile([ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=1_000)
+            step.record("request", {"prompt": "Mend it."})
+        tally.drain()
+    return tmp_path / "tally"
+
+
+@pytest.fixture
+def tally_command(place: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `tally` with arguments on that tally."""
+    command = Path(sys.executable).with_name("tally")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(command), *arguments, "--tally", str(place)], text=True, capture_output=True, timeout=120, check=False
+        )
+
+    return run
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.smoke
+def test_a_run_is_listed_shown_and_verified(tally_command: Command) -> None:
+    listed = tally_command("runs")
+    assert "coder" in listed.stdout
+    assert "mend the test" in listed.stdout
+
+    [run] = json.loads(tally_command("runs", "--json").stdout)
+    steps = tally_command("show", run["run_id"][-8:])
+    assert "patch" in steps.stdout
+    [step] = json.loads(tally_command("show", run["run_id"], "--json").stdout)["steps"]
+    shown = tally_command("show", step["step_id"][-8:])
+    assert "required latest request" in shown.stdout
+    assert "sha256:" in shown.stdout
+
+    verified = tally_command("verify", run["run_id"])
+    assert (verified.returncode, "the chain holds" in verified.stdout) == (0, True)
+    foil = json.loads(tally_command("verify", run["run_id"], "--json").stdout)["foil"]
+    matched = tally_command("verify", run["run_id"], "--foil", f"{foil['count']}:{foil['head']}")
+    assert "stock and foil match" in matched.stdout
+    other = tally_command("verify", run["run_id"], "--foil", f"{foil['count']}:sha256:{'0' * 64}")
+    assert (other.returncode, "does not match" in other.stdout) == (1, True)
+
+
+def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> None:
+    found = tally_command("recall", "how do we indent")
+    assert "We indent with tabs." in found.stdout
+    assert "visible to project:apollo" in " ".join(found.stdout.split())
+    assert json.loads(tally_command("recall", "indent", "--json").stdout)[0]["memory"]["who"] == "Ada"
+    assert "Nothing is remembered" in tally_command("recall", "zebra", "--scope", "private:local").stdout
+
+
+def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
+    assert "matches the database" in tally_command("rebuild-index", "--check").stdout
+    assert "1 vectors in the index" in tally_command("rebuild-index").stdout
+    assert tally_command("rebuild-index", "--check").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "nosuchid"), "no run or step nosuchid"),
+        (("show", "x"), "at least 4 characters"),
+        (("recall", "x", "--scope", "nonsense"), "is not a scope"),
+        (("recall", "x", "--scope", "private:ada"), "principal_mismatch"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(
+    tally_command: Command, arguments: tuple[str, ...], said: str
+) -> None:
+    failed = tally_command(*arguments)
+
+    assert failed.returncode == 2
+    assert said in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_place_without_a_tally_is_named(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("tally")
+    failed = subprocess.run(
+        [str(command), "runs", "-t", str(tmp_path / "none")], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert (failed.returncode, "There is no tally" in failed.stderr) == (2, True)
+    assert not (tmp_path / "none").exists()
