@@ -73,11 +73,11 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
 
     text = page.read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
     verbs = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
 
-    assert set(re.findall(r"(?:^\$ |`)make ([a-z]+)", text, re.M)) <= targets
-    assert set(re.findall(r"(?:^\$ |`)tally ([a-z]+)", text, re.M)) <= verbs
+    assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", text, re.M)) <= targets
+    assert set(re.findall(r"(?:^\$ |`)tally ([a-z-]+)", text, re.M)) <= verbs
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
