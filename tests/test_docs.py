@@ -94,6 +94,14 @@ def test_no_block_of_python_is_passed_over(page: Path) -> None:
     assert text.count("```python") == sum(block.language == "python" for block in blocks(text))
 
 
+def test_every_public_name_is_written_about() -> None:
+    import tallystick
+
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+    assert [public for public in tallystick.__all__ if not re.search(rf"\b{public}\b", text)] == []
+
+
 def test_every_dependency_has_its_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]

@@ -28,7 +28,6 @@ from tallystick_langchain.messages import answer_of, goal_of, request_of
 __all__ = ["TallyCallbackHandler"]
 
 P = ParamSpec("P")
-log = get_logger("langchain")
 
 ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
 """Who acts: an Actor, or a callable from the metadata of the call."""
@@ -45,7 +44,7 @@ def _captured(hook: Callable[P, None]) -> Callable[P, None]:
             handler = args[0]
             assert isinstance(handler, TallyCallbackHandler)
             handler.failures += 1
-            log.warning("capture.failed", error=type(error).__name__, failures=handler.failures)
+            get_logger("langchain").warning("capture.failed", error=type(error).__name__, failures=handler.failures)
             if handler.raise_error:
                 raise
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
-import structlog
-from structlog.typing import EventDict, WrappedLogger
+if TYPE_CHECKING:
+    import structlog
+    from structlog.typing import EventDict, WrappedLogger
 
 __all__ = ["SAFE_KEYS", "WITHHELD", "get_logger"]
 
@@ -27,11 +29,15 @@ _CODE = re.compile(r"[\w.:/@%+-]{1,128}", re.ASCII)
 logging.getLogger("tallystick").addHandler(logging.NullHandler())
 
 
+@cache
 def get_logger(room: str) -> structlog.stdlib.BoundLogger:
     """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's configuration alone.
 
     Nothing is shown until the application gives the logger `tallystick` a handler and a level.
+    Ask for it where something is logged, not on import: structlog is slow to load and most runs log nothing.
     """
+    import structlog
+
     logger = structlog.wrap_logger(
         logging.getLogger(f"tallystick.{room}"),
         processors=[
@@ -42,7 +48,7 @@ def get_logger(room: str) -> structlog.stdlib.BoundLogger:
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    return cast(structlog.stdlib.BoundLogger, logger)
+    return cast("structlog.stdlib.BoundLogger", logger)
 
 
 def _only_safe(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

@@ -17,7 +17,6 @@ from tallystick.access import Gate
 from tallystick.compiler import compile_context
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import Denied, InvalidInput, SettingsError
-from tallystick.logs import get_logger
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled, generation_setting
@@ -65,7 +64,6 @@ Candidate = ContextItem | Memory | Hit | Mapping[str, Any]
 
 C = TypeVar("C")
 
-log = get_logger("tally")
 
 _OWNER = "owner"
 _TALLY_ID = "tally_id"

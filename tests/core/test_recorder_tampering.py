@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tallystick import Actor, ContextItem, Tally
-from tallystick.errors import NotFound
+from tallystick.errors import CorruptTally, NotFound
 from tallystick.recorder.verify import NOT_COVERED
 from tallystick.records import Foil, Verification
 from tallystick.storage import tables
@@ -395,3 +395,14 @@ def _insert(scene: Scene, table: str, row: Mapping[str, Any]) -> None:
 def _put_back(scene: Scene, table: str, row: sqlite3.Row) -> None:
     _insert(scene, table, _without_rowid(row))
     assert scene.verify().ok
+
+
+@pytest.mark.parametrize("damage", ["status = 'nonsense'", "metadata = '{'"])
+def test_a_run_whose_row_is_not_readable_is_named(damage: str, open_sqlite: Callable[..., Tally]) -> None:
+    with open_sqlite() as tally:
+        with tally.bind().run("coder") as run:
+            pass
+        tally.store.database.write(lambda tx: tx.exec_driver_sql(f"UPDATE runs SET {damage}"), name="test")
+
+        with pytest.raises(CorruptTally, match=run.id):
+            tally.recorder.verify(run.id)

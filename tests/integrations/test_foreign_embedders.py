@@ -17,11 +17,11 @@ from tallystick import Tally
 
 
 class _Lengths(EmbeddingFunction[Documents]):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, scale: float = 1.0) -> None:
+        self._scale = scale
 
     def __call__(self, input: Documents) -> Embeddings:
-        return [np.array([len(text), text.count("e"), 1.0], dtype=np.float32) for text in input]
+        return [np.array([len(text), text.count("e"), self._scale], dtype=np.float32) for text in input]
 
 
 EMBEDDERS: dict[str, Callable[[], Any]] = {

@@ -31,8 +31,6 @@ _POLL_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 60.0
 """How often it looks for memories without a vector, which only a failure or a changed embedder leaves."""
 
-log = get_logger("pipeline")
-
 
 @dataclass(frozen=True)
 class Drained:
@@ -119,7 +117,7 @@ class Indexer:
                 return
             except TallystickError as error:
                 self.failures += 1
-                log.warning("indexer.failed", error=type(error).__name__, failures=self.failures)
+                get_logger("pipeline").warning("indexer.failed", error=type(error).__name__, failures=self.failures)
 
     def _round(self) -> None:
         with self._guard:
@@ -141,7 +139,9 @@ class Indexer:
         self._checked = True
         found = reconcile(self._room)
         if not found.whole:
-            log.warning("chroma.rebuilding", count=found.missing + found.stale + found.ghosts + found.unreachable)
+            get_logger("pipeline").warning(
+                "chroma.rebuilding", count=found.missing + found.stale + found.ghosts + found.unreachable
+            )
             rebuild(self._room)
 
     def _wants_chroma(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.errors import TallystickError
+from tallystick.errors import CorruptTally, TallystickError
 from tallystick.recorder.room import DOMAIN
 from tallystick.recorder.run import run_stream
 from tallystick.records import (
@@ -60,9 +60,8 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
         found.append(_problem(stream, f"an entry is not readable: {error}"))
     try:
         steps = {step.step_id: step for step in recordings.steps_of(connection, run.run_id)}
-    except ValueError as error:
-        # What a row holds is not repeated here: it may be anything.
-        found.append(_problem(f"run {run.run_id}", f"the row of a step is not readable ({type(error).__name__})"))
+    except CorruptTally as error:
+        found.append(_problem(f"run {run.run_id}", str(error)))
     else:
         found += _step_problems(chain, receipts, steps, run)
         for receipt in receipts:

@@ -164,6 +164,8 @@ def _entry(row: Any) -> JournalEntry:
         body = json.loads(row.body)
     except ValueError as error:
         raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not readable.") from error
+    if not isinstance(body, dict):
+        raise CorruptTally(f"Journal entry {row.stream}#{row.position} is not an entry.")
     return JournalEntry.load(
         {
             **body,

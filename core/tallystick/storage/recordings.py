@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
+from tallystick.errors import CorruptTally
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.storage import tables
 
@@ -179,6 +181,25 @@ def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:
 
 
 def _run(row: Any) -> RunRecord:
+    with _readable(f"run {row.id}"):
+        return _as_run(row)
+
+
+def _step(row: Any) -> StepRecord:
+    with _readable(f"step {row.id}"):
+        return _as_step(row)
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Turn what JSON or the records say of a damaged row into CorruptTally."""
+    try:
+        yield
+    except ValueError as error:
+        raise CorruptTally(f"The row of {what} is not readable.") from error
+
+
+def _as_run(row: Any) -> RunRecord:
     return RunRecord(
         run_id=row.id,
         scope=Scope.parse(row.scope_name),
@@ -194,7 +215,7 @@ def _run(row: Any) -> RunRecord:
     )
 
 
-def _step(row: Any) -> StepRecord:
+def _as_step(row: Any) -> StepRecord:
     return StepRecord(
         step_id=row.id,
         run_id=row.run_id,
