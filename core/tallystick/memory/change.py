@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory import index
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.writing import Writing
 from tallystick.policy import decide
 from tallystick.records import (
     Actor,
@@ -18,13 +19,11 @@ from tallystick.records import (
     Forgotten,
     Memory,
     Operation,
-    Source,
     SourceRef,
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, journal, keyed, memories, parts, scopes
-from tallystick.storage import jobs as job_queue
+from tallystick.storage import ScopeRow, keyed, memories, parts, scopes
 
 __all__ = ["CHANGEABLE", "forget", "modify", "recover"]
 
@@ -93,9 +92,8 @@ def _modify(
                 state=memory.state,
             )
         else:
-            change = _apply_modify(
-                tx, room, actor, current, memory, scope, vector, sorted(changes), reason, correlation_id
-            )
+            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            change = _apply_modify(writing, current, memory, scope, vector, sorted(changes), reason)
         _keep(tx, scope, "modify", idempotency_key, request, change, room)
         return change
 
@@ -135,12 +133,12 @@ def forget(
                     memory_id, state="pinned", reason="pinned_memory",
                     hint="Unpin it first, or let an operator forget it with force=True.",
                 )  # fmt: skip
-            now = room.store.clock.now()
-            audit_id = _move(tx, room, actor, current, "deleted", "memory.forget", reason, correlation_id, now)
+            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            audit_id = _move(writing, current, "deleted", "memory.forget", reason)
             index.hide(tx, current.doc)
             result = Forgotten(
                 memory_id=memory_id, event="FORGET", status="changed", version=memory.version + 1, state="deleted",
-                audit_id=audit_id, recoverable_until=_until(room, now),
+                audit_id=audit_id, recoverable_until=_until(room, writing.now),
             )  # fmt: skip
         _keep(tx, scope, "forget", idempotency_key, request, result, room)
         return result
@@ -179,12 +177,12 @@ def recover(
                 state="active",
             )
         else:
-            now = room.store.clock.now()
-            _check_recoverable(tx, room, current, now)
-            audit_id = _move(tx, room, actor, current, "active", "memory.recover", reason, correlation_id, now)
+            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            _check_recoverable(tx, room, current, writing.now)
+            audit_id = _move(writing, current, "active", "memory.recover", reason)
             again = memory.model_copy(update={"state": "active", "version": memory.version + 1})
             fits = vector if memory.content == before.memory.content else None
-            _show(tx, room, actor, again, current, fits, now)
+            writing.show(again, doc=current.doc, scope_id=current.scope_id, vector=fits)
             result = Change(
                 memory_id=memory_id, event="RECOVER", status="changed", version=again.version, state="active",
                 audit_id=audit_id,
@@ -201,16 +199,18 @@ def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apply_modify(
-    tx: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, memory: Memory, scope: ScopeRow,
-    vector: bytes | None, fields: list[str], reason: str, correlation_id: str | None,
+    writing: Writing, current: memories.Stored, memory: Memory, scope: ScopeRow, vector: bytes | None,
+    fields: list[str], reason: str,
 ) -> Change:  # fmt: skip
-    now = room.store.clock.now()
+    tx, actor, now = writing.tx, writing.actor, writing.now
     content_key = current.content_key
     details: dict[str, Any] = {"fields": fields}
     if memory.content != current.memory.content:
         # The new words arrived from somebody: they are a source of their own.
         content_key = parts.put(tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=now)
-        details["source"] = _add_source(tx, room, actor, scope, current.doc, content_key, now)
+        source = writing.add_source(scope, _said_by(actor), content_key)
+        memories.link_source(tx, current.doc, source.id)
+        details["source"] = source.id
     if memory.conversation is None:
         same = memories.find_statement(tx, scope.id, memory.kind, content_key)
         if same is not None and same[0] != current.doc:
@@ -228,18 +228,9 @@ def _apply_modify(
         updated_by=actor.user,
     )  # fmt: skip
     index.hide(tx, current.doc)
-    _show(tx, room, actor, memory, current, vector, now)
-    audit_id = _write_down(
-        tx,
-        room,
-        actor,
-        memory,
-        "memory.update",
-        reason,
-        correlation_id,
-        now,
-        {**details, "commitment": committed},
-    )
+    writing.show(memory, doc=current.doc, scope_id=current.scope_id, vector=vector)
+    details |= {"version": memory.version, "commitment": committed}
+    audit_id = writing.write_down(memory.scope, "memory.update", memory.id, details, reason=reason)
     return Change(
         memory_id=memory.id, event="UPDATE", status="changed", version=memory.version, state=memory.state,
         audit_id=audit_id,
@@ -247,78 +238,22 @@ def _apply_modify(
 
 
 def _move(
-    tx: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, state: Literal["active", "deleted"],
-    event: str, reason: str, correlation_id: str | None, now: int,
-) -> str:  # fmt: skip
-    memory = current.memory.model_copy(
-        update={
-            "state": state, "version": current.memory.version + 1, "updated_at": now, "updated_by": actor.user,
-        }
-    )  # fmt: skip
-    committed = memories.add_version(tx, current.doc, memory, at=now)
-    memories.update_row(
-        tx, current.doc, expected_version=current.memory.version, version=memory.version, state=state,
-        forgotten_at=now if state == "deleted" else None, updated_at=now, updated_by=actor.user,
-    )  # fmt: skip
-    return _write_down(tx, room, actor, memory, event, reason, correlation_id, now, {"commitment": committed})
-
-
-def _write_down(
-    tx: Connection, room: MemoryRoom, actor: Actor, memory: Memory, event: str, reason: str,
-    correlation_id: str | None, now: int, details: dict[str, Any],
-) -> str:  # fmt: skip
-    entry = journal.append(
-        tx,
-        journal.Event(
-            stream=f"scope:{memory.scope}",
-            event=event,
-            actor=actor,
-            at=now,
-            audit_id=room.store.ids.new(),
-            reason=reason,
-            correlation_id=correlation_id,
-            subject_id=memory.id,
-            details={"version": memory.version, **details},
-        ),
-    )
-    return entry.audit_id
-
-
-def _show(
-    tx: Connection, room: MemoryRoom, actor: Actor, memory: Memory, current: memories.Stored, vector: bytes | None,
-    now: int,
-) -> None:  # fmt: skip
-    index.show(
-        tx,
-        memory,
-        doc=current.doc,
-        scope_id=current.scope_id,
-        vector=vector,
-        fingerprint=room.embedder.fingerprint,
-    )
-    if vector is None and not room.local_embedder:
-        job_queue.enqueue(
-            tx, kind="embed", subject_id=memory.id, scope_id=current.scope_id, actor=actor,
-            job_id=room.store.ids.new(), at=now,
-        )  # fmt: skip
-
-
-def _add_source(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, doc: int, content_key: str, now: int
+    writing: Writing, current: memories.Stored, state: Literal["active", "deleted"], event: str, reason: str
 ) -> str:
-    reference = SourceRef(source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user)
-    source = Source(
-        id=room.store.ids.new(),
-        organization=scope.scope.organization,
-        scope=scope.scope,
-        source_type=reference.source_type,
-        content_hash=content_key,
-        created_by=actor.user,
-        created_at=now,
-    )
-    memories.add_source(tx, source, reference, scope=scope)
-    memories.link_source(tx, doc, source.id)
-    return source.id
+    now, by = writing.now, writing.actor.user
+    version = current.memory.version + 1
+    memory = current.memory.model_copy(update={"state": state, "version": version, "updated_at": now, "updated_by": by})
+    committed = memories.add_version(writing.tx, current.doc, memory, at=now)
+    memories.update_row(
+        writing.tx, current.doc, expected_version=current.memory.version, version=version, state=state,
+        forgotten_at=now if state == "deleted" else None, updated_at=now, updated_by=by,
+    )  # fmt: skip
+    details = {"version": version, "commitment": committed}
+    return writing.write_down(memory.scope, event, memory.id, details, reason=reason)
+
+
+def _said_by(actor: Actor) -> SourceRef:
+    return SourceRef(source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user)
 
 
 def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:

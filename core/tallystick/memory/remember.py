@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tallystick.errors import InvalidInput, PositionTaken
-from tallystick.memory import index
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.writing import Writing
 from tallystick.records import (
     Actor,
     Memory,
@@ -27,8 +27,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, journal, keyed, memories, parts, scopes
-from tallystick.storage import jobs as job_queue
+from tallystick.storage import ScopeRow, keyed, memories, parts, scopes
 
 __all__ = ["remember"]
 
@@ -108,70 +107,33 @@ def _ingest(
     correlation_id: str | None,
 ) -> list[Remembered]:  # fmt: skip
     row = scopes.ensure(tx, scope)
-    now = room.store.clock.now()
-    return [_ingest_one(tx, room, actor, row, item, now, correlation_id) for item in prepared]
+    writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+    return [_ingest_one(writing, row, item) for item in prepared]
 
 
-def _ingest_one(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, item: _Prepared, now: int,
-    correlation_id: str | None,
-) -> Remembered:  # fmt: skip
-    new = item.new
+def _ingest_one(writing: Writing, scope: ScopeRow, item: _Prepared) -> Remembered:
+    tx, new, now = writing.tx, item.new, writing.now
     request = part_key(scope.secret, json.dumps(new.dump(), sort_keys=True).encode())
     if new.idempotency_key is not None:
         before = keyed.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
         if before is not None:
             return Remembered.load(before)
 
-    body = new.content.encode("utf-8", "surrogatepass")
-    content_key = parts.put(tx, scope, body, at=now)
-    source = _add_source(tx, room, actor, scope, item, content_key, now)
+    content_key = parts.put(tx, scope, new.content.encode("utf-8", "surrogatepass"), at=now)
+    source = writing.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
     known = _known(tx, scope, new, content_key)
     if known is not None:
         doc, memory_id, version = known
         memories.link_source(tx, doc, source.id)
-        _journal(tx, room, actor, scope, "memory.seen", memory_id, now, correlation_id,
-                 {"version": version, "source": source.id})  # fmt: skip
+        writing.write_down(scope.scope, "memory.seen", memory_id, {"version": version, "source": source.id})
         answer = Remembered(
-            memory_id=memory_id,
-            status="duplicate",
-            source_id=source.id,
-            version=version,
-            warnings=item.warnings,
+            memory_id=memory_id, status="duplicate", source_id=source.id, version=version, warnings=item.warnings
         )
     else:
-        answer = _add_memory(tx, room, actor, scope, item, source, now, correlation_id)
+        answer = _add_memory(writing, scope, item, source)
     if new.idempotency_key is not None:
         keyed.keep_answer(tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now)
     return answer
-
-
-def _add_source(
-    tx: Connection,
-    room: MemoryRoom,
-    actor: Actor,
-    scope: ScopeRow,
-    item: _Prepared,
-    content_key: str,
-    now: int,
-) -> Source:
-    reference = item.reference
-    source = Source(
-        id=room.store.ids.new(),
-        organization=scope.scope.organization,
-        scope=scope.scope,
-        source_type=reference.source_type,
-        uri=reference.uri,
-        title=reference.title,
-        source_version=reference.version,
-        content_hash=content_key,
-        metadata=reference.metadata,
-        created_by=actor.user,
-        created_at=now,
-        occurred_at=item.new.occurred_at,
-    )
-    memories.add_source(tx, source, reference, scope=scope)
-    return source
 
 
 def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) -> tuple[int, str, int] | None:
@@ -188,11 +150,8 @@ def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) ->
     return turn.doc, turn.id, turn.version
 
 
-def _add_memory(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, item: _Prepared, source: Source, now: int,
-    correlation_id: str | None,
-) -> Remembered:  # fmt: skip
-    new = item.new
+def _add_memory(writing: Writing, scope: ScopeRow, item: _Prepared, source: Source) -> Remembered:
+    tx, room, now, new = writing.tx, writing.room, writing.now, item.new
     position = new.position
     if new.conversation is not None and position is None:
         position = memories.next_position(tx, scope.id, new.conversation)
@@ -222,41 +181,11 @@ def _add_memory(
         occurred_at=new.occurred_at,
         created_at=now,
         updated_at=now,
-        created_by=actor.user,
+        created_by=writing.actor.user,
     )
     doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=source.content_hash)
     memories.link_source(tx, doc, source.id, ordinal=0)
-    _journal(tx, room, actor, scope, "memory.add", memory.id, now, correlation_id,
-             {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id})  # fmt: skip
-    index.show(tx, memory, doc=doc, scope_id=scope.id, vector=item.vector, fingerprint=room.embedder.fingerprint)
-    job_id = None
-    if item.vector is None and not room.local_embedder:
-        job_id = job_queue.enqueue(
-            tx,
-            kind="embed",
-            subject_id=memory.id,
-            scope_id=scope.id,
-            actor=actor,
-            job_id=room.store.ids.new(),
-            at=now,
-        )
+    details = {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id}
+    writing.write_down(scope.scope, "memory.add", memory.id, details)
+    job_id = writing.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     return Remembered(memory_id=memory.id, status="created", source_id=source.id, job_id=job_id, warnings=item.warnings)
-
-
-def _journal(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: ScopeRow, event: str, memory_id: str, now: int,
-    correlation_id: str | None, details: dict[str, object],
-) -> None:  # fmt: skip
-    journal.append(
-        tx,
-        journal.Event(
-            stream=f"scope:{scope.scope}",
-            event=event,
-            actor=actor,
-            at=now,
-            audit_id=room.store.ids.new(),
-            correlation_id=correlation_id,
-            subject_id=memory_id,
-            details=details,
-        ),
-    )

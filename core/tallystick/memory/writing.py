@@ -1,0 +1,83 @@
+"""One writing under way: what remembering and changing have in common inside their transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tallystick.memory import index
+from tallystick.memory.room import MemoryRoom
+from tallystick.records import Actor, Memory, Scope, Source, SourceRef
+from tallystick.storage import ScopeRow, jobs, journal, memories
+
+__all__ = ["Writing"]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The open transaction with who writes, when, and on whose request."""
+
+    tx: Connection
+    room: MemoryRoom
+    actor: Actor
+    now: int
+    correlation_id: str | None
+
+    def add_source(
+        self, scope: ScopeRow, reference: SourceRef, content_key: str, *, occurred_at: int | None = None
+    ) -> Source:
+        """Write a source whose bytes stand in `parts` under `content_key`."""
+        source = Source(
+            id=self.room.store.ids.new(),
+            organization=scope.scope.organization,
+            scope=scope.scope,
+            source_type=reference.source_type,
+            uri=reference.uri,
+            title=reference.title,
+            source_version=reference.version,
+            content_hash=content_key,
+            metadata=reference.metadata,
+            created_by=self.actor.user,
+            created_at=self.now,
+            occurred_at=occurred_at,
+        )
+        memories.add_source(self.tx, source, reference, scope=scope)
+        return source
+
+    def write_down(
+        self, scope: Scope, event: str, memory_id: str, details: dict[str, Any], *, reason: str | None = None
+    ) -> str:
+        """Journal what happened to a memory; the audit id."""
+        entry = journal.append(
+            self.tx,
+            journal.Event(
+                stream=f"scope:{scope}",
+                event=event,
+                actor=self.actor,
+                at=self.now,
+                audit_id=self.room.store.ids.new(),
+                reason=reason,
+                correlation_id=self.correlation_id,
+                subject_id=memory_id,
+                details=details,
+            ),
+        )
+        return entry.audit_id
+
+    def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
+        """Make a memory findable; the job that will embed it, where its embedder is a remote one."""
+        room = self.room
+        index.show(self.tx, memory, doc=doc, scope_id=scope_id, vector=vector, fingerprint=room.embedder.fingerprint)
+        if vector is not None or room.local_embedder:
+            return None
+        return jobs.enqueue(
+            self.tx,
+            kind="embed",
+            subject_id=memory.id,
+            scope_id=scope_id,
+            actor=self.actor,
+            job_id=room.store.ids.new(),
+            at=self.now,
+        )
