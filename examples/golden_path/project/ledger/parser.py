@@ -21,4 +21,4 @@ def _entry(line: str) -> Entry:
     day, text, amount = line.split(";")
     whole, _, rest = amount.strip().partition(".")
     sign = -1 if whole.startswith("-") else 1
-    return Entry(day, text, sign * (abs(int(whole)) * 100 + int(rest or 0)))
+    return Entry(day, text, sign * (abs(int(whole)) * 100 + int(rest.ljust(2, "0"))))
