@@ -111,7 +111,7 @@ def decision_table(
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
     table = _table(
         title or "What the model saw, and why",
-        *(("", 8), ("item", 24), ("why", 24), ("tokens", 10), ("score", 5)),
+        *(("", 8), ("item", 23), ("why", 22), ("tokens", 10), ("score", 5)),
     )
     if width >= _WIDE:
         table.add_column("says", ratio=1, no_wrap=True, overflow="ellipsis")
