@@ -52,6 +52,7 @@ _PHRASES = {
     "conflict_loser": "contradicted by",
     "superseded": "replaced by",
     "selected_by_score": "score",
+    "required_latest_request": "latest request",
 }
 """Reasons as a person reads them, before the item that they point to; others read as their code."""
 

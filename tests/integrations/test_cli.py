@@ -55,7 +55,7 @@ def test_a_run_is_listed_shown_and_verified(tally_command: Command) -> None:
     assert "patch" in steps.stdout
     [step] = json.loads(tally_command("show", run["run_id"], "--json").stdout)["steps"]
     shown = tally_command("show", step["step_id"][-8:])
-    assert "required latest request" in shown.stdout
+    assert "latest request" in shown.stdout
     assert "sha256:" in shown.stdout
 
     verified = tally_command("verify", run["run_id"])
