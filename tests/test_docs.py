@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -49,13 +52,26 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
 
-    for block in blocks(page.read_text(encoding="utf-8")):
-        if block.language != "python":
-            continue
-        # Empty lines above make a traceback point into the page.
-        code = compile("\n" * block.line + block.code, str(page), "exec")
-        if block.reason is None:
-            exec(code, vars(module))
+    with _event_loop():
+        for block in blocks(page.read_text(encoding="utf-8")):
+            if block.language != "python":
+                continue
+            # Empty lines above make a traceback point into the page.
+            code = compile("\n" * block.line + block.code, str(page), "exec")
+            if block.reason is None:
+                exec(code, vars(module))
+
+
+@contextmanager
+def _event_loop() -> Iterator[None]:
+    """A loop for what a page runs synchronously; one made by the runtime would be left to the garbage collector."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
