@@ -15,7 +15,7 @@ from tallystick.memory import MemoryRoom
 from tallystick.ranking import from_float16_bytes
 from tallystick.storage import ChromaIndex, keyed, outbox, search
 
-__all__ = ["Reconciled", "generation_of", "generation_setting", "rebuild", "reconcile"]
+__all__ = ["Reconciled", "generation_setting", "rebuild", "reconcile"]
 
 Progress = Callable[[int, int], None]
 """Told (vectors done, vectors in all)."""
@@ -50,12 +50,6 @@ class Reconciled:
 def generation_setting(fingerprint: str) -> str:
     """The name of the setting that holds the generation of an embedder's collection."""
     return f"chroma.generation:{fingerprint}"
-
-
-def generation_of(room: MemoryRoom) -> int:
-    """The generation that the database names as the one in use."""
-    with room.store.database.read() as connection:
-        return int(keyed.get_setting(connection, generation_setting(room.embedder.fingerprint)) or 1)
 
 
 def reconcile(room: MemoryRoom, *, sample: int = 64) -> Reconciled:

@@ -22,7 +22,6 @@ __all__ = [
     "add_source",
     "add_version",
     "body_of",
-    "count_active",
     "find_statement",
     "find_turn",
     "get",
@@ -246,12 +245,6 @@ def latest(
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
     return _hydrate(connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all())
-
-
-def count_active(connection: Connection, scope_ids: Iterable[int]) -> int:
-    """How many active memories these scopes hold."""
-    query = select(func.count()).where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state == "active")
-    return int(connection.execute(query).scalar() or 0)
 
 
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[tuple[str, SourceRef]]]:

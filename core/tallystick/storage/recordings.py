@@ -25,8 +25,6 @@ __all__ = [
     "find_step",
     "list_runs",
     "matching",
-    "next_index",
-    "open_steps",
     "steps_of",
 ]
 
@@ -40,7 +38,6 @@ _RUN = _RUNS.where(_r.c.id == bindparam("id"))
 _STEP = select(_s).where(_s.c.id == bindparam("id"))
 _STEPS = select(_s).where(_s.c.run_id == bindparam("run_id")).order_by(_s.c.step_index)
 _ENTRIES = select(_e).where(_e.c.step_id == bindparam("step_id")).order_by(_e.c.position)
-_NEXT_INDEX = select(func.count()).where(_s.c.run_id == bindparam("run_id"))
 _END_STEP = (
     update(_s)
     .where(_s.c.id == bindparam("step"))
@@ -51,7 +48,6 @@ _END_RUN = (
     .where(_r.c.id == bindparam("run"))
     .values(status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"))
 )
-_OPEN_STEPS = select(_s).where(_s.c.run_id == bindparam("run_id"), _s.c.status == "running").order_by(_s.c.step_index)
 
 
 def add_run(tx: Connection, run: RunRecord, *, scope_id: int) -> None:
@@ -92,11 +88,6 @@ def add_step(tx: Connection, step: StepRecord) -> None:
             "schema_version": step.schema_version,
         },
     )
-
-
-def next_index(connection: Connection, run_id: str) -> int:
-    """The index of the next step of a run."""
-    return int(connection.execute(_NEXT_INDEX, {"run_id": run_id}).scalar() or 0)
 
 
 def add_entry(tx: Connection, **columns: Any) -> None:
@@ -168,11 +159,6 @@ def find_step(connection: Connection, step_id: str) -> StepRecord | None:
 def steps_of(connection: Connection, run_id: str) -> list[StepRecord]:
     """The steps of a run in the order in which they started."""
     return [_step(row) for row in connection.execute(_STEPS, {"run_id": run_id})]
-
-
-def open_steps(connection: Connection, run_id: str) -> list[StepRecord]:
-    """The steps of a run that have not ended."""
-    return [_step(row) for row in connection.execute(_OPEN_STEPS, {"run_id": run_id})]
 
 
 def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:
