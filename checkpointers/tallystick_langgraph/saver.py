@@ -1,14 +1,15 @@
 """TallySaver: LangGraph's checkpointer on a tally, synchronous and asynchronous in one class.
 
 A thread belongs to the scope of who acts: another actor's `thread_id` is another thread. Each `put` returns after
-its commit. Values are serialised by LangGraph's own serializer, under its rules for what may be read back.
+its commit. Checkpoints share everything that did not change, so that a thread grows with what is said in it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -18,6 +19,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    DeltaChannelHistory,
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
@@ -27,7 +29,10 @@ from tallystick.edge import in_thread, iterate_in_thread
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor, Scope
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick.threads import PendingWrite, StoredCheckpoint, Threads
+from tallystick.threads import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
+from tallystick_langgraph.later import LaterValues
+from tallystick_langgraph.sealing import storing
+from tallystick_langgraph.serde import TallySerializer
 
 __all__ = ["TallySaver"]
 
@@ -41,7 +46,7 @@ def actor_from_configurable(config: RunnableConfig) -> Actor | None:
     return actor if isinstance(actor, Actor) else None
 
 
-class TallySaver(BaseCheckpointSaver[str]):
+class TallySaver(BaseCheckpointSaver[Any]):
     """Checkpoints of LangGraph threads on a tally.
 
     `graph = builder.compile(checkpointer=TallySaver(tally))`. Thread-safe; one saver serves any number of loops.
@@ -49,14 +54,35 @@ class TallySaver(BaseCheckpointSaver[str]):
 
     def __init__(
         self, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-        serde: SerializerProtocol | None = None,
+        serde: SerializerProtocol | None = None, allow: Iterable[Any] = (), ttl: timedelta | None = None,
     ) -> None:  # fmt: skip
         """`actor` says who acts (by default the Actor under `configurable["actor"]`, else the bound one or the
-        owner); `scope` where threads live, by default the actor's private scope."""
-        super().__init__(serde=serde)
+        owner); `scope` where threads live, by default the actor's private scope.
+
+        `allow` names the types of your own that stored state may hold: classes, a state schema, which stands for the
+        types of its fields, or (module, name). It is for the default serializer; with `serde` yours decides.
+        `ttl` is how long a thread stays after its last put.
+        """
+        if serde is not None and tuple(allow):
+            raise InvalidInput("`allow` is for the default serializer. Give the types to yours, or leave `serde` out.")
+        super().__init__(serde=serde or TallySerializer(allow))
         self._binder = Binder[RunnableConfig](
             tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
         )
+        self._lifetime = None if ttl is None else int(ttl / timedelta(microseconds=1))
+        self._shapes, self._sealer = storing(self.serde)
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
+        """The same saver with more types allowed; LangGraph calls this with those of a graph's schema."""
+        clone: Any = super().with_allowlist(extra_allowlist)
+        clone._shapes, clone._sealer = storing(clone.serde)
+        if clone._sealer is not None:
+            # One sealer per cipher: what is remembered of its scope goes by it.
+            clone._sealer = self._sealer
+        same: Self = clone
+        return same
+
+    # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names, or the latest of its thread; None when there is none."""
@@ -64,13 +90,16 @@ class TallySaver(BaseCheckpointSaver[str]):
         stored = self._threads(config).get(
             place.thread, namespace=place.namespace, checkpoint_id=get_checkpoint_id(config)
         )
-        return None if stored is None else self._tuple(stored)
+        return None if stored is None else self._tuple(stored, self._grown(stored))
 
     def list(
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None, limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:  # fmt: skip
-        """Checkpoints, newest first; `filter` compares metadata, `before` is exclusive."""
+        """Checkpoints, newest first; `filter` compares metadata as JSON, `before` is exclusive.
+
+        The channel values of each are read when they are first looked at.
+        """
         configurable = config.get("configurable", {}) if config else {}
         found = self._threads(config).checkpoints(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
@@ -78,27 +107,73 @@ class TallySaver(BaseCheckpointSaver[str]):
             checkpoint_id=get_checkpoint_id(config) if config else None,
             before=get_checkpoint_id(before) if before else None,
             limit=limit,
-            where=lambda metadata: _matches(metadata, filter or {}),
+            filter=filter,
         )
         for stored in found:
-            yield self._tuple(stored)
+            yield self._tuple(stored, self._later(stored))
+
+    def history(
+        self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None, limit: int | None = None,
+    ) -> Iterator[Summary]:  # fmt: skip
+        """Same as `list`, without state and writes, of which nothing is read."""
+        configurable = config.get("configurable", {}) if config else {}
+        return self._threads(config).history(
+            str(configurable["thread_id"]) if "thread_id" in configurable else None,
+            namespace=configurable.get("checkpoint_ns"),
+            before=get_checkpoint_id(before) if before else None,
+            limit=limit,
+            filter=filter,
+        )
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """For each channel the writes of the checkpoints before this one, oldest first, back to one that holds a
+        value, which is the `seed`."""
+        place = _Place.of(config)
+        trails = self._threads(config).trails(
+            place.thread, namespace=place.namespace, checkpoint_id=get_checkpoint_id(config), channels=channels
+        )
+        found: dict[str, DeltaChannelHistory] = {}
+        for channel in channels:
+            writes, seed = trails[channel]
+            entry: DeltaChannelHistory = {"writes": [self._write(write) for write in writes]}
+            if seed is not None:
+                entry["seed"] = self._shapes.grown(seed, channel)
+            found[channel] = entry
+        return found
+
+    # Writing
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:  # fmt: skip
-        """Store a checkpoint; returns its config after the commit."""
+        """Store a checkpoint; returns its config after the commit.
+
+        Every value is compared with what is stored, whatever `new_versions` says: a value that was edited in place
+        under an old version is stored as it is now. Raises InvalidInput naming the channel that cannot be stored.
+        """
         place = _Place.of(config)
-        values = checkpoint["channel_values"]
-        rest = {name: value for name, value in checkpoint.items() if name != "channel_values"}
-        self._threads(config).put(
+        parent = get_checkpoint_id(config)
+        threads = self._threads(config)
+        base = threads.base(place.thread, namespace=place.namespace, checkpoint_id=parent)
+        before: Mapping[str, Value] = base.values if base is not None else {}
+        rest = {name: value for name, value in checkpoint.items() if name not in {"channel_values", "id"}}
+        threads.put(
             place.thread,
             namespace=place.namespace,
             checkpoint_id=checkpoint["id"],
-            parent_id=get_checkpoint_id(config),
+            parent_id=parent,
             metadata=_json_metadata(get_checkpoint_metadata(config, metadata)),
-            body=self.serde.dumps_typed(rest),
-            values={channel: self.serde.dumps_typed(value) for channel, value in values.items()},
+            body=Leaf(*self._inner.dumps_typed(rest)),
+            values={
+                channel: self._planted(channel, value, before.get(channel))
+                for channel, value in checkpoint["channel_values"].items()
+            },
+            base=base,
+            lifetime=self._lifetime,
         )
         return _config(place.thread, place.namespace, checkpoint["id"])
 
@@ -112,7 +187,7 @@ class TallySaver(BaseCheckpointSaver[str]):
         place = _Place.of(config)
         pending = [
             PendingWrite(
-                task_id, task_path, WRITES_IDX_MAP.get(channel, index), channel, *self.serde.dumps_typed(value)
+                task_id, task_path, WRITES_IDX_MAP.get(channel, index), channel, self._planted(channel, value, None)
             )
             for index, (channel, value) in enumerate(writes)
         ]
@@ -124,9 +199,52 @@ class TallySaver(BaseCheckpointSaver[str]):
             replace=all(channel in WRITES_IDX_MAP for channel, _ in writes),
         )
 
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The version after `current`: the next integer; text stays text, for threads that came from other savers.
+
+        Deterministic: values are addressed by content, so that forks need no random part to keep theirs apart.
+        """
+        if isinstance(current, str):
+            return f"{int(current.split('.')[0]) + 1:032}"
+        return 1 if current is None else int(current) + 1
+
+    # Removing, copying
+
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread of the bound actor; an unknown one is no error."""
         self._threads(None).delete(str(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints that were put in these runs, with their writes.
+
+        Raises Conflict when a DeltaChannel of a checkpoint that stays is rebuilt from one that would go.
+        """
+        for run_id in run_ids:
+            self._threads(None).delete_where({"run_id": str(run_id)}, needs=_delta_channels)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all checkpoints and writes of a thread; their content is shared, not copied."""
+        self._threads(None).copy(str(source_thread_id), str(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep the newest checkpoint of each namespace, or with "delete" none.
+
+        For a DeltaChannel as many before it stay as its value is rebuilt from.
+        """
+        if strategy not in {"keep_latest", "delete"}:
+            raise InvalidInput(f"There is no strategy {strategy!r}. Use 'keep_latest' or 'delete'.")
+        threads = self._threads(None)
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                threads.delete(str(thread_id))
+            else:
+                threads.prune(str(thread_id), needs=_delta_channels)
+
+    def expire(self) -> int:
+        """Remove threads of the bound actor whose `ttl` is over; how many. Puts do this too, a few at a time."""
+        return self._threads(None).expire()
+
+    # The same, asynchronously
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Same as `get_tuple`, in a worker thread."""
@@ -136,9 +254,15 @@ class TallySaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None, limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:  # fmt: skip
-        """Same as `list`, in worker threads."""
+        """Same as `list`, in worker threads; only channel values that are looked at are read where you look."""
         async for found in iterate_in_thread(self.list(config, filter=filter, before=before, limit=limit)):
             yield found
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Same as `get_delta_channel_history`, in a worker thread."""
+        return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
 
     async def aput(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
@@ -157,32 +281,62 @@ class TallySaver(BaseCheckpointSaver[str]):
         """Same as `delete_thread`, in a worker thread."""
         await in_thread(self.delete_thread, thread_id)
 
-    def get_next_version(self, current: str | None, channel: None) -> str:
-        """The version after `current`: 32 digits, so that versions compare as text.
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Same as `delete_for_runs`, in a worker thread."""
+        await in_thread(self.delete_for_runs, run_ids)
 
-        Deterministic: values are addressed by content, so that forks need no random part to keep theirs apart.
-        """
-        number = 0 if current is None else int(str(current).split(".")[0])
-        return f"{number + 1:032}"
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Same as `copy_thread`, in a worker thread."""
+        await in_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Same as `prune`, in a worker thread."""
+        await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+    # What the above are made of
+
+    @property
+    def _inner(self) -> SerializerProtocol:
+        """The serializer of bodies: where pieces are encrypted, the one beneath the encryption."""
+        inner: SerializerProtocol = self._shapes.serde
+        return inner
 
     def _threads(self, config: RunnableConfig | None) -> Threads:
-        return self._binder.bound(config).threads
+        threads = self._binder.bound(config).threads
+        return threads if self._sealer is None else threads.sealed(self._sealer)
 
-    def _tuple(self, stored: StoredCheckpoint) -> CheckpointTuple:
-        row = stored.row
-        body = self.serde.loads_typed((row.body_type, row.body))
-        body["channel_values"] = {channel: self.serde.loads_typed(value) for channel, value in stored.values.items()}
-        checkpoint: Checkpoint = body
-        metadata: Any = dict(row.metadata)
+    def _planted(self, channel: str, value: Any, before: Value | None) -> Value:
+        try:
+            return self._shapes.planted(value, before)
+        except RecursionError as error:
+            raise InvalidInput(
+                f"Channel {channel!r} holds a value that contains itself or is nested too deeply to be stored."
+            ) from error
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"Channel {channel!r} holds what cannot be stored: {error}.") from error
+
+    def _grown(self, stored: StoredCheckpoint) -> dict[str, Any]:
+        return {channel: self._shapes.grown(value, channel) for channel, value in stored.values.items()}
+
+    def _later(self, stored: StoredCheckpoint) -> dict[str, Any]:
+        if not stored.summary.channels:
+            return {}
+        return LaterValues(stored.summary.channels, lambda: self._grown(stored))
+
+    def _write(self, write: PendingWrite) -> tuple[str, str, Any]:
+        return write.task_id, write.channel, self._shapes.grown(write.value, write.channel)
+
+    def _tuple(self, stored: StoredCheckpoint, values: dict[str, Any]) -> CheckpointTuple:
+        summary = stored.summary
+        body = self._inner.loads_typed((stored.body.type, stored.body.body))
+        checkpoint: Checkpoint = {**body, "id": summary.id, "channel_values": values}
+        metadata: Any = dict(summary.metadata)
         return CheckpointTuple(
-            config=_config(stored.thread, row.namespace, row.id),
+            config=_config(summary.thread, summary.namespace, summary.id),
             checkpoint=checkpoint,
             metadata=metadata,
-            parent_config=_config(stored.thread, row.namespace, row.parent_id) if row.parent_id else None,
-            pending_writes=[
-                (write.task_id, write.channel, self.serde.loads_typed((write.value_type, write.value)))
-                for write in stored.writes
-            ],
+            parent_config=_config(summary.thread, summary.namespace, summary.parent_id) if summary.parent_id else None,
+            pending_writes=[self._write(write) for write in stored.writes],
         )
 
 
@@ -205,19 +359,21 @@ def _config(thread: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}}
 
 
+def _delta_channels(summary: Summary) -> Collection[str]:
+    """The DeltaChannels of a checkpoint, which it counts updates for; one with a snapshot holds a value."""
+    counted = summary.metadata.get("counters_since_delta_snapshot")
+    return tuple(counted) if isinstance(counted, Mapping) else ()
+
+
 def _json_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as JSON; the Actor in `configurable` is no part of it. Raises InvalidInput naming the key."""
     kept = {name: value for name, value in metadata.items() if not isinstance(value, Actor)}
     for name, value in kept.items():
         try:
             json.dumps(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"Checkpoint metadata {name!r} is a {type(value).__name__}, which JSON cannot hold. "
                 "Put it into the graph's state instead."
             ) from error
     return kept
-
-
-def _matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
-    return all(metadata.get(name) == value for name, value in filter.items())

@@ -14,6 +14,7 @@ TallystickError
 │   ├── ForkedTally           this process inherited the tally from its parent
 │   ├── BusyTally             another writer held the database for too long
 │   ├── CorruptTally          stored bytes do not match what was written
+│   ├── BlockedType           stored state names a class that may not be built
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
 ├── NotFound                  no such record in the scopes of this actor
 ├── Denied                    policy refused; carries the decision and its reason code
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tallystick.records import AccessDecision
 
 __all__ = [
+    "BlockedType",
     "BudgetInfeasible",
     "BusyTally",
     "ClosedTally",
@@ -147,6 +149,19 @@ class BusyTally(StorageError):
 
 class CorruptTally(StorageError):
     """Stored bytes do not match what was written. Run `tally verify` to see where."""
+
+
+class BlockedType(StorageError):
+    """Stored state names a class that may not be built. If it is yours, allow it where the saver is made."""
+
+    def __init__(self, module: str, name: str, *, where: str = "") -> None:
+        self.module = module
+        self.name = name
+        self.where = where
+        super().__init__(
+            f"Stored state{where and f' ({where})'} holds {module}.{name}, which may not be built. "
+            f"If it is a type of yours, allow it: TallySaver(tally, allow=[{name}])."
+        )
 
 
 class InsideTransaction(StorageError):

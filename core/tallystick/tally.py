@@ -51,7 +51,7 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
-from tallystick.threads import Threads
+from tallystick.threads import Threads, ThreadsRoom
 from tallystick.tokens import counter_for
 
 __all__ = ["Binder", "BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
@@ -102,6 +102,7 @@ class Tally:
             redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms),
             retention=settings.retention,
         )
+        self.checkpoints = ThreadsRoom(store, self.gate)
         self.indexer = Indexer(self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma))
         if background:
             self.indexer.start()
@@ -456,7 +457,7 @@ class BoundTally:
     @property
     def threads(self) -> Threads:
         """The checkpoint threads of the bound scope."""
-        return Threads(self.tally.store, self.tally.gate, self.actor, self.scope)
+        return Threads(self.tally.checkpoints, self.actor, self.scope)
 
     @contextmanager
     def _observed(self, kind: StepKind, name: str) -> Iterator[Step | None]:

@@ -1,266 +1,279 @@
-"""Checkpoints, their channel values and their pending writes, as rows."""
+"""Threads, their checkpoints and their pending writes, as rows; what the columns hold is the trees' affair."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tallystick.storage import parts, tables
+from tallystick.storage import tables, trees
+from tallystick.storage.hot import Hot
 from tallystick.storage.rows import new_key
-from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
-    "CheckpointRow",
-    "PendingWrite",
-    "add",
+    "Mark",
+    "StateRow",
+    "ThreadRow",
+    "WriteRow",
+    "add_state",
+    "add_thread",
     "add_writes",
+    "code_of",
     "delete_thread",
-    "ensure_thread",
+    "expired",
     "find_thread",
     "get",
+    "last_of_namespaces",
+    "move",
     "page",
+    "remove_states",
+    "remove_writes",
+    "states_of",
     "thread_names",
-    "values_of",
     "writes_of",
 ]
 
-_t, _c, _v, _w, _p = (
-    tables.threads, tables.checkpoints, tables.checkpoint_values, tables.checkpoint_writes, tables.parts,
+_t, _s, _w = tables.threads, tables.thread_states, tables.thread_writes
+_THREAD = (_t.c.id, _t.c.name, _t.c.epoch, _t.c.puts, _t.c.states, _t.c.seal, _t.c.writer, _t.c.lifetime,
+           _t.c.expires_at)  # fmt: skip
+_FIND = Hot(select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name")))
+_MOVE = Hot(
+    update(_t)
+    .where(_t.c.id == bindparam("thread"))
+    .values(
+        epoch=bindparam("new_epoch"), puts=bindparam("new_puts"), states=bindparam("new_states"),
+        seal=bindparam("new_seal"), writer=bindparam("new_writer"), lifetime=bindparam("new_lifetime"),
+        expires_at=bindparam("new_expiry"),
+    )
 )  # fmt: skip
-_FIND = select(_t.c.id).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"))
-_INSERT_THREAD = insert(_t)
-_ONE = select(_c).where(
-    _c.c.thread_id == bindparam("thread"), _c.c.namespace == bindparam("ns"), _c.c.id == bindparam("id")
-)
-_LATEST = (
-    select(_c)
-    .where(_c.c.thread_id == bindparam("thread"), _c.c.namespace == bindparam("ns"))
-    .order_by(_c.c.id.desc())
-    .limit(1)
-)
-_VALUES = (
-    select(_v.c.channel, _v.c.value_type, _p.c.body)
-    .join(_p, (_p.c.key == _v.c.part_key) & (_p.c.scope_id == bindparam("scope_id")))
-    .where(
-        _v.c.thread_id == bindparam("thread"),
-        _v.c.namespace == bindparam("ns"),
-        _v.c.checkpoint_id == bindparam("id"),
-    )
-)
-_WRITES = (
-    select(_w)
-    .where(
-        _w.c.thread_id == bindparam("thread"),
+_AT = (_s.c.thread_id == bindparam("thread"), _s.c.namespace == bindparam("ns"))
+_ONE = Hot(select(_s).where(*_AT, _s.c.id == bindparam("id")))
+_LATEST = Hot(select(_s).where(*_AT).order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0")))
+_CODE = Hot(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
+_COLUMNS = ("parent_id", "position", "marks", "metadata", "state", "code")
+
+
+def _upsert(table: Any, key: Sequence[str], columns: Sequence[str] | None) -> Hot:
+    def of(dialect: Any) -> Any:
+        statement = dialect.insert(table)
+        if columns is None:
+            return statement.on_conflict_do_nothing(index_elements=list(key))
+        changing = {name: statement.excluded[name] for name in columns}
+        return statement.on_conflict_do_update(index_elements=list(key), set_=changing)
+
+    return Hot({"sqlite": of(sqlite), "postgresql": of(postgresql)})
+
+
+_PUT = _upsert(_s, ("thread_id", "id", "namespace"), _COLUMNS)
+_WRITE_KEY = ("thread_id", "checkpoint_id", "namespace", "task_id", "position")
+_WRITE = _upsert(_w, _WRITE_KEY, None)
+_REPLACE = _upsert(_w, _WRITE_KEY, ("task_path", "channel", "value", "code"))
+_WRITES = Hot(
+    select(_w).where(
+        _w.c.thread_id == bindparam("thread"), _w.c.checkpoint_id == bindparam("id"),
         _w.c.namespace == bindparam("ns"),
-        _w.c.checkpoint_id == bindparam("id"),
     )
-    .order_by(_w.c.task_path, _w.c.task_id, _w.c.position)
-)
-_CLEAR_VALUES = delete(_v).where(
-    _v.c.thread_id == bindparam("thread"),
-    _v.c.namespace == bindparam("ns"),
-    _v.c.checkpoint_id == bindparam("id"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class CheckpointRow:
-    """A checkpoint without its channel values."""
+class ThreadRow:
+    """A thread: `puts` counts what was ever put, `states` what is there, `seal` is the sum of their codes."""
 
-    namespace: str
+    id: int
+    name: str
+    epoch: int
+    puts: int
+    states: int
+    seal: str
+    writer: str
+    lifetime: int | None
+    expires_at: int | None
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """A checkpoint as it is stored."""
+
+    thread_id: int
     id: str
+    namespace: str
     parent_id: str | None
-    metadata: Mapping[str, Any]
-    body_type: str
-    body: bytes
-    commitment: str
+    position: int
+    marks: str
+    metadata: bytes
+    state: bytes
+    code: bytes
 
 
 @dataclass(frozen=True)
-class PendingWrite:
-    """One write of a task at a checkpoint. Special writes have a negative position."""
+class WriteRow:
+    """A pending write as it is stored. Special writes have a negative position."""
 
+    thread_id: int
+    checkpoint_id: str
+    namespace: str
     task_id: str
-    task_path: str
     position: int
+    task_path: str
     channel: str
-    value_type: str
     value: bytes
+    code: bytes
 
 
-def ensure_thread(tx: Connection, scope: ScopeRow, name: str, *, at: int) -> int:
-    """The number of a thread of this scope, made when it is new."""
-    found = find_thread(tx, scope.id, name)
-    if found is not None:
-        return found
-    result = tx.execute(_INSERT_THREAD, {"scope_id": scope.id, "name": name, "created_at": at})
-    return new_key(result)
+@dataclass(frozen=True)
+class Mark:
+    """What a filter on metadata asks of `marks`: all of these within it, or, for `absent`, any one being so."""
+
+    text: str
+    absent: str | None = None
 
 
-def find_thread(connection: Connection, scope_id: int, name: str) -> int | None:
-    """The number of a thread of this scope, or None."""
-    found: int | None = connection.execute(_FIND, {"scope_id": scope_id, "name": name}).scalar()
-    return found
+def find_thread(connection: Connection, scope_id: int, name: str) -> ThreadRow | None:
+    """The thread of this name, or None."""
+    row = _FIND(connection, {"scope_id": scope_id, "name": name}).first()
+    return None if row is None else ThreadRow(*row)
 
 
-def thread_names(connection: Connection, scope_id: int) -> list[tuple[int, str]]:
-    """The threads of a scope as (number, name), by number."""
-    query = select(_t.c.id, _t.c.name).where(_t.c.scope_id == scope_id).order_by(_t.c.id)
-    return [(row.id, row.name) for row in connection.execute(query)]
+def add_thread(tx: Connection, scope_id: int, name: str, *, at: int) -> ThreadRow:
+    """A new thread."""
+    key = new_key(tx.execute(insert(_t), {"scope_id": scope_id, "name": name, "created_at": at}))
+    return ThreadRow(key, name, 0, 0, 0, "", "", None, None)
 
 
-def add(
-    tx: Connection, scope: ScopeRow, thread: int, checkpoint: CheckpointRow,
-    values: Mapping[str, tuple[str, bytes]], *, salt: bytes, at: int,
-) -> None:  # fmt: skip
-    """Write a checkpoint and what its channels hold; one of the same id is replaced."""
-    row = {
-        "thread_id": thread,
-        "namespace": checkpoint.namespace,
-        "id": checkpoint.id,
-        "parent_id": checkpoint.parent_id,
-        "metadata": json.dumps(checkpoint.metadata, ensure_ascii=False, sort_keys=True),
-        "body_type": checkpoint.body_type,
-        "body": checkpoint.body,
-        "salt": salt,
-        "commitment": checkpoint.commitment,
-        "created_at": at,
-    }
-    statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_c)
-    changing = {name: statement.excluded[name] for name in row if name not in {"thread_id", "namespace", "id"}}
-    tx.execute(statement.on_conflict_do_update(index_elements=["thread_id", "namespace", "id"], set_=changing), row)
-    where = {"thread": thread, "ns": checkpoint.namespace, "id": checkpoint.id}
-    tx.execute(_CLEAR_VALUES, where)
-    keys = parts.put_many(tx, scope, [body for _, body in values.values()], at=at)
-    rows = [
+def move(tx: Connection, thread: ThreadRow) -> None:
+    """Write down where a thread stands now."""
+    _MOVE(
+        tx,
         {
-            "thread_id": thread, "namespace": checkpoint.namespace, "checkpoint_id": checkpoint.id,
-            "channel": channel, "value_type": value_type, "part_key": key,
-        }
-        for (channel, (value_type, _)), key in zip(values.items(), keys, strict=True)
-    ]  # fmt: skip
-    if rows:
-        tx.execute(insert(_v), rows)
+            "thread": thread.id, "new_epoch": thread.epoch, "new_puts": thread.puts, "new_states": thread.states,
+            "new_seal": thread.seal, "new_writer": thread.writer, "new_lifetime": thread.lifetime,
+            "new_expiry": thread.expires_at,
+        },
+    )  # fmt: skip
 
 
-def add_writes(
-    tx: Connection,
-    thread: int,
-    namespace: str,
-    checkpoint_id: str,
-    writes: Sequence[PendingWrite],
-    *,
-    replace: bool,
-) -> None:
-    """Write pending writes; those that are there already stay, unless `replace`."""
-    if not writes:
-        return
-    rows = [
-        {
-            "thread_id": thread, "namespace": namespace, "checkpoint_id": checkpoint_id, "task_id": write.task_id,
-            "position": write.position, "task_path": write.task_path, "channel": write.channel,
-            "value_type": write.value_type, "value": write.value,
-        }
-        for write in writes
-    ]  # fmt: skip
-    statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_w)
-    key = ["thread_id", "namespace", "checkpoint_id", "task_id", "position"]
-    if replace:
-        changing = {name: statement.excluded[name] for name in ("task_path", "channel", "value_type", "value")}
-        tx.execute(statement.on_conflict_do_update(index_elements=key, set_=changing), rows)
-    else:
-        tx.execute(statement.on_conflict_do_nothing(index_elements=key), rows)
+def thread_names(connection: Connection, scope_id: int) -> list[str]:
+    """The names of the threads of a scope, oldest first."""
+    return list(connection.execute(select(_t.c.name).where(_t.c.scope_id == scope_id).order_by(_t.c.id)).scalars())
 
 
-def get(connection: Connection, thread: int, namespace: str, checkpoint_id: str | None) -> CheckpointRow | None:
+def expired(connection: Connection, scope_id: int, at: int, limit: int) -> list[str]:
+    """Names of threads whose time was over at `at`, the longest over first."""
+    query = select(_t.c.name).where(_t.c.scope_id == scope_id, _t.c.expires_at <= at)
+    return list(connection.execute(query.order_by(_t.c.expires_at).limit(limit)).scalars())
+
+
+def code_of(connection: Connection, thread: int, namespace: str, id: str) -> bytes | None:
+    """The code of one checkpoint, or None when there is none."""
+    found = _CODE(connection, {"thread": thread, "ns": namespace, "id": id}).scalar()
+    return None if found is None else bytes(found)
+
+
+def add_state(tx: Connection, row: StateRow) -> None:
+    """Write a checkpoint; one of the same id is replaced."""
+    _PUT(tx, vars(row))
+
+
+def get(connection: Connection, thread: int, namespace: str, id: str | None) -> StateRow | None:
     """One checkpoint, or that with the greatest id when none is named; None when there is none."""
-    if checkpoint_id is None:
-        row = connection.execute(_LATEST, {"thread": thread, "ns": namespace}).first()
+    if id is None:
+        row = _LATEST(connection, {"thread": thread, "ns": namespace}).first()
     else:
-        row = connection.execute(_ONE, {"thread": thread, "ns": namespace, "id": checkpoint_id}).first()
-    return _checkpoint(row) if row else None
+        row = _ONE(connection, {"thread": thread, "ns": namespace, "id": id}).first()
+    return None if row is None else _state(row)
 
 
 def page(
-    connection: Connection, thread: int, *, namespace: str | None, checkpoint_id: str | None, before: str | None,
-    after: tuple[str, str] | None, size: int,
-) -> list[CheckpointRow]:  # fmt: skip
-    """Checkpoints of a thread, greatest id first, `size` at a time; `after` is (id, namespace) of the last one."""
-    query = select(_c).where(_c.c.thread_id == thread)
+    connection: Connection, thread: int, *, namespace: str | None, id: str | None, before: str | None,
+    after: tuple[str, str] | None, marks: Sequence[Mark], size: int,
+) -> list[StateRow]:  # fmt: skip
+    """Checkpoints, greatest id first, at most `size`; `after` is (id, namespace) of the last one of the page before.
+
+    `marks` leaves out what cannot match; what it leaves in may still not match.
+    """
+    query = select(_s).where(_s.c.thread_id == thread)
     if namespace is not None:
-        query = query.where(_c.c.namespace == namespace)
-    if checkpoint_id is not None:
-        query = query.where(_c.c.id == checkpoint_id)
+        query = query.where(_s.c.namespace == namespace)
+    if id is not None:
+        query = query.where(_s.c.id == id)
     if before is not None:
-        query = query.where(_c.c.id < before)
+        query = query.where(_s.c.id < before)
     if after is not None:
-        last_id, last_namespace = after
-        query = query.where((_c.c.id < last_id) | ((_c.c.id == last_id) & (_c.c.namespace > last_namespace)))
-    query = query.order_by(_c.c.id.desc(), _c.c.namespace).limit(size)
-    return [_checkpoint(row) for row in connection.execute(query)]
+        last, there = after
+        query = query.where((_s.c.id < last) | ((_s.c.id == last) & (_s.c.namespace < there)))
+    for mark in marks:
+        matches = _contains(connection, mark.text)
+        query = query.where(matches if mark.absent is None else or_(matches, ~_contains(connection, mark.absent)))
+    query = query.order_by(_s.c.id.desc(), _s.c.namespace.desc()).limit(size)
+    return [_state(row) for row in connection.execute(query)]
 
 
-def values_of(
-    connection: Connection, scope_id: int, thread: int, namespace: str, checkpoint_id: str
-) -> dict[str, tuple[str, bytes]]:
-    """Channel to (type, bytes) at one checkpoint."""
-    where = {"scope_id": scope_id, "thread": thread, "ns": namespace, "id": checkpoint_id}
-    return {row.channel: (row.value_type, bytes(row.body)) for row in connection.execute(_VALUES, where)}
+def states_of(connection: Connection, thread: int) -> list[StateRow]:
+    """Every checkpoint of a thread, least id first."""
+    query = select(_s).where(_s.c.thread_id == thread).order_by(_s.c.id, _s.c.namespace)
+    return [_state(row) for row in connection.execute(query)]
 
 
-def writes_of(connection: Connection, thread: int, namespace: str, checkpoint_id: str) -> Iterator[PendingWrite]:
-    """The pending writes at a checkpoint, in the order (task path, task id, position)."""
-    for row in connection.execute(_WRITES, {"thread": thread, "ns": namespace, "id": checkpoint_id}):
-        yield PendingWrite(row.task_id, row.task_path, row.position, row.channel, row.value_type, bytes(row.value))
+def last_of_namespaces(connection: Connection, thread: int) -> dict[str, str]:
+    """The greatest id of each namespace."""
+    query = select(_s.c.namespace, func.max(_s.c.id)).where(_s.c.thread_id == thread).group_by(_s.c.namespace)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
-def delete_thread(tx: Connection, scope_id: int, thread: int) -> int:
-    """Remove a thread, its checkpoints, its writes and the parts that nothing else needs; how many checkpoints."""
-    mine = set(tx.execute(select(_v.c.part_key).where(_v.c.thread_id == thread)).scalars())
-    count = int(tx.execute(select(func.count()).where(_c.c.thread_id == thread)).scalar() or 0)
-    for table in (_w, _v, _c):
+def remove_states(tx: Connection, thread: int, places: Iterable[tuple[str, str]]) -> None:
+    """Remove the checkpoints at these (namespace, id)."""
+    rows = [{"thread": thread, "ns": namespace, "one": id} for namespace, id in places]
+    if rows:
+        where = (_s.c.thread_id == bindparam("thread"), _s.c.namespace == bindparam("ns"))
+        tx.execute(delete(_s).where(*where, _s.c.id == bindparam("one")), rows)
+
+
+def add_writes(tx: Connection, rows: Sequence[WriteRow], *, replace: bool) -> None:
+    """Write pending writes; those that are there already stay, unless `replace`."""
+    if rows:
+        (_REPLACE if replace else _WRITE)(tx, [vars(row) for row in rows])
+
+
+def writes_of(
+    connection: Connection, thread: int, namespace: str | None = None, checkpoint_id: str | None = None
+) -> list[WriteRow]:
+    """The pending writes at a checkpoint, or of a whole thread, in no particular order."""
+    if checkpoint_id is not None:
+        rows = _WRITES(connection, {"thread": thread, "ns": namespace, "id": checkpoint_id}).fetchall()
+    else:
+        rows = connection.execute(select(_w).where(_w.c.thread_id == thread)).fetchall()
+    return [
+        WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8])) for row in rows
+    ]
+
+
+def remove_writes(tx: Connection, thread: int, places: Iterable[tuple[str, str]]) -> None:
+    """Remove the pending writes at the checkpoints at these (namespace, id)."""
+    rows = [{"thread": thread, "ns": namespace, "one": id} for namespace, id in places]
+    if rows:
+        where = (_w.c.thread_id == bindparam("thread"), _w.c.namespace == bindparam("ns"))
+        tx.execute(delete(_w).where(*where, _w.c.checkpoint_id == bindparam("one")), rows)
+
+
+def delete_thread(tx: Connection, thread: int) -> int:
+    """Remove a thread, its checkpoints, its writes and what only it needed; how many checkpoints there were."""
+    count = int(tx.execute(select(func.count()).where(_s.c.thread_id == thread)).scalar() or 0)
+    trees.release_all(tx, thread)
+    for table in (_w, _s):
         tx.execute(delete(table).where(table.c.thread_id == thread))
     tx.execute(delete(_t).where(_t.c.id == thread))
-    keys = sorted(mine)
-    for start in range(0, len(keys), 500):
-        _collect(tx, scope_id, keys[start : start + 500])
     return count
 
 
-def _collect(tx: Connection, scope_id: int, keys: list[str]) -> None:
-    """Remove those parts of a scope that no checkpoint, source or step entry refers to."""
-    threads_here = select(_t.c.id).where(_t.c.scope_id == scope_id)
-    wanted = set(
-        tx.execute(select(_v.c.part_key).where(_v.c.part_key.in_(keys), _v.c.thread_id.in_(threads_here))).scalars()
-    )
-    sources, entries = tables.sources, tables.step_entries
-    wanted |= set(
-        tx.execute(
-            select(sources.c.content_hash).where(sources.c.scope_id == scope_id, sources.c.content_hash.in_(keys))
-        ).scalars()
-    )
-    wanted |= set(
-        tx.execute(
-            select(entries.c.part_key).where(entries.c.scope_id == scope_id, entries.c.part_key.in_(keys))
-        ).scalars()
-    )
-    free = [key for key in keys if key not in wanted]
-    if free:
-        tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key.in_(free)))
+def _contains(connection: Connection, text: str) -> Any:
+    # Marks are letters and digits that we made: nothing in them needs escaping, and there is no pattern.
+    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    return position(_s.c.marks, text) > 0
 
 
-def _checkpoint(row: Any) -> CheckpointRow:
-    return CheckpointRow(
-        row.namespace,
-        row.id,
-        row.parent_id,
-        json.loads(row.metadata),
-        row.body_type,
-        bytes(row.body),
-        row.commitment,
-    )
+def _state(row: Any) -> StateRow:
+    return StateRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]), bytes(row[8]))

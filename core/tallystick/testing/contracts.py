@@ -25,6 +25,7 @@ from tallystick.errors import (
 )
 from tallystick.records import Actor, ContextItem, Foil
 from tallystick.tally import BoundTally, Tally
+from tallystick.threads import Leaf
 from tallystick.testing.effects import effects
 from tallystick.testing.fakes import ScriptedCall
 
@@ -340,15 +341,15 @@ class TallyContract:
         with open_tally() as tally:
             mine, theirs = tally.bind(ALICE).threads, tally.bind(BOB).threads
             mine.put(
-                "t", namespace="", checkpoint_id="1", parent_id=None, metadata={"step": 1}, body=("json", b"{}"),
-                values={"messages": ("json", b"[1]")},
+                "t", namespace="", checkpoint_id="1", parent_id=None, metadata={"step": 1},
+                body=Leaf("json", b"{}"), values={"messages": Leaf("json", b"[1]")},
             )  # fmt: skip
 
             assert theirs.get("t", namespace="") is None
             theirs.delete("t")
             found = mine.get("t", namespace="")
             assert found is not None
-            assert (found.row.id, found.values) == ("1", {"messages": ("json", b"[1]")})
+            assert (found.summary.id, found.values) == ("1", {"messages": Leaf("json", b"[1]")})
             mine.delete("t")
             assert mine.get("t", namespace="") is None
 

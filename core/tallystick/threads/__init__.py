@@ -1,6 +1,20 @@
-"""Threads of checkpoints, keyed by scope and name; knows no runtime."""
+"""Threads of checkpoints as trees of shared pieces, keyed by scope and name; knows no runtime."""
 
-from tallystick.storage.checkpoints import CheckpointRow, PendingWrite
-from tallystick.threads.threads import StoredCheckpoint, Threads
+from tallystick.threads.codec import Sealer
+from tallystick.threads.room import Base, ThreadsRoom
+from tallystick.threads.threads import PendingWrite, StoredCheckpoint, Summary, Threads
+from tallystick.threads.values import Fields, Leaf, Run, Value
 
-__all__ = ["CheckpointRow", "PendingWrite", "StoredCheckpoint", "Threads"]
+__all__ = [
+    "Base",
+    "Fields",
+    "Leaf",
+    "PendingWrite",
+    "Run",
+    "Sealer",
+    "StoredCheckpoint",
+    "Summary",
+    "Threads",
+    "ThreadsRoom",
+    "Value",
+]

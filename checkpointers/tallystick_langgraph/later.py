@@ -1,0 +1,121 @@
+"""The channel values of a listed checkpoint: a dict that is filled when somebody first looks into it.
+
+Listing ten checkpoints of a long thread would otherwise build ten times all of its messages, to read ten ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["LaterValues"]
+
+
+class _Unread:
+    """Stands for a value in code that reads a dict from below, so that it fails there instead of finding nothing."""
+
+    def __repr__(self) -> str:
+        return "<not read yet: use dict(values)>"
+
+
+class LaterValues(dict[str, Any]):
+    """Channel to value, read from the tally on first use. Everything that a dict does reads it first."""
+
+    def __init__(self, channels: frozenset[str], read: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__(dict.fromkeys(sorted(channels), _Unread()))
+        self._read: Callable[[], Mapping[str, Any]] | None = read
+
+    def _filled(self) -> None:
+        if self._read is not None:
+            values = self._read()
+            self._read = None
+            super().clear()
+            super().update(values)
+
+    def __getitem__(self, name: str) -> Any:
+        self._filled()
+        return super().__getitem__(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._filled()
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._filled()
+        super().__delitem__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._filled()
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[str]:
+        self._filled()
+        return super().__reversed__()
+
+    def __eq__(self, other: object) -> bool:
+        self._filled()
+        if isinstance(other, LaterValues):
+            other._filled()
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        return self
+
+    def __repr__(self) -> str:
+        self._filled()
+        return super().__repr__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.copy(),)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._filled()
+        return super().get(name, default)
+
+    def keys(self) -> Any:
+        self._filled()
+        return super().keys()
+
+    def values(self) -> Any:
+        self._filled()
+        return super().values()
+
+    def items(self) -> Any:
+        self._filled()
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        self._filled()
+        return dict(super().items())
+
+    def pop(self, *arguments: Any) -> Any:
+        self._filled()
+        return super().pop(*arguments)
+
+    def popitem(self) -> tuple[str, Any]:
+        self._filled()
+        return super().popitem()
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        self._filled()
+        return super().setdefault(name, default)
+
+    def update(self, *arguments: Any, **named: Any) -> None:
+        self._filled()
+        super().update(*arguments, **named)
+
+    def clear(self) -> None:
+        self._read = None
+        super().clear()
+
+    __hash__ = None  # type: ignore[assignment]

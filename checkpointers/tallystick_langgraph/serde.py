@@ -1,0 +1,146 @@
+"""The saver's own serializer: LangGraph's msgpack form, read back strictly.
+
+A stored value names classes to build. This serializer builds those that LangGraph calls safe (messages, documents,
+dates, …), those that you allow, and those that this process has itself written; for anything else it raises
+BlockedType instead of building it. LangGraph's own default builds whatever a row names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import ormsgpack
+from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPACK_TYPES
+from langgraph.checkpoint.serde.jsonplus import (
+    EXT_CONSTRUCTOR_KW_ARGS,
+    EXT_CONSTRUCTOR_POS_ARGS,
+    EXT_CONSTRUCTOR_SINGLE_ARG,
+    EXT_METHOD_SINGLE_ARG,
+    EXT_PYDANTIC_V1,
+    EXT_PYDANTIC_V2,
+    JsonPlusSerializer,
+    _create_msgpack_ext_hook,
+)
+
+from tallystick.errors import BlockedType, CorruptTally
+from tallystick_langgraph.allowed import names_of
+
+__all__ = ["TallySerializer"]
+
+_log = logging.getLogger("tallystick.langgraph")
+_CONSTRUCTORS = frozenset(
+    {EXT_CONSTRUCTOR_SINGLE_ARG, EXT_CONSTRUCTOR_POS_ARGS, EXT_CONSTRUCTOR_KW_ARGS, EXT_PYDANTIC_V1, EXT_PYDANTIC_V2}
+)
+_OPTION = ormsgpack.OPT_NON_STR_KEYS
+_MARKS = (b"\xc7", b"\xc8", b"\xc9", b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8")
+"""How a msgpack extension begins, which is what every class is written as; other bytes may look alike."""
+
+_own: set[tuple[str, ...]] = set()
+"""Types that this process has written: what its own program put into state, it may read."""
+
+
+class TallySerializer(JsonPlusSerializer):
+    """msgpack as LangGraph writes it, which reads back only what is allowed: types, or (module, name)."""
+
+    def __init__(self, allow: Iterable[Any] = ()) -> None:
+        super().__init__(allowed_msgpack_modules=None)
+        self._allow = frozenset(names_of(allow))
+        self._local = threading.local()
+        self._unpack_ext_hook = _strict_hook(_Allowed(self._allow, self._local))
+
+    def with_msgpack_allowlist(self, extra_allowlist: Iterable[Any]) -> TallySerializer:
+        """The same serializer with more types allowed; LangGraph calls this with those of a graph's schema."""
+        more = self._allow | names_of(extra_allowlist)
+        return self if more == self._allow else TallySerializer(more)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Same as LangGraph's serializer; notes which types it wrote."""
+        kind, body = super().dumps_typed(obj)
+        if kind == "msgpack" and any(mark in body for mark in _MARKS):
+            self._note(body)
+        return kind, body
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value. Raises BlockedType for what may not be built, CorruptTally for bytes that are no value."""
+        kind, body = data
+        if kind in ("null", "bytes", "bytearray"):
+            return super().loads_typed(data)
+        if kind != "msgpack":
+            raise CorruptTally(f"A stored value is of the kind {kind[:40]!r}, which this serializer does not read.")
+        self._local.refused = None
+        try:
+            value = ormsgpack.unpackb(body, ext_hook=self._unpack_ext_hook, option=_OPTION)
+        except (ValueError, RecursionError) as error:
+            if self._local.refused is None:
+                raise CorruptTally("A stored value cannot be read: its bytes are damaged.") from error
+            value = None
+        if self._local.refused is not None:
+            raise BlockedType(*self._local.refused)
+        return value
+
+    def _note(self, body: bytes) -> None:
+        """Remember the types in what this process has just written, and say which the next one will refuse."""
+        written: set[tuple[str, ...]] = set()
+
+        def hook(code: int, data: bytes) -> Any:
+            named = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
+            if code in _CONSTRUCTORS:
+                written.add((named[0], named[1]))
+
+        ormsgpack.unpackb(body, ext_hook=hook, option=_OPTION)
+        for key in written - _own - SAFE_MSGPACK_TYPES:
+            _own.add(key)
+            if key not in self._allow:
+                _log.warning(
+                    "State holds %s.%s. This process reads it back; so that the next one does, allow it: "
+                    "TallySaver(tally, allow=[%s])",
+                    *key,
+                    key[1],
+                )
+
+
+class _Allowed(set[tuple[str, ...]]):
+    """An allow-list that remembers what it was asked for in vain: LangGraph would go on with the bare payload."""
+
+    def __init__(self, allow: Iterable[tuple[str, ...]], local: threading.local) -> None:
+        super().__init__(allow)
+        self.local = local
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __contains__(self, key: object) -> bool:
+        if super().__contains__(key) or key in _own:
+            return True
+        self.local.refused = key
+        return False
+
+
+def _strict_hook(allowed: _Allowed) -> Callable[[int, bytes], Any]:
+    """LangGraph's own hook under `allowed`, with a short way for what state is mostly made of."""
+    general = _create_msgpack_ext_hook(allowed)
+    classes: dict[tuple[str, str], Any] = {}
+
+    def hook(code: int, data: bytes) -> Any:
+        if code == EXT_PYDANTIC_V2:
+            module, name, fields, *_ = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
+            built = classes.get((module, name))
+            if built is None:
+                if (module, name) not in SAFE_MSGPACK_TYPES:
+                    return general(code, data)
+                built = classes[module, name] = getattr(importlib.import_module(module), name)
+            try:
+                return built(**fields)
+            except Exception:  # noqa: BLE001 - as LangGraph does: what no longer validates is built as it stands
+                return built.model_construct(**fields)
+        if code == EXT_METHOD_SINGLE_ARG:
+            module, name, _, method, *_ = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
+            if (module, name, method) not in SAFE_MSGPACK_METHODS:
+                allowed.local.refused = (module, f"{name}.{method}")
+        return general(code, data)
+
+    return hook

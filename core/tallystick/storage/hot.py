@@ -1,0 +1,46 @@
+"""Statements that run at every step of a graph: compiled once per dialect, then given to the driver as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql import ClauseElement
+
+__all__ = ["Hot", "among"]
+
+_DIALECTS = {
+    "sqlite": sqlite.dialect(paramstyle="named"),  # type: ignore[no-untyped-call]
+    "postgresql": postgresql.dialect(paramstyle="pyformat"),  # type: ignore[no-untyped-call]
+}
+
+
+class Hot:
+    """One statement. Values pass as the driver knows them: integers, text and bytes, which is all that is stored."""
+
+    def __init__(self, statement: ClauseElement | Mapping[str, ClauseElement]) -> None:
+        of = statement if isinstance(statement, Mapping) else dict.fromkeys(_DIALECTS, statement)
+        self._texts = {name: str(of[name].compile(dialect=dialect)) for name, dialect in _DIALECTS.items()}
+
+    @classmethod
+    def written(cls, *, sqlite: str, postgresql: str) -> Hot:
+        """A statement written out, for what the two databases say differently."""
+        self = cls.__new__(cls)
+        self._texts = {"sqlite": sqlite, "postgresql": postgresql}
+        return self
+
+    def __call__(
+        self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> CursorResult[Any]:
+        """Run it; a sequence of mappings runs it once for each."""
+        given: Any = dict(values) if isinstance(values, Mapping) else [dict(one) for one in values]
+        return connection.exec_driver_sql(self._texts[connection.dialect.name], given)
+
+
+def among(connection: Connection, values: Sequence[int]) -> Any:
+    """Any number of integers as one value, for `IN (SELECT value FROM json_each(:x))` and `= ANY(%(x)s)`."""
+    if connection.dialect.name == "postgresql":
+        return list(values)
+    return f"[{','.join(map(str, values))}]"

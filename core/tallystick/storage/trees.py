@@ -1,0 +1,127 @@
+"""Pieces of state as rows: stored once per scope, held by the threads that need them, removed when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from tallystick.storage import tables
+from tallystick.storage.hot import Hot, among
+from tallystick.storage.scopes import ScopeRow
+
+__all__ = ["add", "fetch", "find", "hold", "hold_all_of", "keep_key", "key_of", "release", "release_all"]
+
+_p, _h, _k = tables.tree_parts, tables.tree_holds, tables.tree_keys
+
+_FIND = Hot(select(_p.c.id).where(_p.c.scope_id == bindparam("scope_id"), _p.c.digest == bindparam("digest")))
+_ADD = Hot.written(
+    sqlite="INSERT INTO tree_parts (scope_id, digest, body) VALUES (:scope_id, :digest, :body) RETURNING id",
+    postgresql="INSERT INTO tree_parts (scope_id, digest, body) VALUES (%(scope_id)s, %(digest)s, %(body)s) "
+    "RETURNING id",
+)
+_FETCH = Hot.written(
+    sqlite="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
+    "AND id IN (SELECT value FROM json_each(:ids))",
+    postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = %(scope_id)s AND id = ANY(%(ids)s)",
+)
+_HOLD = Hot(
+    {
+        "sqlite": sqlite.insert(_h).on_conflict_do_nothing(),
+        "postgresql": postgresql.insert(_h).on_conflict_do_nothing(),
+    }
+)
+_HOLD_ALL = Hot.written(
+    sqlite="INSERT OR IGNORE INTO tree_holds (thread_id, part_id) "
+    "SELECT :target, part_id FROM tree_holds WHERE thread_id = :source",
+    postgresql="INSERT INTO tree_holds (thread_id, part_id) "
+    "SELECT CAST(%(target)s AS BIGINT), part_id FROM tree_holds WHERE thread_id = %(source)s ON CONFLICT DO NOTHING",
+)
+_FREE = Hot.written(
+    sqlite="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE h.thread_id = :thread "
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> :thread))",
+    postgresql="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE h.thread_id = %(thread)s "
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> %(thread)s))",
+)
+_LET_GO = Hot.written(
+    sqlite="DELETE FROM tree_holds WHERE thread_id = :thread",
+    postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s",
+)
+_HELD = Hot.written(
+    sqlite="SELECT part_id FROM tree_holds WHERE thread_id = :thread",
+    postgresql="SELECT part_id FROM tree_holds WHERE thread_id = %(thread)s",
+)
+_LET_GO_OF = Hot.written(
+    sqlite="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id IN (SELECT value FROM json_each(:ids))",
+    postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s AND part_id = ANY(%(ids)s)",
+)
+_FREE_OF = Hot.written(
+    sqlite="DELETE FROM tree_parts WHERE id IN (SELECT value FROM json_each(:ids)) "
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
+    postgresql="DELETE FROM tree_parts WHERE id = ANY(%(ids)s) "
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
+)
+
+
+def find(connection: Connection, scope_id: int, digest: bytes) -> int | None:
+    """The id of the piece with this digest, or None."""
+    found: int | None = _FIND(connection, {"scope_id": scope_id, "digest": digest}).scalar()
+    return found
+
+
+def add(tx: Connection, scope_id: int, digest: bytes, body: bytes) -> int:
+    """Store a piece that is not there yet; its id."""
+    return int(_ADD(tx, {"scope_id": scope_id, "digest": digest, "body": body}).scalar_one())
+
+
+def fetch(connection: Connection, scope_id: int, ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
+    """Digest and stored bytes of those pieces that are there, by id, in one query."""
+    listed = list(ids)
+    if not listed:
+        return {}
+    rows = _FETCH(connection, {"scope_id": scope_id, "ids": among(connection, listed)})
+    return {row[0]: (bytes(row[1]), bytes(row[2])) for row in rows.fetchall()}
+
+
+def hold(tx: Connection, thread: int, ids: Sequence[int]) -> None:
+    """Note that a thread needs these pieces."""
+    if ids:
+        _HOLD(tx, [{"thread_id": thread, "part_id": id} for id in ids])
+
+
+def hold_all_of(tx: Connection, source: int, target: int) -> None:
+    """Note that one thread needs everything that another does."""
+    _HOLD_ALL(tx, {"source": source, "target": target})
+
+
+def release(tx: Connection, thread: int, keep: set[int]) -> int:
+    """Let go of what a thread no longer needs and remove what nobody else does; how many it let go of."""
+    held: Mapping[int, None] = dict.fromkeys(_HELD(tx, {"thread": thread}).scalars())
+    gone = [id for id in held if id not in keep]
+    if gone:
+        listed = among(tx, gone)
+        _LET_GO_OF(tx, {"thread": thread, "ids": listed})
+        _FREE_OF(tx, {"ids": listed})
+    return len(gone)
+
+
+def release_all(tx: Connection, thread: int) -> None:
+    """Let go of everything that a thread needed and remove what nobody else does."""
+    _FREE(tx, {"thread": thread})
+    _LET_GO(tx, {"thread": thread})
+
+
+def key_of(connection: Connection, scope_id: int, cipher: str) -> bytes | None:
+    """The sealed key of a scope's digests under this cipher, or None when there is none yet."""
+    found = connection.execute(select(_k.c.sealed).where(_k.c.scope_id == scope_id, _k.c.cipher == cipher)).scalar()
+    return None if found is None else bytes(found)
+
+
+def keep_key(tx: Connection, scope: ScopeRow, cipher: str, sealed: bytes) -> bytes:
+    """Keep the sealed key unless there is one already; the one that is kept."""
+    there = key_of(tx, scope.id, cipher)
+    if there is not None:
+        return there
+    tx.execute(insert(_k), {"scope_id": scope.id, "cipher": cipher, "sealed": sealed})
+    return sealed
