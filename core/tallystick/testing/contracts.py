@@ -25,9 +25,9 @@ from tallystick.errors import (
 )
 from tallystick.records import Actor, ContextItem, Foil
 from tallystick.tally import BoundTally, Tally
-from tallystick.threads import Leaf
 from tallystick.testing.effects import effects
 from tallystick.testing.fakes import ScriptedCall
+from tallystick.threads import Leaf
 
 __all__ = ["AdapterContract", "TallyContract"]
 

@@ -81,7 +81,7 @@ class Codec:
                 raise StorageError("This state is encrypted. Give the serializer that it was written with.")
             try:
                 stored = self._sealer.open(stored[1:])
-            except Exception as error:  # noqa: BLE001 - a cipher raises what it likes
+            except Exception as error:
                 raise CorruptTally(
                     "Encrypted state does not open: it was changed, or sealed with another key."
                 ) from error

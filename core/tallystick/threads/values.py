@@ -42,11 +42,13 @@ class Run:
 
     kind: str
     rope: Rope
+    notes: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What an adapter worked out about its elements, by where they begin; lost at any time."""
 
     @classmethod
-    def of(cls, kind: str, elements: Sequence[bytes]) -> Run:
+    def of(cls, kind: str, elements: Sequence[bytes], notes: dict[int, Any] | None = None) -> Run:
         """A sequence that is not stored yet."""
-        return cls(kind, Rope((), elements))
+        return cls(kind, Rope((), elements), notes or {})
 
     @property
     def elements(self) -> Sequence[bytes]:
@@ -82,7 +84,7 @@ def planted(value: Value, base: Value | None, codec: Codec) -> Value:
     if isinstance(value, Run):
         same = isinstance(base, Run) and base.kind == value.kind
         rope = base.rope if same and isinstance(base, Run) else Rope()
-        return Run(value.kind, rope.changed(value.elements, codec))
+        return Run(value.kind, rope.changed(value.elements, codec), value.notes)
     before = base.entries if isinstance(base, Fields) else {}
     return Fields({name: planted(entry, before.get(name), codec) for name, entry in value.entries.items()})
 
