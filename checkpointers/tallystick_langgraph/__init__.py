@@ -5,5 +5,6 @@ from tallystick.errors import require
 require("langgraph", extra="langgraph")
 
 from tallystick_langgraph.saver import TallySaver  # noqa: E402
+from tallystick_langgraph.serde import TallySerializer  # noqa: E402
 
-__all__ = ["TallySaver"]
+__all__ = ["TallySaver", "TallySerializer"]

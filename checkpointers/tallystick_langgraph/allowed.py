@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 __all__ = ["names_of"]
 
@@ -38,11 +38,9 @@ def _walk(one: Any, found: set[tuple[str, ...]], seen: list[Any]) -> None:
         return
     if one.__module__ not in {"builtins", "typing"}:
         found.add((one.__module__, one.__name__))
-    if typing.is_typeddict(one) or dataclasses.is_dataclass(one) or issubclass(one, BaseModel):
+    if is_typeddict(one) or dataclasses.is_dataclass(one) or issubclass(one, BaseModel):
         for hint in _hints(one):
             _walk(hint, found, seen)
-    elif issubclass(one, Enum):
-        return
 
 
 def _hints(one: type) -> list[Any]:

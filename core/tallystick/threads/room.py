@@ -28,13 +28,14 @@ T = TypeVar("T")
 _PARTS = 32 << 20
 """Bytes of pieces that are kept per scope and cipher."""
 _BASES = 256
-"""Checkpoints whose trees are kept per scope and cipher."""
+"""Threads and namespaces of which the last tree is kept, per scope and cipher."""
 
 
 @dataclass(frozen=True)
 class Base:
     """The stored values of a checkpoint, on which the next one builds."""
 
+    id: str
     thread: int
     epoch: int
     values: Mapping[str, Value]

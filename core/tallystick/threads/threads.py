@@ -106,15 +106,16 @@ class Threads:
         keeper = self._keeper()
         if keeper is None:
             return None
-        kept = keeper.bases.get((thread, namespace, checkpoint_id))
-        if kept is not None:
+        kept = keeper.bases.get((thread, namespace))
+        if kept is not None and kept.id == checkpoint_id:
             return kept
         try:
             self.get(thread, namespace=namespace, checkpoint_id=checkpoint_id)
         except CorruptTally:
             # A damaged parent is no reason to refuse its child, which is stored whole.
             return None
-        return keeper.bases.get((thread, namespace, checkpoint_id))
+        found = keeper.bases.get((thread, namespace))
+        return found if found is not None and found.id == checkpoint_id else None
 
     def put(
         self, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
@@ -181,7 +182,7 @@ class Threads:
 
         row, ids = self._store.database.write(unit, name="checkpoint.put")
         seeds.grown(ids)
-        keeper.bases.put((thread, draft.namespace, draft.id), Base(row.id, row.epoch, plant))
+        keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, plant))
 
     def put_writes(
         self,
@@ -236,7 +237,7 @@ class Threads:
             waiting = self._writes(connection, row.id, thread, state, keeper.codec)
             values, *more = load_values(connection, keeper, [frame.roots, *(one.roots for _, one in waiting)])
         _hold_against(frame.digest, values, keeper.codec)
-        keeper.bases.put((thread, namespace, state.id), Base(row.id, row.epoch, values))
+        keeper.bases.put((thread, namespace), Base(state.id, row.id, row.epoch, values))
         return StoredCheckpoint(summary, frame.body, _joined(waiting, more, keeper.codec), lambda: values)
 
     def checkpoints(
