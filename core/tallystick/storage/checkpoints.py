@@ -134,8 +134,8 @@ class Mark:
 
 def find_thread(connection: Connection, scope_id: int, name: str) -> ThreadRow | None:
     """The thread of this name, or None."""
-    row = _FIND(connection, {"scope_id": scope_id, "name": name}).first()
-    return None if row is None else ThreadRow(*row)
+    rows = _FIND(connection, {"scope_id": scope_id, "name": name})
+    return ThreadRow(*rows[0]) if rows else None
 
 
 def add_thread(tx: Connection, scope_id: int, name: str, *, at: int) -> ThreadRow:
@@ -169,8 +169,8 @@ def expired(connection: Connection, scope_id: int, at: int, limit: int) -> list[
 
 def code_of(connection: Connection, thread: int, namespace: str, id: str) -> bytes | None:
     """The code of one checkpoint, or None when there is none."""
-    found = _CODE(connection, {"thread": thread, "ns": namespace, "id": id}).scalar()
-    return None if found is None else bytes(found)
+    rows = _CODE(connection, {"thread": thread, "ns": namespace, "id": id})
+    return bytes(rows[0][0]) if rows else None
 
 
 def add_state(tx: Connection, row: StateRow) -> None:
@@ -181,10 +181,10 @@ def add_state(tx: Connection, row: StateRow) -> None:
 def get(connection: Connection, thread: int, namespace: str, id: str | None) -> StateRow | None:
     """One checkpoint, or that with the greatest id when none is named; None when there is none."""
     if id is None:
-        row = _LATEST(connection, {"thread": thread, "ns": namespace}).first()
+        rows = _LATEST(connection, {"thread": thread, "ns": namespace})
     else:
-        row = _ONE(connection, {"thread": thread, "ns": namespace, "id": id}).first()
-    return None if row is None else _state(row)
+        rows = _ONE(connection, {"thread": thread, "ns": namespace, "id": id})
+    return _state(rows[0]) if rows else None
 
 
 def page(
@@ -242,8 +242,9 @@ def writes_of(
     connection: Connection, thread: int, namespace: str | None = None, checkpoint_id: str | None = None
 ) -> list[WriteRow]:
     """The pending writes at a checkpoint, or of a whole thread, in no particular order."""
+    rows: Sequence[Any]
     if checkpoint_id is not None:
-        rows = _WRITES(connection, {"thread": thread, "ns": namespace, "id": checkpoint_id}).fetchall()
+        rows = _WRITES(connection, {"thread": thread, "ns": namespace, "id": checkpoint_id})
     else:
         rows = connection.execute(select(_w).where(_w.c.thread_id == thread)).fetchall()
     return [

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult
+from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import ClauseElement
 
 __all__ = ["Hot", "among"]
@@ -33,10 +34,26 @@ class Hot:
 
     def __call__(
         self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-    ) -> CursorResult[Any]:
-        """Run it; a sequence of mappings runs it once for each."""
-        given: Any = dict(values) if isinstance(values, Mapping) else [dict(one) for one in values]
-        return connection.exec_driver_sql(self._texts[connection.dialect.name], given)
+    ) -> list[tuple[Any, ...]]:
+        """Run it within the connection's transaction and give its rows; a sequence of mappings runs it once for each.
+
+        Raises what SQLAlchemy would raise.
+        """
+        dialect = connection.dialect
+        text = self._texts[dialect.name]
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
+        cursor = driver.cursor()
+        try:
+            if isinstance(values, Mapping):
+                cursor.execute(text, values)
+            else:
+                cursor.executemany(text, values)
+            return list(cursor.fetchall()) if cursor.description else []
+        except dialect.loaded_dbapi.Error as error:
+            raise DBAPIError.instance(text, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+        finally:
+            cursor.close()
 
 
 def among(connection: Connection, values: Sequence[int]) -> Any:

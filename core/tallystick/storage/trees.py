@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, bindparam, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -66,13 +66,14 @@ _FREE_OF = Hot.written(
 
 def find(connection: Connection, scope_id: int, digest: bytes) -> int | None:
     """The id of the piece with this digest, or None."""
-    found: int | None = _FIND(connection, {"scope_id": scope_id, "digest": digest}).scalar()
-    return found
+    rows = _FIND(connection, {"scope_id": scope_id, "digest": digest})
+    return rows[0][0] if rows else None
 
 
 def add(tx: Connection, scope_id: int, digest: bytes, body: bytes) -> int:
     """Store a piece that is not there yet; its id."""
-    return int(_ADD(tx, {"scope_id": scope_id, "digest": digest, "body": body}).scalar_one())
+    [(id,)] = _ADD(tx, {"scope_id": scope_id, "digest": digest, "body": body})
+    return int(id)
 
 
 def fetch(connection: Connection, scope_id: int, ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
@@ -81,7 +82,7 @@ def fetch(connection: Connection, scope_id: int, ids: Iterable[int]) -> dict[int
     if not listed:
         return {}
     rows = _FETCH(connection, {"scope_id": scope_id, "ids": among(connection, listed)})
-    return {row[0]: (bytes(row[1]), bytes(row[2])) for row in rows.fetchall()}
+    return {row[0]: (bytes(row[1]), bytes(row[2])) for row in rows}
 
 
 def hold(tx: Connection, thread: int, ids: Sequence[int]) -> None:
@@ -97,8 +98,7 @@ def hold_all_of(tx: Connection, source: int, target: int) -> None:
 
 def release(tx: Connection, thread: int, keep: set[int]) -> int:
     """Let go of what a thread no longer needs and remove what nobody else does; how many it let go of."""
-    held: Mapping[int, None] = dict.fromkeys(_HELD(tx, {"thread": thread}).scalars())
-    gone = [id for id in held if id not in keep]
+    gone = [id for (id,) in _HELD(tx, {"thread": thread}) if id not in keep]
     if gone:
         listed = among(tx, gone)
         _LET_GO_OF(tx, {"thread": thread, "ids": listed})

@@ -38,6 +38,7 @@ class Base:
     id: str
     thread: int
     epoch: int
+    digest: bytes
     values: Mapping[str, Value]
 
 

@@ -182,7 +182,7 @@ class Threads:
 
         row, ids = self._store.database.write(unit, name="checkpoint.put")
         seeds.grown(ids)
-        keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, plant))
+        keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant))
 
     def put_writes(
         self,
@@ -235,10 +235,21 @@ class Threads:
                 return None
             summary, frame = self._checked(thread, state, keeper.codec)
             waiting = self._writes(connection, row.id, thread, state, keeper.codec)
-            values, *more = load_values(connection, keeper, [frame.roots, *(one.roots for _, one in waiting)])
-        _hold_against(frame.digest, values, keeper.codec)
-        keeper.bases.put((thread, namespace), Base(state.id, row.id, row.epoch, values))
-        return StoredCheckpoint(summary, frame.body, _joined(waiting, more, keeper.codec), lambda: values)
+            # Values with this digest may be at hand: they are what was put last, or read last.
+            kept = keeper.bases.get((thread, namespace))
+            values: Mapping[str, Value] | None = None
+            if kept is not None and (kept.thread, kept.epoch, kept.digest) == (row.id, row.epoch, frame.digest):
+                values = kept.values
+            shapes = [one.roots for _, one in waiting]
+            if values is None:
+                values, *more = load_values(connection, keeper, [frame.roots, *shapes])
+                _hold_against(frame.digest, values, keeper.codec)
+            else:
+                more = load_values(connection, keeper, shapes)
+        found = values
+        if kept is None or kept.values is not found or kept.id != state.id:
+            keeper.bases.put((thread, namespace), Base(state.id, row.id, row.epoch, frame.digest, found))
+        return StoredCheckpoint(summary, frame.body, _joined(waiting, more, keeper.codec), lambda: found)
 
     def checkpoints(
         self, thread: str | None, *, namespace: str | None = None, checkpoint_id: str | None = None,
