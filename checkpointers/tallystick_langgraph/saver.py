@@ -71,11 +71,15 @@ class TallySaver(BaseCheckpointSaver[Any]):
         )
         self._lifetime = None if ttl is None else int(ttl / timedelta(microseconds=1))
         self._shapes, self._sealer = storing(self.serde)
+        # Where a config cannot say who acts, or does not, it is the same actor in every call.
+        self._static = actor is None or isinstance(actor, Actor)
+        self._common: Threads | None = None
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """The same saver with more types allowed; LangGraph calls this with those of a graph's schema."""
         clone: Any = super().with_allowlist(extra_allowlist)
         clone._shapes, clone._sealer = storing(clone.serde)
+        clone._common = None
         if clone._sealer is not None:
             # One sealer per cipher: what is remembered of its scope goes by it.
             clone._sealer = self._sealer
@@ -302,8 +306,14 @@ class TallySaver(BaseCheckpointSaver[Any]):
         return inner
 
     def _threads(self, config: RunnableConfig | None) -> Threads:
+        named = config.get("configurable", {}).get("actor") if config is not None else None
+        if self._common is not None and named is None:
+            return self._common
         threads = self._binder.bound(config).threads
-        return threads if self._sealer is None else threads.sealed(self._sealer)
+        threads = threads if self._sealer is None else threads.sealed(self._sealer)
+        if self._static and named is None:
+            self._common = threads
+        return threads
 
     def _planted(self, channel: str, value: Any, before: Value | None) -> Value:
         try:

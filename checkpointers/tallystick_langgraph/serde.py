@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import ormsgpack
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPACK_TYPES
 from langgraph.checkpoint.serde.jsonplus import (
     EXT_CONSTRUCTOR_KW_ARGS,
@@ -120,10 +121,64 @@ class _Allowed(set[tuple[str, ...]]):
         return False
 
 
+class _Remembered:
+    """Builds messages; what validation was seen to leave exactly as it is, is not validated again.
+
+    The same messages are read at every turn of a conversation, and validating them is most of what reading costs.
+    The second time that the same bytes are read, the message is held against its fields; from the third time on it
+    is made from them directly.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[type, int], bool] = {}
+
+    def __call__(self, message: Any, fields: dict[str, Any], data: bytes) -> Any:
+        key = (message, hash(data))
+        known = self._times.get(key)
+        if known is True:
+            made = message.__new__(message)
+            _set(made, "__dict__", fields)
+            _set(made, "__pydantic_fields_set__", set(fields))
+            _set(made, "__pydantic_extra__", {})
+            _set(made, "__pydantic_private__", None)
+            return made
+        try:
+            made = message(**fields)
+        except Exception:
+            # As LangGraph does: what does not validate any more is built as it stands.
+            return message.model_construct(**fields)
+        if known is None:
+            if len(self._times) >= _REMEMBERED:
+                self._times.clear()
+            self._times[key] = False
+        elif message in _PLAIN and _is_fixed(made, fields):
+            self._times[key] = True
+        return made
+
+
+def _is_fixed(message: Any, fields: dict[str, Any]) -> bool:
+    """Whether a message is its fields, types and all, and nothing else."""
+    if message.__pydantic_extra__ or message.__pydantic_private__ is not None:
+        return False
+    if message.__pydantic_fields_set__ != fields.keys():
+        return False
+    try:
+        return ormsgpack.packb(message.__dict__, None, _OPTION) == ormsgpack.packb(fields, None, _OPTION)
+    except TypeError:
+        return False
+
+
+_set = object.__setattr__
+_PLAIN = frozenset({AIMessage, HumanMessage, SystemMessage, ToolMessage})
+_REMEMBERED = 200_000
+"""Messages that are remembered; then it begins anew."""
+
+
 def _strict_hook(allowed: _Allowed) -> Callable[[int, bytes], Any]:
     """LangGraph's own hook under `allowed`, with a short way for what state is mostly made of."""
     general = _create_msgpack_ext_hook(allowed)
     classes: dict[tuple[str, str], Any] = {}
+    remembered = _Remembered()
 
     def hook(code: int, data: bytes) -> Any:
         if code == EXT_PYDANTIC_V2:
@@ -133,10 +188,7 @@ def _strict_hook(allowed: _Allowed) -> Callable[[int, bytes], Any]:
                 if (module, name) not in SAFE_MSGPACK_TYPES:
                     return general(code, data)
                 built = classes[module, name] = getattr(importlib.import_module(module), name)
-            try:
-                return built(**fields)
-            except Exception:  # noqa: BLE001 - as LangGraph does: what no longer validates is built as it stands
-                return built.model_construct(**fields)
+            return remembered(built, fields, data)
         if code == EXT_METHOD_SINGLE_ARG:
             module, name, _, method, *_ = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
             if (module, name, method) not in SAFE_MSGPACK_METHODS:

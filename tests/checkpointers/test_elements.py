@@ -68,6 +68,23 @@ def test_what_is_planted_grows_to_what_the_serializer_reads(value: Any) -> None:
     assert repr(grown) == repr(official(value))
 
 
+@given(st.lists(messages, min_size=1, max_size=4))
+def test_a_message_read_again_and_again_is_what_it_was_at_first(found: list[Any]) -> None:
+    """The third time it is made without validation: equal, with the same fields set, and shared with nobody."""
+    serde = TallySerializer()
+    stored = serde.dumps_typed(found)
+    read = [serde.loads_typed(stored) for _ in range(4)]
+
+    for again in read:
+        assert repr(again) == repr(OFFICIAL.loads_typed(stored))
+        assert [message.model_fields_set for message in again] == [
+            message.model_fields_set for message in OFFICIAL.loads_typed(stored)
+        ]
+    read[2][0].additional_kwargs["edited"] = True
+    read[2][0].content = "edited"
+    assert repr(read[3]) == repr(OFFICIAL.loads_typed(stored)) == repr(serde.loads_typed(stored))
+
+
 def test_a_large_dict_keeps_its_entries_and_their_order() -> None:
     value = {f"file {number}": {"text": "x" * number} for number in range(200)}
 

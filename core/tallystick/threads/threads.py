@@ -181,7 +181,7 @@ class Threads:
             return moved, ids
 
         row, ids = self._store.database.write(unit, name="checkpoint.put")
-        seeds.grown(ids)
+        seeds.grown(ids, keeper)
         keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant))
 
     def put_writes(
@@ -202,7 +202,7 @@ class Threads:
         plants = [planted(write.value, None, codec) for write in writes]
         seeds = _Seeds(plants, codec)
 
-        def unit(tx: Connection) -> None:
+        def unit(tx: Connection) -> dict[bytes, int]:
             row = self._thread_made(tx, keeper, thread, self._store.clock.now())
             ids = seeds.sow(tx, keeper.scope.id, row.id)
             rows = []
@@ -215,8 +215,9 @@ class Threads:
                 )  # fmt: skip
                 rows.append(_coded(bare, self._scope, thread, digest, codec))
             checkpoints.add_writes(tx, rows, replace=replace)
+            return ids
 
-        self._store.database.write(unit, name="checkpoint.writes")
+        seeds.grown(self._store.database.write(unit, name="checkpoint.writes"), keeper)
 
     # Reading
 
@@ -637,10 +638,11 @@ class _Seeds:
         """The id of any part, new or old."""
         return lambda part: ids[part.digest] if part.id is None else part.id
 
-    def grown(self, ids: Mapping[bytes, int]) -> None:
+    def grown(self, ids: Mapping[bytes, int], keeper: Keeper) -> None:
         """Note the ids, now that they are committed."""
         for digest, part in self._parts.items():
             part.id = ids[digest]
+            keeper.parts.put((part.level, part.id), part)
 
     def _body(self, part: Part, ids: Mapping[bytes, int]) -> bytes:
         if part.level < 2:
