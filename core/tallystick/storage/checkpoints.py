@@ -24,6 +24,7 @@ __all__ = [
     "code_of",
     "delete_thread",
     "expired",
+    "find",
     "find_thread",
     "get",
     "last_of_namespaces",
@@ -52,6 +53,13 @@ _MOVE = Hot(
 _AT = (_s.c.thread_id == bindparam("thread"), _s.c.namespace == bindparam("ns"))
 _ONE = Hot(select(_s).where(*_AT, _s.c.id == bindparam("id")))
 _LATEST = Hot(select(_s).where(*_AT).order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0")))
+_JOINED = (
+    select(*_THREAD, *_s.c)
+    .join(_s, _s.c.thread_id == _t.c.id)
+    .where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"), _s.c.namespace == bindparam("ns"))
+)
+_FIND_ONE = Hot(_JOINED.where(_s.c.id == bindparam("id")))
+_FIND_LATEST = Hot(_JOINED.order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0")))
 _CODE = Hot(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
 _COLUMNS = ("parent_id", "position", "marks", "metadata", "state", "code")
 
@@ -68,6 +76,13 @@ def _upsert(table: Any, key: Sequence[str], columns: Sequence[str] | None) -> Ho
 
 
 _PUT = _upsert(_s, ("thread_id", "id", "namespace"), _COLUMNS)
+_FIRST = {
+    name: f"INSERT INTO thread_states (thread_id, id, namespace, {', '.join(_COLUMNS)}) VALUES ("
+    + ", ".join(form.format(column) for column in ("thread_id", "id", "namespace", *_COLUMNS))
+    + ") ON CONFLICT DO NOTHING RETURNING position"
+    for name, form in (("sqlite", ":{}"), ("postgresql", "%({})s"))
+}
+_PUT_FIRST = Hot.written(sqlite=_FIRST["sqlite"], postgresql=_FIRST["postgresql"])
 _WRITE_KEY = ("thread_id", "checkpoint_id", "namespace", "task_id", "position")
 _WRITE = _upsert(_w, _WRITE_KEY, None)
 _REPLACE = _upsert(_w, _WRITE_KEY, ("task_path", "channel", "value", "code"))
@@ -173,9 +188,24 @@ def code_of(connection: Connection, thread: int, namespace: str, id: str) -> byt
     return bytes(rows[0][0]) if rows else None
 
 
-def add_state(tx: Connection, row: StateRow) -> None:
-    """Write a checkpoint; one of the same id is replaced."""
+def add_state(tx: Connection, row: StateRow) -> bytes | None:
+    """Write a checkpoint; the code of the one of the same id that it replaced, or None."""
+    if _PUT_FIRST(tx, vars(row)):
+        return None
+    replaced = code_of(tx, row.thread_id, row.namespace, row.id)
     _PUT(tx, vars(row))
+    return replaced
+
+
+def find(
+    connection: Connection, scope_id: int, name: str, namespace: str, id: str | None
+) -> tuple[ThreadRow, StateRow] | None:
+    """A thread with one of its checkpoints, or that with the greatest id; None where either is not there."""
+    values = {"scope_id": scope_id, "name": name, "ns": namespace}
+    rows = _FIND_LATEST(connection, values) if id is None else _FIND_ONE(connection, {**values, "id": id})
+    if not rows:
+        return None
+    return ThreadRow(*rows[0][: len(_THREAD)]), _state(rows[0][len(_THREAD) :])
 
 
 def get(connection: Connection, thread: int, namespace: str, id: str | None) -> StateRow | None:

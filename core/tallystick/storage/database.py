@@ -282,14 +282,16 @@ def _commit_group(
                 return [(None, _answerable(error))]
         else:
             for job in group:
-                savepoint = connection.begin_nested()
+                # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
+                connection.exec_driver_sql("SAVEPOINT unit")
                 try:
                     with write_transaction(job.name):
                         result = job.unit(connection)
-                    savepoint.commit()
+                    connection.exec_driver_sql("RELEASE SAVEPOINT unit")
                     outcomes.append((result, None))
                 except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
-                    savepoint.rollback()
+                    connection.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
+                    connection.exec_driver_sql("RELEASE SAVEPOINT unit")
                     outcomes.append((None, _answerable(error)))
     return outcomes
 

@@ -11,15 +11,16 @@ from tallystick.storage import tables
 from tallystick.storage.hot import Hot, among
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = ["add", "fetch", "find", "hold", "hold_all_of", "keep_key", "key_of", "release", "release_all"]
+__all__ = ["add", "fetch", "hold", "hold_all_of", "keep_key", "key_of", "release", "release_all"]
 
 _p, _h, _k = tables.tree_parts, tables.tree_holds, tables.tree_keys
 
 _FIND = Hot(select(_p.c.id).where(_p.c.scope_id == bindparam("scope_id"), _p.c.digest == bindparam("digest")))
 _ADD = Hot.written(
-    sqlite="INSERT INTO tree_parts (scope_id, digest, body) VALUES (:scope_id, :digest, :body) RETURNING id",
+    sqlite="INSERT INTO tree_parts (scope_id, digest, body) VALUES (:scope_id, :digest, :body) "
+    "ON CONFLICT DO NOTHING RETURNING id",
     postgresql="INSERT INTO tree_parts (scope_id, digest, body) VALUES (%(scope_id)s, %(digest)s, %(body)s) "
-    "RETURNING id",
+    "ON CONFLICT DO NOTHING RETURNING id",
 )
 _FETCH = Hot.written(
     sqlite="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
@@ -64,16 +65,11 @@ _FREE_OF = Hot.written(
 )
 
 
-def find(connection: Connection, scope_id: int, digest: bytes) -> int | None:
-    """The id of the piece with this digest, or None."""
-    rows = _FIND(connection, {"scope_id": scope_id, "digest": digest})
-    return rows[0][0] if rows else None
-
-
 def add(tx: Connection, scope_id: int, digest: bytes, body: bytes) -> int:
-    """Store a piece that is not there yet; its id."""
-    [(id,)] = _ADD(tx, {"scope_id": scope_id, "digest": digest, "body": body})
-    return int(id)
+    """Store a piece unless the scope holds it already; its id either way."""
+    values = {"scope_id": scope_id, "digest": digest}
+    rows = _ADD(tx, {**values, "body": body}) or _FIND(tx, values)
+    return int(rows[0][0])
 
 
 def fetch(connection: Connection, scope_id: int, ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:

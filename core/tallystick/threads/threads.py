@@ -7,6 +7,7 @@ change. Every row carries a code over its place and its content, and the thread 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,6 +147,10 @@ class Threads:
         plant = {channel: planted(value, before.get(channel), codec) for channel, value in values.items()}
         seeds = _Seeds(plant.values(), codec)
         digest = values_digest(plant, codec)
+        code = codec.code(
+            *_place(self._scope, thread, draft.namespace, draft.id, draft.parent_id), draft.noted,
+            draft.body.type.encode(), draft.body.body, digest,
+        )  # fmt: skip
 
         def unit(tx: Connection) -> tuple[ThreadRow, dict[bytes, int]]:
             at = self._store.clock.now()
@@ -154,12 +159,7 @@ class Threads:
                 raise _Stale
             ids = seeds.sow(tx, keeper.scope.id, row.id)
             roots = {channel: written(value, seeds.number(ids)) for channel, value in plant.items()}
-            code = codec.code(
-                *_place(self._scope, thread, draft.namespace, draft.id, draft.parent_id, row.puts), draft.noted,
-                draft.body.type.encode(), draft.body.body, digest,
-            )  # fmt: skip
-            replaced = checkpoints.code_of(tx, row.id, draft.namespace, draft.id)
-            checkpoints.add_state(
+            replaced = checkpoints.add_state(
                 tx,
                 StateRow(
                     row.id, draft.id, draft.namespace, draft.parent_id, row.puts, draft.marks, draft.metadata,
@@ -201,19 +201,25 @@ class Threads:
         codec = keeper.codec
         plants = [planted(write.value, None, codec) for write in writes]
         seeds = _Seeds(plants, codec)
+        bare = [
+            WriteRow(0, checkpoint_id, namespace, one.task_id, one.position, one.task_path, one.channel, b"", b"")
+            for one in writes
+        ]
+        digests = [values_digest({"": plant}, codec) for plant in plants]
+        coded = [
+            _coded(one, self._scope, thread, digest, codec) for one, digest in zip(bare, digests, strict=True)
+        ]
 
         def unit(tx: Connection) -> dict[bytes, int]:
             row = self._thread_made(tx, keeper, thread, self._store.clock.now())
             ids = seeds.sow(tx, keeper.scope.id, row.id)
-            rows = []
-            for write, plant in zip(writes, plants, strict=True):
-                digest = values_digest({"": plant}, codec)
-                frame = framed(digest, {"": written(plant, seeds.number(ids))}, "", b"", codec)
-                bare = WriteRow(
-                    row.id, checkpoint_id, namespace, write.task_id, write.position, write.task_path, write.channel,
-                    frame, b"",
-                )  # fmt: skip
-                rows.append(_coded(bare, self._scope, thread, digest, codec))
+            rows = [
+                dataclasses.replace(
+                    one, thread_id=row.id,
+                    value=framed(digest, {"": written(plant, seeds.number(ids))}, "", b"", codec),
+                )
+                for one, plant, digest in zip(coded, plants, digests, strict=True)
+            ]  # fmt: skip
             checkpoints.add_writes(tx, rows, replace=replace)
             return ids
 
@@ -228,12 +234,10 @@ class Threads:
         if keeper is None:
             return None
         with self._store.database.read() as connection:
-            row = self._thread(connection, keeper, thread)
-            if row is None:
+            there = checkpoints.find(connection, keeper.scope.id, thread, namespace, checkpoint_id)
+            if there is None or self._over(there[0]):
                 return None
-            state = checkpoints.get(connection, row.id, namespace, checkpoint_id)
-            if state is None:
-                return None
+            row, state = there
             summary, frame = self._checked(thread, state, keeper.codec)
             waiting = self._writes(connection, row.id, thread, state, keeper.codec)
             # Values with this digest may be at hand: they are what was put last, or read last.
@@ -345,13 +349,12 @@ class Threads:
             replaced: list[bytes] = []
             states = checkpoints.states_of(tx, origin.id)
             for number, state in enumerate(states, start=row.puts):
-                old = checkpoints.code_of(tx, row.id, state.namespace, state.id)
                 frame = unframed(state.state, codec)
                 code = codec.code(
-                    *_place(self._scope, target, state.namespace, state.id, state.parent_id, number),
+                    *_place(self._scope, target, state.namespace, state.id, state.parent_id),
                     codec.unpack(state.metadata), frame.body.type.encode(), frame.body.body, frame.digest,
                 )  # fmt: skip
-                checkpoints.add_state(tx, replace(state, thread_id=row.id, position=number, code=code))
+                old = checkpoints.add_state(tx, replace(state, thread_id=row.id, position=number, code=code))
                 added.append(code)
                 replaced += [] if old is None else [old]
             waiting = [
@@ -534,7 +537,7 @@ class Threads:
         frame = unframed(state.state, codec)
         noted = codec.unpack(state.metadata)
         code = codec.code(
-            *_place(self._scope, thread, state.namespace, state.id, state.parent_id, state.position), noted,
+            *_place(self._scope, thread, state.namespace, state.id, state.parent_id), noted,
             frame.body.type.encode(), frame.body.body, frame.digest,
         )  # fmt: skip
         if code != state.code:
@@ -559,8 +562,10 @@ class Threads:
 
     def _thread(self, connection: Connection, keeper: Keeper, thread: str) -> ThreadRow | None:
         row = checkpoints.find_thread(connection, keeper.scope.id, thread)
-        over = row is not None and row.expires_at is not None and row.expires_at <= self._store.clock.now()
-        return None if over else row
+        return None if row is None or self._over(row) else row
+
+    def _over(self, row: ThreadRow) -> bool:
+        return row.expires_at is not None and row.expires_at <= self._store.clock.now()
 
     def _thread_made(self, tx: Connection, keeper: Keeper, thread: str, at: int) -> ThreadRow:
         row = self._thread(tx, keeper, thread)
@@ -629,8 +634,7 @@ class _Seeds:
         """Store what is not there; the id of each by its digest."""
         ids: dict[bytes, int] = {}
         for part in self._parts.values():
-            id = trees.find(tx, scope_id, part.digest)
-            ids[part.digest] = trees.add(tx, scope_id, part.digest, self._body(part, ids)) if id is None else id
+            ids[part.digest] = trees.add(tx, scope_id, part.digest, self._body(part, ids))
         trees.hold(tx, thread, list(ids.values()))
         return ids
 
@@ -651,10 +655,8 @@ class _Seeds:
         return self._codec.pack(json.dumps(groups, separators=(",", ":")).encode(), seal=False)
 
 
-def _place(
-    scope: Scope, thread: str, namespace: str, id: str, parent_id: str | None, position: int
-) -> tuple[bytes, ...]:
-    names = (str(scope), thread, namespace, id, "" if parent_id is None else f"={parent_id}", str(position))
+def _place(scope: Scope, thread: str, namespace: str, id: str, parent_id: str | None) -> tuple[bytes, ...]:
+    names = (str(scope), thread, namespace, id, "" if parent_id is None else f"={parent_id}")
     return tuple(name.encode("utf-8", "surrogatepass") for name in names)
 
 
