@@ -113,6 +113,11 @@ class ThreadsRoom:
             # The sealer is kept with it: the id of an object may be given again once the object is gone.
             return self._keepers.setdefault(key, (Keeper(row, codec), sealer))[0]
 
+    def forget(self) -> None:
+        """Let go of everything that is kept in memory."""
+        with self._guard:
+            self._keepers.clear()
+
     def _scope(self, scope: Scope, create: bool) -> ScopeRow | None:
         with self.store.database.read() as connection:
             found = scopes.find(connection, [scope])

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from tallystick.errors import Conflict, CorruptTally
-from tallystick.records import Actor, Operation, Scope, canonical_json
+from tallystick.errors import Conflict, CorruptTally, StorageError
+from tallystick.records import Actor, Operation, Scope, VerificationProblem, canonical_json
 from tallystick.storage import checkpoints, journal, trees
 from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
 from tallystick.threads.codec import Codec, Sealer
@@ -26,6 +26,7 @@ from tallystick.threads.marks import marks_of, matches, sought
 from tallystick.threads.room import Base, Keeper, ThreadsRoom
 from tallystick.threads.ropes import Part
 from tallystick.threads.values import Leaf, Value, all_parts, new_parts, planted, segments_written, written
+from tallystick.threads.verify import anchors
 
 __all__ = ["PendingWrite", "StoredCheckpoint", "Summary", "Threads"]
 
@@ -435,7 +436,54 @@ class Threads:
 
         return self._store.database.write(unit, name="thread.expire")
 
+    def names(self) -> list[str]:
+        """The threads of the scope, oldest first. Raises Denied."""
+        self._require("read")
+        keeper = self._keeper()
+        if keeper is None:
+            return []
+        with self._store.database.read() as connection:
+            return checkpoints.thread_names(connection, keeper.scope.id)
+
+    def verify(self, thread: str | None = None) -> list[VerificationProblem]:
+        """Everything in a thread, or in all of the scope, that is not as it was put; empty when all is. Raises Denied.
+
+        Every row is held against its code, every piece of state against its digest, and each thread against what the
+        journal says of it. Nothing that is kept in memory is trusted.
+        """
+        self._require("read")
+        keeper = self._keeper()
+        if keeper is None:
+            return []
+        fresh = Keeper(keeper.scope, keeper.codec)
+        found: list[VerificationProblem] = []
+        for name in self.names() if thread is None else [thread]:
+            with self._store.database.read() as connection:
+                row = checkpoints.find_thread(connection, keeper.scope.id, name)
+                if row is None:
+                    continue
+                states = checkpoints.states_of(connection, row.id)
+                found += anchors(connection, self._scope, row, states)
+                for state in states:
+                    found += self._problems(connection, fresh, row, state)
+        return found
+
     # What the above are made of
+
+    def _problems(
+        self, connection: Connection, keeper: Keeper, row: ThreadRow, state: StateRow
+    ) -> list[VerificationProblem]:
+        try:
+            summary, frame = self._checked(row.name, state, keeper.codec)
+            if marks_of(summary.metadata, keeper.codec) != state.marks:
+                raise CorruptTally("Its marks, by which filters find it, are not those of its metadata.")
+            [values] = load_values(connection, keeper, [frame.roots])
+            _hold_against(frame.digest, values, keeper.codec)
+            waiting = self._writes(connection, row.id, row.name, state, keeper.codec)
+            _joined(waiting, load_values(connection, keeper, [one.roots for _, one in waiting]), keeper.codec)
+        except (CorruptTally, StorageError) as error:
+            return [VerificationProblem(where=f"thread {row.name} checkpoint {state.id}", problem=str(error))]
+        return []
 
     def _keep_only(
         self, tx: Connection, keeper: Keeper, row: ThreadRow, wanted: Callable[[Summary], bool],
