@@ -51,7 +51,7 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
-from tallystick.threads import Threads, ThreadsRoom
+from tallystick.threads import Threads, ThreadsRoom, upgrade
 from tallystick.tokens import counter_for
 
 __all__ = ["Binder", "BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
@@ -103,6 +103,7 @@ class Tally:
             retention=settings.retention,
         )
         self.checkpoints = ThreadsRoom(store, self.gate)
+        upgrade(store, self.checkpoints)
         self.indexer = Indexer(self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma))
         if background:
             self.indexer.start()

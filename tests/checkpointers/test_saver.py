@@ -138,3 +138,47 @@ def test_metadata_that_json_cannot_hold_is_refused_by_name(open_sqlite: OpenTall
 def test_a_call_without_a_thread_says_what_to_pass(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally, pytest.raises(InvalidInput, match="thread_id"):
         TallySaver(tally).get_tuple({"configurable": {}})
+
+
+def test_checkpoints_of_the_first_schema_open_as_they_were(open_tally: OpenTally) -> None:
+    """Rows as release 0.1.0 wrote them, with a value that a memory's source shares."""
+    from langchain_core.messages import HumanMessage
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+    from sqlalchemy import Connection, insert, text
+
+    from tallystick.records import Scope
+    from tallystick.storage import checkpoints, parts, scopes, tables
+
+    serde, messages = JsonPlusSerializer(), [HumanMessage("hello", id="1")]
+
+    def unit(tx: Connection) -> None:
+        scope = scopes.ensure(tx, Scope.parse("private:alice"))
+        thread = checkpoints.add_thread(tx, scope.id, "t", at=1).id
+        kind, body = serde.dumps_typed({"v": 4, "id": "01", "ts": "t", "channel_versions": {"messages": "1"}})
+        row = {"thread_id": thread, "namespace": "", "id": "01", "parent_id": None, "metadata": '{"step": 1}',
+               "body_type": kind, "body": body, "salt": b"", "commitment": "", "created_at": 1}  # fmt: skip
+        tx.execute(insert(tables.checkpoints), row)
+        kind, body = serde.dumps_typed(messages)
+        key = parts.put(tx, scope, body, at=1)
+        place = {"thread_id": thread, "namespace": "", "checkpoint_id": "01"}
+        value = {"channel": "messages", "value_type": kind, "part_key": key}
+        tx.execute(insert(tables.checkpoint_values), {**place, **value})
+        written = {"task_id": "t", "position": 0, "task_path": "", "channel": "n", "value_type": "null", "value": b""}
+        tx.execute(insert(tables.checkpoint_writes), {**place, **written})
+
+    with open_tally() as tally:
+        tally.store.database.write(unit, name="old")
+    with open_tally() as tally:
+        saver = TallySaver(tally.bind(Actor(user="alice")))
+        found = saver.get_tuple(_thread("t"))
+        with tally.store.database.read() as connection:
+            left = [
+                connection.execute(text(f"SELECT count(*) FROM {table}")).scalar()
+                for table in ("checkpoints", "checkpoint_values", "checkpoint_writes", "parts")
+            ]
+
+    assert found is not None
+    assert (found.checkpoint["id"], found.checkpoint["channel_values"], found.metadata, found.pending_writes) == (
+        "01", {"messages": messages}, {"step": 1}, [("t", "n", None)]
+    )  # fmt: skip
+    assert left == [0, 0, 0, 0]

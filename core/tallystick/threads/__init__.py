@@ -3,6 +3,7 @@
 from tallystick.threads.codec import Sealer
 from tallystick.threads.room import Base, ThreadsRoom
 from tallystick.threads.threads import PendingWrite, StoredCheckpoint, Summary, Threads
+from tallystick.threads.upgrade import upgrade
 from tallystick.threads.values import Fields, Leaf, Run, Value
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "Threads",
     "ThreadsRoom",
     "Value",
+    "upgrade",
 ]
