@@ -4,7 +4,8 @@ from tallystick.errors import require
 
 require("langgraph", extra="langgraph")
 
+from tallystick_langgraph.importing import Imported, import_checkpoints  # noqa: E402
 from tallystick_langgraph.saver import TallySaver  # noqa: E402
 from tallystick_langgraph.serde import TallySerializer  # noqa: E402
 
-__all__ = ["TallySaver", "TallySerializer"]
+__all__ = ["Imported", "TallySaver", "TallySerializer", "import_checkpoints"]

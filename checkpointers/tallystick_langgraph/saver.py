@@ -75,6 +75,18 @@ class TallySaver(BaseCheckpointSaver[Any]):
         self._static = actor is None or isinstance(actor, Actor)
         self._common: Threads | None = None
 
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opened:
+        """A saver on a tally of its own, which is closed at the end of a `with` or `async with` block.
+
+        `conn_string` is the folder of a tally or postgresql://…, made on first use; options are those of TallySaver.
+        A tally on PostgreSQL has no owner: give `actor`.
+        """
+        return Opened(cls, conn_string, options)
+
+    def setup(self) -> None:
+        """Nothing: a tally is set up when it is opened. LangGraph's own savers have to be told."""
+
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """The same saver with more types allowed; LangGraph calls this with those of a graph's schema."""
         clone: Any = super().with_allowlist(extra_allowlist)
@@ -348,6 +360,32 @@ class TallySaver(BaseCheckpointSaver[Any]):
             parent_config=_config(summary.thread, summary.namespace, summary.parent_id) if summary.parent_id else None,
             pending_writes=[self._write(write) for write in stored.writes],
         )
+
+
+class Opened:
+    """A saver with a tally of its own; see `TallySaver.from_conn_string`."""
+
+    def __init__(self, made: type[TallySaver], where: str, options: Mapping[str, Any]) -> None:
+        self._made = made
+        self._where = where
+        self._options = options
+        self._tally: Tally | None = None
+
+    def __enter__(self) -> TallySaver:
+        self._tally = Tally.open(self._where)
+        actor = self._options.get("actor")
+        bound = self._tally.bind(actor) if isinstance(actor, Actor) else self._tally
+        return self._made(bound, **self._options)
+
+    def __exit__(self, *_: object) -> None:
+        if self._tally is not None:
+            self._tally.close()
+
+    async def __aenter__(self) -> TallySaver:
+        return await in_thread(self.__enter__)
+
+    async def __aexit__(self, *_: object) -> None:
+        await in_thread(self.__exit__)
 
 
 class _Place:
