@@ -220,9 +220,7 @@ class _Postgres:
                 tuple(self._writes(thread, namespace, id)),
             )  # fmt: skip
 
-    def _values(
-        self, thread: str, namespace: str, parent: str | None, checkpoint: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _values(self, thread: str, namespace: str, parent: str | None, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         """Inlined values, those of the blobs of the channels' versions, and sends of the time before they had one."""
         versions = {name: str(version) for name, version in checkpoint["channel_versions"].items()}
         blobs = self._connection.execute(
@@ -268,6 +266,7 @@ def _postgres(url: str, serde: SerializerProtocol) -> _Opened:
         source = _Postgres(connection, serde)
         source.threads()
     except psycopg.Error as error:
-        raise InvalidInput(f"This database holds no checkpoints of a PostgresSaver ({type(error).__name__}).") from error
+        raise InvalidInput(
+            f"This database holds no checkpoints of a PostgresSaver ({type(error).__name__})."
+        ) from error
     return _Opened(source, connection.close)
-

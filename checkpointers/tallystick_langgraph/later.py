@@ -118,4 +118,4 @@ class LaterValues(dict[str, Any]):
         self._read = None
         super().clear()
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None

@@ -351,7 +351,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
     def _tuple(self, stored: StoredCheckpoint, values: dict[str, Any]) -> CheckpointTuple:
         summary = stored.summary
         body = self._inner.loads_typed((stored.body.type, stored.body.body))
-        checkpoint: Checkpoint = {**body, "id": summary.id, "channel_values": values}
+        checkpoint: Any = {**body, "id": summary.id, "channel_values": values}
         metadata: Any = dict(summary.metadata)
         return CheckpointTuple(
             config=_config(summary.thread, summary.namespace, summary.id),

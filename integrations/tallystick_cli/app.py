@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from tallystick.errors import NotFound, TallystickError
+from tallystick.errors import NotFound, TallystickError, require
 from tallystick.records import Foil, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
 from tallystick_cli import render
@@ -107,6 +107,87 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def state(
+    thread: Annotated[str, typer.Argument(help="Name of a thread of checkpoints.")],
+    checkpoint: Annotated[str | None, typer.Argument(help="Id of a checkpoint; without it the newest ten.")] = None,
+    where: Where = ".tally",
+    limit: Limit = 10,
+    scope: InScope = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote it."""
+    with _opened(where) as owner:
+        bound = owner.tally.bind(owner.actor, scope).on("cli")
+        found = [one for one in bound.threads.history(thread) if checkpoint is None or one.id == checkpoint][:limit]
+        if not found:
+            raise NotFound(f"There is no thread {thread}, or no such checkpoint of it, in {bound.scope}.")
+        shown = []
+        for one in found:
+            tasks: dict[str, list[str]] = {}
+            for task, channel in bound.threads.tasks_at(thread, namespace=one.namespace, checkpoint_id=one.id):
+                tasks.setdefault(task, []).append(channel)
+            writes = [
+                {"task": task, "channels": channels,
+                 "steps": [step.step_id for step in owner.recorder.steps_of_task(task)]}
+                for task, channels in tasks.items()
+            ]  # fmt: skip
+            shown.append({"checkpoint": one.id, "namespace": one.namespace, "parent": one.parent_id,
+                          "metadata": dict(one.metadata), "channels": sorted(one.channels), "writes": writes})  # fmt: skip
+        if as_json:
+            _print_json(shown)
+        else:
+            _print(render.state_table(shown))
+
+
+@app.command("verify-threads")
+def verify_threads(
+    thread: Annotated[str | None, typer.Argument(help="Name of a thread; without it all of the scope.")] = None,
+    where: Where = ".tally",
+    scope: InScope = None,
+) -> None:
+    """Check every checkpoint and every piece of state. Exits with 1 when something does not match."""
+    with _opened(where) as owner:
+        threads = owner.tally.bind(owner.actor, scope).on("cli").threads
+        names = threads.names() if thread is None else [thread]
+        problems = threads.verify(thread)
+    for problem in problems:
+        _print(Text(f"✗ {problem.where}: {problem.problem}", style="red"))
+    if problems:
+        raise typer.Exit(1)
+    _print(Text(f"✓ {len(names)} threads match what was put", style="green"))
+
+
+@app.command("import-checkpoints")
+def import_checkpoints(
+    source: Annotated[str, typer.Argument(help="File of a SqliteSaver, or postgresql://… of a PostgresSaver.")],
+    where: Where = ".tally",
+    scope: InScope = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow", help="Type that state may hold, as module:Name; may be repeated.")
+    ] = None,
+) -> None:
+    """Copy the threads of LangGraph's own savers into the tally and compare every checkpoint."""
+    require("langgraph", extra="langgraph")
+    from tallystick_langgraph import TallySaver
+    from tallystick_langgraph import import_checkpoints as copied
+
+    types = [tuple(one.split(":", 1)) for one in allow or ()]
+    if any(len(one) != 2 for one in types):
+        raise typer.BadParameter("Write a type as module:Name, such as shop.state:Order.")
+    with _opened(where, create=True) as owner:
+        saver = TallySaver(owner.tally.bind(owner.actor, scope).on("cli"), allow=types)
+        with Progress(TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TextColumn("threads")) as bar:
+            task = bar.add_task("import", total=None)
+            found = copied(source, saver, progress=lambda done, total: bar.update(task, completed=done, total=total))
+    _print(
+        Text(
+            f"✓ {found.threads} threads with {found.checkpoints} checkpoints and {found.writes} writes, each compared",
+            style="green",
+        )
+    )
+
+
 @app.command("rebuild-index")
 def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
     """Make the Chroma index anew from the database. With --check only say whether it matches."""
@@ -133,8 +214,8 @@ def main() -> None:
 
 
 @contextmanager
-def _opened(where: str) -> Iterator[BoundTally]:
-    with Tally.open(where, create=False, background=False) as tally:
+def _opened(where: str, *, create: bool = False) -> Iterator[BoundTally]:
+    with Tally.open(where, create=create, background=False) as tally:
         yield tally.bind(None).on("cli")
 
 
@@ -165,11 +246,21 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
         compiled = recorder.compiled(step.step_id)
     except NotFound:
         compiled = None
+    places = _state_of(owner, step, recorder.run(step.run_id).scope)
     if as_json:
         shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
-        _print_json({**shown, "receipt": receipt.dump() if receipt else None})
+        _print_json({**shown, "receipt": receipt.dump() if receipt else None, "state": places})
         return
-    _print(render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled, width=Console().width))
+    _print(render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled, places, width=Console().width))
+
+
+def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
+    """Where the task of a graph in which this step was recorded wrote, as thread and checkpoint id."""
+    thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
+    if not isinstance(thread, str) or not isinstance(namespace, str):
+        return []
+    threads = owner.tally.bind(owner.actor, scope).on("cli").threads
+    return [f"{thread} {id}" for _, id in threads.places_of_task(thread, namespace.rpartition(":")[2])]
 
 
 def _foil(run_id: str, text: str | None) -> Foil | None:

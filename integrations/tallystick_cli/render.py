@@ -38,6 +38,7 @@ __all__ = [
     "run_table",
     "short",
     "step_table",
+    "state_table",
     "step_view",
     "verification_view",
 ]
@@ -224,6 +225,7 @@ def reconciled_view(found: Reconciled) -> Text:
 def step_view(
     run: RunRecord, step: StepRecord, receipt: Receipt | None, entries: Sequence[StepEntry],
     compiled: tuple[CompilationRequest, CompiledContext] | None,
+    places: Sequence[str] = (),
     *,
     width: int = 80,
 ) -> RenderableType:  # fmt: skip
@@ -239,6 +241,8 @@ def step_view(
         head.add_row("receipt", Text(receipt.digest, style="cyan"))
         head.add_row("after", Text(receipt.previous, style="dim"))
         head.add_row("tokens by", receipt.token_method)
+    for place in places:
+        head.add_row("state", f"tally state {place}")
     parts: list[RenderableType] = [Panel(head, title="Step", title_align="left", border_style="blue")]
     if compiled is not None:
         parts.append(decision_table(*compiled, width=width))
@@ -246,6 +250,22 @@ def step_view(
         if entry.kind not in {"compile_request", "compiled"}:
             parts.append(_entry_panel(entry))
     return Group(*parts)
+
+
+def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Checkpoints, each with what was written at it and the steps that wrote it."""
+    table = Table("checkpoint", "step", "source", "channels", "written by", box=None, header_style="bold")
+    for one in states:
+        writers = "\n".join(
+            f"{', '.join(write['channels'])} ← {' '.join(short(step) for step in write['steps']) or write['task']}"
+            for write in one["writes"]
+        )
+        metadata = one["metadata"]
+        table.add_row(
+            one["checkpoint"], str(metadata.get("step", "")), str(metadata.get("source", "")),
+            ", ".join(one["channels"]), writers,
+        )  # fmt: skip
+    return table
 
 
 def _entry_panel(entry: StepEntry) -> Panel:

@@ -22,7 +22,7 @@ CODEC = Codec(b"k" * 32)
 SPLIT = Split(TallySerializer())
 OFFICIAL = JsonPlusSerializer(allowed_msgpack_modules=None)
 
-_text = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | _text
 _json = st.recursive(
     _scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3), max_leaves=8
@@ -154,7 +154,9 @@ def test_a_small_change_to_a_long_list_makes_few_new_pieces(edit: str) -> None:
 
 @given(
     st.lists(st.binary(max_size=3), max_size=150),
-    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40), st.lists(st.binary(max_size=3), max_size=70)), max_size=8),
+    st.lists(
+        st.tuples(st.integers(0, 200), st.integers(0, 40), st.lists(st.binary(max_size=3), max_size=70)), max_size=8
+    ),
 )
 def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(
     start: list[bytes], splices: list[tuple[int, int, list[bytes]]]

@@ -85,10 +85,12 @@ class Play:
         self.count += 1
         return f"{self.count:08}"
 
-    def put(self, thread: str, namespace: str, parent: str | None, values: dict[str, Any], id: str | None = None) -> None:
+    def put(
+        self, thread: str, namespace: str, parent: str | None, values: dict[str, Any], id: str | None = None
+    ) -> None:
         id = id or self.next_id()
         checkpoint: Any = {
-            "v": 4, "id": id, "ts": "t", "channel_values": values, "channel_versions": {name: 1 for name in values},
+            "v": 4, "id": id, "ts": "t", "channel_values": values, "channel_versions": dict.fromkeys(values, 1),
             "versions_seen": {}, "updated_channels": None,
         }  # fmt: skip
         metadata: Any = {"step": self.count, "run_id": f"{self.prefix}{self.count % 3}"}
@@ -132,7 +134,9 @@ class Play:
             self.put(thread, namespace, self.model.states[thread, namespace, id]["parent"], {"n": number}, id)
         elif kind in ("write", "special") and ids:
             channel = "__interrupt__" if kind == "special" else "messages"
-            self.write(thread, namespace, ids[number % len(ids)], channel, [*messages[-1:], number], f"task {number % 3}")
+            self.write(
+                thread, namespace, ids[number % len(ids)], channel, [*messages[-1:], number], f"task {number % 3}"
+            )
         elif kind == "write ahead":
             id = self.next_id()
             self.write(thread, namespace, id, "messages", messages[-2:], "early")

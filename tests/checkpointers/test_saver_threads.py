@@ -249,7 +249,7 @@ def _put(saver: TallySaver, number: int, thread: str = "t", **metadata: Any) -> 
 
 
 def test_filters_compare_as_json_on_every_database(open_tally: OpenTally) -> None:
-    values: list[Any] = [1, True, 1.0, "1", None, {"a": [1, {"b": None}]}, [1], "it's; DROP %_\\ \"x\" \u2028"]
+    values: list[Any] = [1, True, 1.0, "1", None, {"a": [1, {"b": None}]}, [1], 'it\'s; DROP %_\\ "x" \u2028']
     with open_tally() as tally:
         saver = TallySaver(tally.bind(ALICE))
         for number, value in enumerate(values):
@@ -426,5 +426,3 @@ def test_one_saver_serves_many_threads_of_one_process(open_tally: OpenTally) -> 
             found = list(workers.map(talk, [f"thread {number}" for number in range(8)]))
 
     assert found == [["one", "answer 1", "two", "answer 3", "three", "answer 5"]] * 8
-
-

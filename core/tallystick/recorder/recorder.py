@@ -112,6 +112,18 @@ class Recorder:
             raise InvalidInput(f"{fragment} fits several ids. Give more of it.")
         return visible[0]
 
+    def steps_of_task(self, task_id: str) -> list[StepRecord]:
+        """The steps that were recorded in a task of a graph, as far as the actor may see them."""
+        with self._room.store.database.read() as connection:
+            found = recordings.steps_of_task(connection, task_id)
+        visible: list[StepRecord] = []
+        for step_id in found:
+            try:
+                visible.append(self.step(step_id))
+            except NotFound:
+                continue
+        return visible
+
     def receipts(self, run_id: str) -> list[Receipt]:
         """The receipts of a run, in the order of its chain. Raises NotFound."""
         with self._room.store.database.read() as connection:

@@ -30,6 +30,7 @@ __all__ = [
     "last_of_namespaces",
     "move",
     "page",
+    "places_of_task",
     "remove_states",
     "remove_writes",
     "states_of",
@@ -280,6 +281,12 @@ def writes_of(
     return [
         WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8])) for row in rows
     ]
+
+
+def places_of_task(connection: Connection, thread: int, task_id: str) -> list[tuple[str, str]]:
+    """Where a task wrote, as (namespace, checkpoint id)."""
+    query = select(_w.c.namespace, _w.c.checkpoint_id).where(_w.c.thread_id == thread, _w.c.task_id == task_id)
+    return [(row[0], row[1]) for row in connection.execute(query.distinct())]
 
 
 def remove_writes(tx: Connection, thread: int, places: Iterable[tuple[str, str]]) -> None:

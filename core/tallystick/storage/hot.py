@@ -13,8 +13,8 @@ from sqlalchemy.sql import ClauseElement
 __all__ = ["Hot", "among"]
 
 _DIALECTS = {
-    "sqlite": sqlite.dialect(paramstyle="named"),  # type: ignore[no-untyped-call]
-    "postgresql": postgresql.dialect(paramstyle="pyformat"),  # type: ignore[no-untyped-call]
+    "sqlite": sqlite.dialect(paramstyle="named"),
+    "postgresql": postgresql.dialect(paramstyle="pyformat"),
 }
 
 

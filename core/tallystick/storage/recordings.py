@@ -26,6 +26,7 @@ __all__ = [
     "list_runs",
     "matching",
     "steps_of",
+    "steps_of_task",
 ]
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
@@ -159,6 +160,14 @@ def find_step(connection: Connection, step_id: str) -> StepRecord | None:
 def steps_of(connection: Connection, run_id: str) -> list[StepRecord]:
     """The steps of a run in the order in which they started."""
     return [_step(row) for row in connection.execute(_STEPS, {"run_id": run_id})]
+
+
+def steps_of_task(connection: Connection, task_id: str) -> list[str]:
+    """Ids of the steps that were recorded in a task of a graph, in the order in which they started."""
+    # The namespace ends with the task's id, and the metadata are sorted JSON: this is how it reads there.
+    noted = func.replace(_s.c.metadata, " ", "")
+    query = select(_s.c.id).where(noted.contains(f':{task_id}"', autoescape=True))
+    return list(connection.execute(query.order_by(_s.c.started_at, _s.c.id)).scalars())
 
 
 def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:

@@ -211,9 +211,7 @@ class Threads:
             for one in writes
         ]
         digests = [values_digest({"": plant}, codec) for plant in plants]
-        coded = [
-            _coded(one, self._scope, thread, digest, codec) for one, digest in zip(bare, digests, strict=True)
-        ]
+        coded = [_coded(one, self._scope, thread, digest, codec) for one, digest in zip(bare, digests, strict=True)]
 
         def unit(tx: Connection) -> dict[bytes, int]:
             row = self._thread_made(tx, keeper, thread, self._store.clock.now())
@@ -439,6 +437,28 @@ class Threads:
             return len(names)
 
         return self._store.database.write(unit, name="thread.expire")
+
+    def places_of_task(self, thread: str, task_id: str) -> list[tuple[str, str]]:
+        """At which checkpoints a task of a graph wrote, as (namespace, id). Raises Denied."""
+        self._require("read")
+        keeper = self._keeper()
+        if keeper is None:
+            return []
+        with self._store.database.read() as connection:
+            row = self._thread(connection, keeper, thread)
+            return [] if row is None else checkpoints.places_of_task(connection, row.id, task_id)
+
+    def tasks_at(self, thread: str, *, namespace: str, checkpoint_id: str) -> list[tuple[str, str]]:
+        """What was written at a checkpoint, as (task id, channel), in order; values are not read. Raises Denied."""
+        self._require("read")
+        keeper = self._keeper()
+        if keeper is None:
+            return []
+        with self._store.database.read() as connection:
+            row = self._thread(connection, keeper, thread)
+            rows = [] if row is None else checkpoints.writes_of(connection, row.id, namespace, checkpoint_id)
+        rows.sort(key=lambda one: (one.task_path, one.task_id, one.position))
+        return [(one.task_id, one.channel) for one in rows]
 
     def names(self) -> list[str]:
         """The threads of the scope, oldest first. Raises Denied."""

@@ -83,4 +83,3 @@ def _values(connection: Connection, state: Any) -> dict[str, Leaf]:
         )
     )  # fmt: skip
     return {row.channel: Leaf(row.value_type, bytes(row.body)) for row in connection.execute(query)}
-

@@ -56,8 +56,9 @@ class Run:
         return self.rope.elements
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Run) and self.kind == other.kind
-        return same and list(self.elements) == list(other.elements)  # type: ignore[union-attr]
+        if not isinstance(other, Run):
+            return NotImplemented
+        return self.kind == other.kind and list(self.elements) == list(other.elements)
 
     def __hash__(self) -> int:
         return hash((self.kind, len(self.elements)))

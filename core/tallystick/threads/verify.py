@@ -59,5 +59,3 @@ def anchors(
 def summed(codes: Sequence[bytes]) -> str:
     """The sum of codes, as the seal of a thread writes it."""
     return f"{sum(int.from_bytes(code, 'big') for code in codes) % (1 << 256):064x}"
-
-
