@@ -21,7 +21,7 @@ all: check test ## check and test: what should pass before each commit
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: $(VENV)/.demo ## play the golden path; ARGS="--model openai:gpt-5" uses a real model
@@ -58,6 +58,10 @@ soak: $(VENV)/.dev ## the tests for many minutes: property tests on 20 times as 
 .PHONY: bench
 bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 	@$(BIN)/python tests/benchmarks/core.py $(ARGS)
+
+.PHONY: bench-checkpoint
+bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph that are installed
+	@$(BIN)/python tests/benchmarks/checkpoints.py $(ARGS)
 
 .PHONY: clean
 clean: ## remove the environment and what tools left behind

@@ -9,6 +9,7 @@ pydantic, at a fraction of the cost; a test holds them against LangGraph's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 import ormsgpack
@@ -185,7 +186,7 @@ def _note(stretch: Sequence[bytes]) -> tuple[list[type], bytes] | None:
 
 def _unchanged(stretch: Sequence[Any], note: tuple[list[type], bytes] | None) -> bool:
     """Whether these messages would be written as they are stored."""
-    if note is None or list(map(type, stretch)) != note[0] or any([one.__pydantic_extra__ for one in stretch]):
+    if note is None or list(map(type, stretch)) != note[0] or any(map(_extra, stretch)):
         return False
     try:
         return _pack([one.__dict__ for one in stretch], None, _option) == note[1]
@@ -193,6 +194,7 @@ def _unchanged(stretch: Sequence[Any], note: tuple[list[type], bytes] | None) ->
         return False
 
 
+_extra = attrgetter("__pydantic_extra__")
 _STRETCH = 64
 """Messages that are compared at once: between 16 and 65,535, so that their list has one form."""
 _HEADS = {b"\xc7": 3, b"\xc8": 4, b"\xc9": 6}

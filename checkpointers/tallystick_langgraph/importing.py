@@ -118,19 +118,19 @@ def _compare(one: _Found, saver: TallySaver) -> None:
         raise CorruptTally(f"Checkpoint {one.id} of thread {one.thread!r} was not stored.")
     parent = stored.parent_config["configurable"]["checkpoint_id"] if stored.parent_config else None
     ordered = sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.position))
+    theirs, ours = one.checkpoint["channel_values"], stored.checkpoint["channel_values"]
     pairs: list[tuple[str, Any, Any]] = [
         ("its parent", one.parent_id or None, parent),
         ("its metadata", one.metadata, dict(stored.metadata)),
         ("its pending writes", [[write.task_id, write.channel, write.value] for write in ordered],
          [list(write) for write in stored.pending_writes or []]),
-        *((f"channel {name!r}", one.checkpoint["channel_values"].get(name), stored.checkpoint["channel_values"].get(name))
-          for name in {*one.checkpoint["channel_values"], *stored.checkpoint["channel_values"]}),
+        *((f"channel {name!r}", theirs.get(name), ours.get(name)) for name in {*theirs, *ours}),
         *((name, one.checkpoint.get(name), dict(stored.checkpoint).get(name))
           for name in {*one.checkpoint, *stored.checkpoint} - {"channel_values"}),
     ]  # fmt: skip
     serde = saver._inner
-    for what, theirs, ours in pairs:
-        if theirs != ours and serde.dumps_typed(theirs) != serde.dumps_typed(ours):
+    for what, source, copy in pairs:
+        if source != copy and serde.dumps_typed(source) != serde.dumps_typed(copy):
             raise CorruptTally(
                 f"Checkpoint {one.id} of thread {one.thread!r} differs from its source in {what}. Nothing of the "
                 "source was changed."

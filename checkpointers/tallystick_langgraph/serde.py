@@ -144,8 +144,7 @@ class _Remembered:
             return made
         try:
             made = message(**fields)
-        except Exception:
-            # As LangGraph does: what does not validate any more is built as it stands.
+        except Exception:  # noqa: BLE001 - as LangGraph does: what does not validate is built as it stands
             return message.model_construct(**fields)
         if known is None:
             if len(self._times) >= _REMEMBERED:

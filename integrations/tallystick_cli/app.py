@@ -132,8 +132,12 @@ def state(
                  "steps": [step.step_id for step in owner.recorder.steps_of_task(task)]}
                 for task, channels in tasks.items()
             ]  # fmt: skip
-            shown.append({"checkpoint": one.id, "namespace": one.namespace, "parent": one.parent_id,
-                          "metadata": dict(one.metadata), "channels": sorted(one.channels), "writes": writes})  # fmt: skip
+            shown.append(
+                {
+                    "checkpoint": one.id, "namespace": one.namespace, "parent": one.parent_id,
+                    "metadata": dict(one.metadata), "channels": sorted(one.channels), "writes": writes,
+                }
+            )  # fmt: skip
         if as_json:
             _print_json(shown)
         else:

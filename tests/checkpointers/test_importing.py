@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.memory import InMemorySaver
@@ -256,7 +257,8 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
     with Tally.open(tmp_path / "tally", background=False) as tally:
         handler = TallyCallbackHandler(tally)
         compiled = graph.compile(checkpointer=TallySaver(tally))
-        compiled.invoke({"messages": [("user", "hi")]}, {**_config("t"), "callbacks": [handler]})
+        config: RunnableConfig = {**_config("t"), "callbacks": [handler]}
+        compiled.invoke({"messages": [HumanMessage("hi")]}, config)
         [run] = tally.bind().runs()
         [call] = [step for step in tally.recorder.steps(run.run_id) if step.step_kind == "model_call"]
         [checkpoint] = [one for one in TallySaver(tally).list(_config("t")) if one.metadata["step"] == 0]

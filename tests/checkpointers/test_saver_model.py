@@ -174,7 +174,7 @@ class Play:
         found = {}
         for thread in ("a", "b"):
             for namespace in ("", "child:1"):
-                listed = [one for one in self.saver.list(self.config(thread, namespace))]
+                listed = list(self.saver.list(self.config(thread, namespace)))
                 assert [one.config["configurable"]["checkpoint_id"] for one in listed] == sorted(
                     (one.config["configurable"]["checkpoint_id"] for one in listed), reverse=True
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql, sqlite
@@ -13,8 +13,8 @@ from sqlalchemy.sql import ClauseElement
 __all__ = ["Hot", "among"]
 
 _DIALECTS = {
-    "sqlite": sqlite.dialect(paramstyle="named"),
-    "postgresql": postgresql.dialect(paramstyle="pyformat"),
+    "sqlite": cast(Any, sqlite.dialect)(paramstyle="named"),
+    "postgresql": cast(Any, postgresql.dialect)(paramstyle="pyformat"),
 }
 
 
