@@ -116,7 +116,8 @@ def _compare(one: _Found, saver: TallySaver) -> None:
     stored = saver.get_tuple(_config(one, one.id))
     if stored is None:
         raise CorruptTally(f"Checkpoint {one.id} of thread {one.thread!r} was not stored.")
-    parent = stored.parent_config["configurable"]["checkpoint_id"] if stored.parent_config else None
+    above: Any = stored.parent_config
+    parent = above["configurable"]["checkpoint_id"] if above else None
     ordered = sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.position))
     theirs, ours = one.checkpoint["channel_values"], stored.checkpoint["channel_values"]
     pairs: list[tuple[str, Any, Any]] = [

@@ -79,8 +79,9 @@ class TallySerializer(JsonPlusSerializer):
             if self._local.refused is None:
                 raise CorruptTally("A stored value cannot be read: its bytes are damaged.") from error
             value = None
-        if self._local.refused is not None:
-            raise BlockedType(*self._local.refused)
+        refused: Any = self._local.refused
+        if refused is not None:
+            raise BlockedType(*refused)
         return value
 
     def _note(self, body: bytes) -> None:

@@ -55,8 +55,11 @@ class _Plain(TypedDict):
     messages: Annotated[list[Any], add_messages]
 
 
+_reducer: Any = _messages_delta_reducer
+
+
 class _Delta(TypedDict):
-    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer, snapshot_frequency=SNAPSHOTS)]
+    messages: Annotated[list[Any], DeltaChannel(_reducer, snapshot_frequency=SNAPSHOTS)]
 
 
 def text(chance: random.Random, size: int = 400) -> str:

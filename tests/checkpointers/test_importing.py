@@ -32,9 +32,13 @@ def _config(thread: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread}}
 
 
+def _counted(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [("ai", f"answer {len(state['messages'])}")]}
+
+
 def _graph(saver: Any) -> Any:
     graph = StateGraph(MessagesState)
-    graph.add_node("answer", lambda state: {"messages": [("ai", f"answer {len(state['messages'])}")]})
+    graph.add_node("answer", _counted)
     graph.add_node("ask", lambda state: {"messages": [("user", interrupt("more?"))]})
     graph.add_edge(START, "answer")
     graph.add_edge("answer", "ask")
@@ -59,6 +63,12 @@ def _writes(saver: InMemorySaver) -> Iterator[tuple[Any, ...]]:
             yield thread, namespace, id, task, path, position, channel, kind, value
 
 
+def _place(one: Any) -> tuple[Any, str | None]:
+    """Where a checkpoint stands, and the id of its parent."""
+    parent = one.parent_config["configurable"]["checkpoint_id"] if one.parent_config else None
+    return one.config["configurable"], parent
+
+
 def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
     """What a SqliteSaver of release 3.1 would hold."""
     connection = sqlite3.connect(path)
@@ -72,8 +82,7 @@ def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
         "PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))"
     )
     for one in saver.list(None):
-        place = one.config["configurable"]
-        parent = one.parent_config["configurable"]["checkpoint_id"] if one.parent_config else None
+        place, parent = _place(one)
         connection.execute(
             "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)",
             (place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"], parent,
@@ -103,7 +112,7 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
             "task_path TEXT NOT NULL DEFAULT '', idx INTEGER, channel TEXT, type TEXT, blob BYTEA)"
         )
         for one in saver.list(None):
-            place: Any = one.config["configurable"]
+            place, parent = _place(one)
             values = one.checkpoint["channel_values"]
             inline = {name: value for name, value in values.items() if isinstance(value, str | int) or value is None}
             for name, value in values.items():
@@ -113,7 +122,6 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
                         (place["thread_id"], place["checkpoint_ns"], name,
                          str(one.checkpoint["channel_versions"][name]), *SERDE.dumps_typed(value)),
                     )  # fmt: skip
-            parent = one.parent_config["configurable"]["checkpoint_id"] if one.parent_config else None
             connection.execute(
                 "INSERT INTO checkpoints VALUES (%s, %s, %s, %s, NULL, %s, %s)",
                 (place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"], parent,
@@ -261,8 +269,8 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
         compiled.invoke({"messages": [HumanMessage("hi")]}, config)
         [run] = tally.bind().runs()
         [call] = [step for step in tally.recorder.steps(run.run_id) if step.step_kind == "model_call"]
-        [checkpoint] = [one for one in TallySaver(tally).list(_config("t")) if one.metadata["step"] == 0]
-    id = checkpoint.config["configurable"]["checkpoint_id"]
+        [checkpoint] = [one for one in TallySaver(tally).list(_config("t")) if one.metadata.get("step") == 0]
+    id = checkpoint.checkpoint["id"]
     shown = json.loads(tally_command("show", call.step_id, "--json").stdout)
     back = json.loads(tally_command("state", "t", id, "--json").stdout)
 

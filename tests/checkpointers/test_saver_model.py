@@ -175,12 +175,13 @@ class Play:
         for thread in ("a", "b"):
             for namespace in ("", "child:1"):
                 listed = list(self.saver.list(self.config(thread, namespace)))
-                assert [one.config["configurable"]["checkpoint_id"] for one in listed] == sorted(
-                    (one.config["configurable"]["checkpoint_id"] for one in listed), reverse=True
+                assert [one.checkpoint["id"] for one in listed] == sorted(
+                    (one.checkpoint["id"] for one in listed), reverse=True
                 )
                 for one in listed:
-                    id = one.config["configurable"]["checkpoint_id"]
-                    parent = one.parent_config["configurable"]["checkpoint_id"] if one.parent_config else None
+                    id = one.checkpoint["id"]
+                    above: Any = one.parent_config
+                    parent = above["configurable"]["checkpoint_id"] if above else None
                     found[thread, namespace, id] = (
                         dict(one.checkpoint["channel_values"]), dict(one.metadata), parent, one.pending_writes,
                     )  # fmt: skip

@@ -63,6 +63,10 @@ def _values(saver: TallySaver, thread: str = "t") -> dict[str, Any]:
     return found.checkpoint["channel_values"]
 
 
+def _noted(state: _State) -> dict[str, Any]:
+    return {"log": [Note(state["note"].draft, 1)]}
+
+
 @pytest.fixture
 def next_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forgets which types this process has written, as the next one does."""
@@ -71,7 +75,7 @@ def next_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def test_state_of_the_graphs_own_types_comes_back(open_sqlite: OpenTally) -> None:
     graph = StateGraph(_State)
-    graph.add_node("write", lambda state: {"log": [Note(state["note"].draft, 1)]})
+    graph.add_node("write", _noted)
     graph.add_edge(START, "write")
     graph.add_edge("write", END)
     with open_sqlite() as tally:

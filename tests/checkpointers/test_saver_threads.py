@@ -30,8 +30,11 @@ OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
 
 
+_reducer: Any = _messages_delta_reducer
+
+
 class _Delta(TypedDict):
-    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer, snapshot_frequency=4)]
+    messages: Annotated[list[Any], DeltaChannel(_reducer, snapshot_frequency=4)]
 
 
 class _Plain(TypedDict):
