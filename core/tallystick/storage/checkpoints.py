@@ -35,6 +35,8 @@ __all__ = [
     "remove_writes",
     "states_of",
     "thread_names",
+    "up_to",
+    "writes_between",
     "writes_of",
 ]
 
@@ -61,6 +63,19 @@ _JOINED = (
 )
 _FIND_ONE = Hot(_JOINED.where(_s.c.id == bindparam("id")))
 _FIND_LATEST = Hot(_JOINED.order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0")))
+_UP_TO = Hot(
+    select(_s)
+    .where(*_AT, _s.c.id <= bindparam("id"))
+    .order_by(_s.c.id.desc())
+    .limit(bindparam("size"))
+    .offset(literal_column("0"))
+)
+_BETWEEN = Hot(
+    select(_w).where(
+        _w.c.thread_id == bindparam("thread"), _w.c.namespace == bindparam("ns"),
+        _w.c.checkpoint_id >= bindparam("first"), _w.c.checkpoint_id <= bindparam("last"),
+    )
+)  # fmt: skip
 _CODE = Hot(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
 _COLUMNS = ("parent_id", "position", "marks", "metadata", "state", "code")
 
@@ -278,15 +293,24 @@ def writes_of(
         rows = _WRITES(connection, {"thread": thread, "ns": namespace, "id": checkpoint_id})
     else:
         rows = connection.execute(select(_w).where(_w.c.thread_id == thread)).fetchall()
-    return [
-        WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8])) for row in rows
-    ]
+    return [_write(row) for row in rows]
 
 
 def places_of_task(connection: Connection, thread: int, task_id: str) -> list[tuple[str, str]]:
     """Where a task wrote, as (namespace, checkpoint id)."""
     query = select(_w.c.namespace, _w.c.checkpoint_id).where(_w.c.thread_id == thread, _w.c.task_id == task_id)
     return [(row[0], row[1]) for row in connection.execute(query.distinct())]
+
+
+def up_to(connection: Connection, thread: int, namespace: str, id: str, size: int) -> list[StateRow]:
+    """A checkpoint and those of lesser id, greatest id first, at most `size`."""
+    return [_state(row) for row in _UP_TO(connection, {"thread": thread, "ns": namespace, "id": id, "size": size})]
+
+
+def writes_between(connection: Connection, thread: int, namespace: str, first: str, last: str) -> list[WriteRow]:
+    """The pending writes at the checkpoints from one id to another, in no particular order."""
+    rows = _BETWEEN(connection, {"thread": thread, "ns": namespace, "first": first, "last": last})
+    return [_write(row) for row in rows]
 
 
 def remove_writes(tx: Connection, thread: int, places: Iterable[tuple[str, str]]) -> None:
@@ -311,6 +335,10 @@ def _contains(connection: Connection, text: str) -> Any:
     # Marks are letters and digits that we made: nothing in them needs escaping, and there is no pattern.
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     return position(_s.c.marks, text) > 0
+
+
+def _write(row: Any) -> WriteRow:
+    return WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8]))
 
 
 def _state(row: Any) -> StateRow:

@@ -383,7 +383,7 @@ thread_writes = Table(
     "thread_writes",
     metadata,
     Column("thread_id", Key, ForeignKey("threads.id"), primary_key=True, autoincrement=False),
-    Column("checkpoint_id", Text, primary_key=True),
+    Column("checkpoint_id", Ordered, primary_key=True),
     Column("namespace", Text, primary_key=True),
     Column("task_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True),

@@ -301,23 +301,28 @@ class Threads:
         with self._store.database.read() as connection:
             row = self._thread(connection, keeper, thread)
             state = None if row is None else checkpoints.get(connection, row.id, namespace, checkpoint_id)
+            if row is None or state is None:
+                return found
+            ahead: dict[str, tuple[StateRow, list[WriteRow]]] = {}
             seen: set[str] = set()
-            while row is not None and state is not None and left and state.parent_id not in {None, *seen}:
-                seen.add(state.id)
-                state = checkpoints.get(connection, row.id, namespace, state.parent_id)
-                if state is None:
+            while left and state.parent_id is not None and state.parent_id not in seen:
+                seen.add(state.parent_id)
+                if state.parent_id not in ahead:
+                    ahead = self._ahead(connection, row.id, namespace, state.parent_id, left)
+                if state.parent_id not in ahead:
                     break
+                state, rows = ahead[state.parent_id]
                 _, frame = self._checked(thread, state, keeper.codec)
-                waiting = [
-                    one for one in self._writes(connection, row.id, thread, state, keeper.codec)
-                    if one[0].channel in left
-                ]  # fmt: skip
-                values = load_values(connection, keeper, [one.roots for _, one in waiting])
+                waiting = self._in_order([one for one in rows if one.channel in left], thread, keeper.codec)
+                here = sorted(left & frame.roots.keys())
+                seeds, *values = load_values(
+                    connection, keeper,
+                    [{channel: frame.roots[channel] for channel in here}, *(one.roots for _, one in waiting)],
+                )  # fmt: skip
                 for write in reversed(_joined(waiting, values, keeper.codec)):
                     found[write.channel][0].append(write)
-                for channel in sorted(left & frame.roots.keys()):
-                    [value] = load_values(connection, keeper, [{channel: frame.roots[channel]}])
-                    found[channel] = (found[channel][0], value[channel])
+                for channel in here:
+                    found[channel] = (found[channel][0], seeds[channel])
                     left.discard(channel)
         return {channel: (writes[::-1], seed) for channel, (writes, seed) in found.items()}
 
@@ -516,7 +521,10 @@ class Threads:
         codec = keeper.codec
         states = {(state.namespace, state.id): state for state in checkpoints.states_of(tx, row.id)}
         frames = {place: unframed(state.state, codec) for place, state in states.items()}
-        summaries = {place: _summary(row.name, state, frames[place], codec) for place, state in states.items()}
+        summaries = {
+            place: _summary(row.name, state, frames[place], codec.unpack(state.metadata))
+            for place, state in states.items()
+        }
         keep = {place for place, summary in summaries.items() if wanted(summary)}
         depended = _depended(summaries, keep, needs)
         if event == "checkpoint.delete" and depended - keep:
@@ -617,18 +625,34 @@ class Threads:
                 f"Checkpoint {state.id} of thread {thread!r} does not match its code: it was changed, or put in the "
                 "place of another."
             )
-        return _summary(thread, state, frame, codec), frame
+        return _summary(thread, state, frame, noted), frame
+
+    def _ahead(
+        self, connection: Connection, thread_id: int, namespace: str, id: str, channels: Collection[str]
+    ) -> dict[str, tuple[StateRow, list[WriteRow]]]:
+        """A checkpoint and those before it by id, a page of them, with their writes of these channels."""
+        states = checkpoints.up_to(connection, thread_id, namespace, id, _PAGE)
+        found: dict[str, tuple[StateRow, list[WriteRow]]] = {state.id: (state, []) for state in states}
+        if states:
+            for write in checkpoints.writes_between(connection, thread_id, namespace, states[-1].id, id):
+                if write.channel in channels and write.checkpoint_id in found:
+                    found[write.checkpoint_id][1].append(write)
+        return found
 
     def _writes(
         self, connection: Connection, thread_id: int, thread: str, state: StateRow, codec: Codec
     ) -> list[tuple[WriteRow, Frame]]:
-        rows = checkpoints.writes_of(connection, thread_id, state.namespace, state.id)
-        rows.sort(key=lambda one: (one.task_path, one.task_id, one.position))
+        return self._in_order(checkpoints.writes_of(connection, thread_id, state.namespace, state.id), thread, codec)
+
+    def _in_order(self, rows: list[WriteRow], thread: str, codec: Codec) -> list[tuple[WriteRow, Frame]]:
+        """Pending writes as a step applies them, each held against its code. Raises CorruptTally."""
         found = []
-        for row in rows:
+        for row in sorted(rows, key=lambda one: (one.task_path, one.task_id, one.position)):
             frame = unframed(row.value, codec)
-            if _coded(row, self._scope, thread, frame.digest, codec).code != row.code:
-                raise CorruptTally(f"A pending write at checkpoint {state.id} of thread {thread!r} does not match.")
+            if _code_of(row, self._scope, thread, frame.digest, codec) != row.code:
+                raise CorruptTally(
+                    f"A pending write at checkpoint {row.checkpoint_id} of thread {thread!r} does not match its code."
+                )
             found.append((row, frame))
         return found
 
@@ -734,15 +758,18 @@ def _place(scope: Scope, thread: str, namespace: str, id: str, parent_id: str | 
 
 
 def _coded(row: WriteRow, scope: Scope, thread: str, digest: bytes, codec: Codec) -> WriteRow:
+    return replace(row, code=_code_of(row, scope, thread, digest, codec))
+
+
+def _code_of(row: WriteRow, scope: Scope, thread: str, digest: bytes, codec: Codec) -> bytes:
     names = (str(scope), thread, row.namespace, row.checkpoint_id, row.task_id, str(row.position), row.task_path,
              row.channel)  # fmt: skip
-    code = codec.code(b"write", *(name.encode("utf-8", "surrogatepass") for name in names), digest)
-    return replace(row, code=code[:16])
+    return codec.code(b"write", *(name.encode("utf-8", "surrogatepass") for name in names), digest)[:16]
 
 
-def _summary(thread: str, state: StateRow, frame: Frame, codec: Codec) -> Summary:
+def _summary(thread: str, state: StateRow, frame: Frame, noted: bytes) -> Summary:
     try:
-        metadata = json.loads(codec.unpack(state.metadata))
+        metadata = json.loads(noted)
     except (ValueError, RecursionError) as error:
         raise CorruptTally(f"The metadata of checkpoint {state.id} are not readable.") from error
     return Summary(thread, state.namespace, state.id, state.parent_id, metadata, frozenset(frame.roots))

@@ -37,7 +37,7 @@ def upgrade() -> None:
     op.create_table(
         "thread_writes",
         sa.Column("thread_id", _KEY, autoincrement=False, nullable=False),
-        sa.Column("checkpoint_id", sa.Text(), nullable=False),
+        sa.Column("checkpoint_id", _ORDERED, nullable=False),
         sa.Column("namespace", sa.Text(), nullable=False),
         sa.Column("task_id", sa.Text(), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
