@@ -24,6 +24,7 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import EXT_PYDANTIC_V2, JsonPlusSerializer, _option
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from tallystick.errors import BlockedType, CorruptTally
 from tallystick.threads import Fields, Leaf, Run, Value
@@ -85,6 +86,11 @@ class Split:
             run = self._run("list", value, before)
             if run is not None:
                 return run
+        elif type(value) is _DeltaSnapshot and type(value.value) is list and value.value:
+            # What it shares with the snapshot before is found by content: the checkpoint before holds none.
+            run = self._run("snapshot", value.value, before)
+            if run is not None:
+                return run
         elif type(value) is dict and value and all(type(name) is str for name in value):
             if len(value) <= _FIELDS:
                 entries = before.entries if isinstance(before, Fields) else {}
@@ -104,6 +110,8 @@ class Split:
         found = _named(lambda: self.serde.loads_typed(("msgpack", body)), where)
         if not isinstance(found, list) or len(found) != len(value.rope):
             raise CorruptTally(f"{where} does not hold as many elements as it says.")
+        if value.kind == "snapshot":
+            return _DeltaSnapshot(found)
         if value.kind != "dict":
             return found
         try:

@@ -20,12 +20,14 @@ from langgraph.checkpoint.serde.jsonplus import (
     EXT_CONSTRUCTOR_KW_ARGS,
     EXT_CONSTRUCTOR_POS_ARGS,
     EXT_CONSTRUCTOR_SINGLE_ARG,
+    EXT_DELTA_SNAPSHOT,
     EXT_METHOD_SINGLE_ARG,
     EXT_PYDANTIC_V1,
     EXT_PYDANTIC_V2,
     JsonPlusSerializer,
     _create_msgpack_ext_hook,
 )
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from tallystick.errors import BlockedType, CorruptTally
 from tallystick_langgraph.allowed import names_of
@@ -189,6 +191,8 @@ def _strict_hook(allowed: _Allowed) -> Callable[[int, bytes], Any]:
                     return general(code, data)
                 built = classes[module, name] = getattr(importlib.import_module(module), name)
             return remembered(built, fields, data)
+        if code == EXT_DELTA_SNAPSHOT:
+            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION))
         if code == EXT_METHOD_SINGLE_ARG:
             module, name, _, method, *_ = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
             if (module, name, method) not in SAFE_MSGPACK_METHODS:

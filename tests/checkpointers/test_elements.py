@@ -171,3 +171,15 @@ def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(
         assert [element for segment in rope.segments for element in segment.elements()] == held
         assert b"".join(rope.contents()) == b"".join(held)
         assert len(rope) == len(held)
+
+
+def test_a_snapshot_of_a_delta_channel_shares_with_the_one_before() -> None:
+    from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+    held: list[Any] = [HumanMessage(f"message {number}", id=str(number)) for number in range(400)]
+    first = planted(SPLIT.planted(_DeltaSnapshot(held), None), None, CODEC)
+    more = [*held, HumanMessage("more", id="more")]
+    second = planted(SPLIT.planted(_DeltaSnapshot(more), None), None, CODEC)
+
+    assert SPLIT.grown(second, "messages") == official(_DeltaSnapshot(more)) == _DeltaSnapshot(more)
+    assert len(_parts(second) - _parts(first)) == 1
