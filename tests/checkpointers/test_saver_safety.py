@@ -205,7 +205,7 @@ def test_damage_is_named_and_reaches_no_other_thread(
             saver.delete_thread(thread)
             stored = _put(saver, {"messages": [*messages, HumanMessage(more, id="x")], "text": more * 100}, thread)
             saver.put_writes(stored, [("messages", [HumanMessage(more * 9, id="y")])], "task")
-        before = saver.get_tuple(_config("u"))
+        mine, theirs = (repr(saver.get_tuple(_config(thread))) for thread in ("t", "u"))
 
         def unit(tx: Any) -> None:
             rows = tx.execute(text(_SELECT.format(table=table, name=name, key=_KEYS[table]))).all()
@@ -218,9 +218,13 @@ def test_damage_is_named_and_reaches_no_other_thread(
         tally.store.database.write(unit, name="damage")
     with open_sqlite() as tally:
         saver = TallySaver(tally, serde=_encrypted() if encrypted else None)
-        with pytest.raises((CorruptTally, StorageError)):
-            saver.get_tuple(_config("t"))
-        assert repr(saver.get_tuple(_config("u"))) == repr(before)
+        try:
+            # A bit that compression does not use may turn without any harm; then nothing else may be different.
+            assert repr(saver.get_tuple(_config("t"))) == mine
+            assert how == "flip"
+        except (CorruptTally, StorageError):
+            pass
+        assert repr(saver.get_tuple(_config("u"))) == theirs
         # Tidy: what is damaged can still be deleted.
         for thread in ("t", "u"):
             saver.delete_thread(thread)
