@@ -204,11 +204,11 @@ class VersionConflict(Conflict):
 class StateConflict(Conflict):
     """The record's state does not allow this change."""
 
-    def __init__(self, memory_id: str, *, state: str, reason: str, hint: str = "") -> None:
+    def __init__(self, memory_id: str, *, state: str, reason: str, hint: str = "", what: str = "Memory") -> None:
         self.memory_id = memory_id
         self.state = state
         self.reason = reason
-        super().__init__(f"Memory {memory_id} is {state}: {reason}.{' ' + hint if hint else ''}")
+        super().__init__(f"{what} {memory_id} is {state}: {reason}.{' ' + hint if hint else ''}")
 
 
 class PositionTaken(Conflict):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from tallystick import memory as memory_room
-from tallystick.access import Gate
+from tallystick.access import Gate, Spaces
 from tallystick.compiler import compile_context
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import Denied, InvalidInput, SettingsError
@@ -26,6 +26,7 @@ from tallystick.ranking import relevance
 from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step
 from tallystick.records import (
     AccessDecision,
+    AccessPreview,
     Actor,
     Change,
     CompilationRequest,
@@ -246,6 +247,30 @@ class BoundTally:
     def on(self, surface: str) -> BoundTally:
         """The same view for calls that come through `surface`, such as `langgraph`."""
         return BoundTally(self.tally, self.actor.on(surface), self.scope)
+
+    def diary(self, project: str) -> BoundTally:
+        """The diary of this actor's agent in `project`, which nobody else reads. Its calls refuse without an agent."""
+        actor = self.actor
+        scope = Scope.diary(actor.user, actor.agent or "", project, actor.organization)
+        return BoundTally(self.tally, actor, scope)
+
+    # Access
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces that this actor may see or manage: create, get, list, update."""
+        return Spaces(self.tally.store, self.tally.gate, self.actor)
+
+    def preview_access(
+        self, *, actor: Actor | None = None, scopes: Sequence[str | Scope] | None = None
+    ) -> AccessPreview:  # fmt: skip
+        """What `actor` (by default this one) could recall from `scopes` (by default the bound one), and why not.
+
+        It equals what recall then gives, and changes nothing. Ids of others, hidden counts and denied ids are
+        told only where this actor may inspect. Raises InvalidScope.
+        """
+        wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        return memory_room.preview_access(self.tally.memory, self.actor, actor or self.actor, wanted)
 
     # Memory
 

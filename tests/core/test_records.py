@@ -23,6 +23,7 @@ from tallystick.records import (
     Actor,
     ContextItem,
     HistoryEntry,
+    MemorySpace,
     NewMemory,
     Persisted,
     Record,
@@ -30,6 +31,8 @@ from tallystick.records import (
     Scope,
     ScopeKind,
     SourceRef,
+    SpaceMember,
+    SpaceRole,
     canonical_json,
     commitment,
     digest,
@@ -48,7 +51,7 @@ CLASSES = [
     and value not in (Record, Persisted)
 ]
 PERSISTED = {
-    "CompilationRequest", "CompileConfig", "CompiledContext", "Edge", "JournalEntry", "Memory", "PolicyRule",
+    "CompilationRequest", "CompileConfig", "CompiledContext", "Edge", "JournalEntry", "Memory", "MemorySpace", "PolicyRule",
     "Receipt", "ReplayRecipe", "RunRecord", "Source", "StepRecord",
 }  # fmt: skip
 
@@ -77,15 +80,31 @@ actors = st.builds(
     role=st.sampled_from(["member", "operator"]), surface=names,
 )  # fmt: skip
 
+members = st.builds(
+    SpaceMember, principal_type=st.sampled_from(["user", "agent", "project", "organization"]),
+    principal_id=st.text(min_size=1, max_size=12),
+    role=st.sampled_from(get_args(SpaceRole)), permissions=st.lists(st.sampled_from(["read", "export"])).map(tuple),
+    expires_at=st.none() | whole,
+)  # fmt: skip
+
 
 @cache
 def instances(record: type[Record]) -> st.SearchStrategy[Any]:
     """Any record of this class, every field filled from its own annotation and bounds."""
-    made: dict[type[Record], st.SearchStrategy[Any]] = {Scope: scopes, Actor: actors}
+    made: dict[type[Record], st.SearchStrategy[Any]] = {Scope: scopes, Actor: actors, SpaceMember: members}
     if record in made:
         return made[record]
     fields = {name: values(field.annotation, tuple(field.metadata)) for name, field in record.model_fields.items()}
+    if record is MemorySpace:
+        fields |= {
+            "scope": scopes.filter(lambda scope: scope.kind not in ("private", "diary")),
+            "members": st.lists(members, max_size=3, unique_by=_principal).map(tuple),
+        }
     return st.fixed_dictionaries(fields).map(record.load)
+
+
+def _principal(member: SpaceMember) -> tuple[str, str]:
+    return member.principal_type, member.principal_id
 
 
 def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:

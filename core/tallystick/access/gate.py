@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
 
 from tallystick.errors import Denied
-from tallystick.policy import decide
+from tallystick.policy import PolicyState, decide
 from tallystick.records import AccessDecision, Actor, Operation, Scope
-from tallystick.storage import Store, access_log, journal, memories
+from tallystick.storage import Store, access_log, journal, memories, spaces
 
 __all__ = ["Gate"]
 
@@ -36,21 +37,53 @@ class Gate:
 
     def require(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
         """The decision, if it allows. A refusal is journaled and raised as Denied."""
-        decision = decide(actor, operation, scope)
-        if decision.allowed:
-            return decision
+        with self._store.database.read() as connection:
+            decision = self.decide(connection, actor, operation, scope)
+        if not decision.allowed:
+            raise self.refuse(actor, decision)
+        return decision
+
+    def decide(self, connection: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+        """The decision by what `connection` sees, either way; nothing is journaled."""
+        return decide(actor, operation, scope, self.state(connection, [scope]))
+
+    def state(self, connection: Connection, scopes: Iterable[Scope]) -> PolicyState:
+        """What is stored that decisions about these scopes depend on."""
+        # No space can stand behind a private scope or a diary: they are decided without asking the database.
+        stored = [scope for scope in scopes if scope.kind not in ("private", "diary")]
+        return PolicyState(spaces.of_scopes(connection, stored), self._store.clock.now())
+
+    def confirm(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+        """Decide again inside a writing transaction, which sees what changed since. Use within `journaling`."""
+        decision = self.decide(tx, actor, operation, scope)
+        if not decision.allowed:
+            raise Denied(decision)
+        return decision
+
+    @contextmanager
+    def journaling(self, actor: Actor) -> Iterator[None]:
+        """Around a write: a refusal inside of it is journaled after the rollback, and raised with its audit id."""
+        try:
+            yield
+        except Denied as error:
+            if error.decision.audit_id is not None:
+                raise
+            raise self.refuse(actor, error.decision) from error
+
+    def refuse(self, actor: Actor, decision: AccessDecision) -> Denied:
+        """Journal a refusal; the error to raise."""
         audit_id = self._store.ids.new()
         event = journal.Event(
-            stream=f"scope:{scope}",
+            stream=f"scope:{decision.scope}",
             event="access.denied",
             actor=actor,
             at=self._store.clock.now(),
             audit_id=audit_id,
             reason=decision.reason,
-            details={"operation": operation},
+            details={"operation": decision.operation},
         )
         self._store.database.write(lambda tx: journal.append(tx, event), name="access.denied")
-        raise Denied(decision.model_copy(update={"audit_id": audit_id}))
+        return Denied(decision.model_copy(update={"audit_id": audit_id}))
 
     def log_read(
         self,

@@ -2,6 +2,7 @@
 
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.history import history
+from tallystick.memory.preview import preview_access
 from tallystick.memory.read import get, list_memories
 from tallystick.memory.recall import recall
 from tallystick.memory.remember import remember
@@ -14,6 +15,7 @@ __all__ = [
     "history",
     "list_memories",
     "modify",
+    "preview_access",
     "recall",
     "recover",
     "remember",

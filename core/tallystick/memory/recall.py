@@ -72,6 +72,8 @@ def recall(
         ranked = sorted(found.scores, key=lambda doc: (-found.scores[doc][0], doc))[:limit]
         stored = memories.get_docs(connection, ranked)
         refs = memories.source_refs(connection, ranked)
+        # Once more by what this snapshot sees: a membership may have ended since.
+        decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
     hits = tuple(
         _hit(
             stored[doc],
@@ -81,6 +83,7 @@ def recall(
             found.path,
         )
         for doc in ranked
+        if decisions[stored[doc].memory.scope].allowed
     )
     room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=ranked)
     return Recalled(hits, found.path, len(found.scores), found.warnings)

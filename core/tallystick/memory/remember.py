@@ -62,9 +62,10 @@ def remember(
     if not items:
         return []
     prepared = _prepare(room, actor, items)
-    return room.store.database.write(
-        lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
-    )
+    with room.gate.journaling(actor):
+        return room.store.database.write(
+            lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
+        )
 
 
 def _check(item: NewMemory) -> None:
@@ -106,6 +107,7 @@ def _ingest(
     tx: Connection, room: MemoryRoom, actor: Actor, scope: Scope, prepared: Sequence[_Prepared],
     correlation_id: str | None,
 ) -> list[Remembered]:  # fmt: skip
+    room.gate.confirm(tx, actor, "write", scope)
     row = scopes.ensure(tx, scope)
     writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
     return [_ingest_one(writing, row, item) for item in prepared]

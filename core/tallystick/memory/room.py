@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 
 from tallystick.access import Gate
 from tallystick.errors import EmbeddingError, NotFound
-from tallystick.policy import decide
 from tallystick.ports import Embedder
 from tallystick.ranking import analyze, to_float16_bytes
 from tallystick.records import Actor, Memory, Operation
@@ -59,7 +58,7 @@ class MemoryRoom:
     def visible(self, connection: Connection, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
         """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and for absent ones."""
         stored = memories.get(connection, memory_id)
-        if stored is None or not decide(actor, operation, stored.memory.scope).allowed:
+        if stored is None or not self.gate.decide(connection, actor, operation, stored.memory.scope).allowed:
             raise self.absent(actor, memory_id)
         return stored
 

@@ -1,5 +1,5 @@
 """Pure policy: policy state and an actor in, a decision or a scope filter out; rules; redaction."""
 
-from tallystick.policy.access import decide, readable_scopes
+from tallystick.policy.access import OPERATIONS, ROLES, PolicyState, decide
 
-__all__ = ["decide", "readable_scopes"]
+__all__ = ["OPERATIONS", "ROLES", "PolicyState", "decide"]

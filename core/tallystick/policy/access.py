@@ -1,57 +1,201 @@
-"""Who may do what where: the one place where an access decision is made.
+"""Who may do what where: the one place where an access decision is made, and the table it reads.
 
-Private scopes belong to their principal, project scopes to the members that the actor's credential names.
-Team, organization, shared and public scopes stay closed until a space opens them; delegated ones need a live
-delegation. Nothing here widens a scope.
+A private scope belongs to its principal, a diary to one agent of one principal in one project, a project scope to
+the members that the actor's credential names. All else is open only through a space, to its members. Nothing here
+widens a scope.
 """
 
 from __future__ import annotations
 
-from tallystick.records import AccessDecision, Actor, Operation, ReasonCode, Scope
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, get_args
 
-__all__ = ["decide", "readable_scopes"]
+from tallystick.records import AccessDecision, Actor, MemorySpace, Operation, ReasonCode, Scope, SpaceMember
+
+__all__ = ["OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide"]
+
+AccessRole = Literal[
+    "principal", "diarist", "project_member", "reader", "writer", "maintainer", "steward", "operator"
+]  # fmt: skip
+
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+_READER = frozenset[Operation]({"read", "inspect"})
+_WRITER = _READER | frozenset[Operation]({"write", "record", "reflect", "correct"})
+_MAINTAINER = _WRITER | frozenset[Operation]({"delete", "export"})
+_ALL_OF_MEMORY = _MAINTAINER | frozenset[Operation]({"share", "promote"})
+
+ROLES: Mapping[AccessRole, frozenset[Operation]] = MappingProxyType(
+    {
+        "principal": _ALL_OF_MEMORY,
+        "diarist": _MAINTAINER,
+        "project_member": _MAINTAINER,
+        "reader": _READER,
+        "writer": _WRITER,
+        "maintainer": _MAINTAINER,
+        "steward": _ALL_OF_MEMORY | frozenset[Operation]({"manage"}),
+        "operator": frozenset[Operation]({"inspect", "manage"}),
+    }
+)
+"""The one table of role by operation. docs/policy.md repeats it and is tested against it."""
+
+_CROSSING = frozenset[Operation]({"share", "promote"})
+_WHILE_CLOSED = frozenset[Operation]({"inspect", "manage"})
 
 
-def decide(actor: Actor | None, operation: Operation, scope: Scope) -> AccessDecision:
-    """Whether `actor` may do `operation` in `scope`, with the reason code either way."""
+@dataclass(frozen=True)
+class PolicyState:
+    """What is stored that a decision depends on. Without it, every scope that needs a space is closed."""
+
+    spaces: Mapping[Scope, MemorySpace] = field(default_factory=lambda: MappingProxyType({}))
+    now: int = 0
+    """Microseconds UTC, for memberships that end."""
+
+
+_NOTHING_STORED = PolicyState()
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What an actor is in a scope, or why nothing."""
+
+    reason: ReasonCode
+    roles: frozenset[AccessRole] = frozenset()
+    permissions: frozenset[Operation] = frozenset()
+
+    def allows(self, operation: Operation) -> bool:
+        return operation in self.permissions or any(operation in ROLES[role] for role in self.roles)
+
+
+def decide(
+    actor: Actor | None, operation: Operation, scope: Scope, state: PolicyState = _NOTHING_STORED
+) -> AccessDecision:
+    """Whether `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
     if actor is None:
         return AccessDecision(
             allowed=False, reason="missing_actor", operation=operation, scope=scope, surface="unknown"
         )
-    refusal = _refusal(actor, scope)
-    if refusal is not None and operation == "inspect" and _inspects(actor, scope):
-        return AccessDecision(
-            allowed=True, reason="allowed_operator", operation=operation, scope=scope, surface=actor.surface
-        )
-    return AccessDecision(
-        allowed=refusal is None,
-        reason=refusal or ("allowed_private" if scope.kind == "private" else "allowed_project"),
-        operation=operation,
-        scope=scope,
-        surface=actor.surface,
-    )
+    allowed, reason = _settle(actor, operation, scope, state)
+    return AccessDecision(allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface)
 
 
-def readable_scopes(actor: Actor, home: Scope) -> tuple[Scope, ...]:
-    """The scopes that a read from `home` covers, home first: home alone, since nothing else is open to it.
+def _settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState) -> tuple[bool, ReasonCode]:
+    space = state.spaces.get(scope)
+    standing = _standing(actor, scope, space, state.now)
+    allowed = standing.allows(operation)
+    if operation == "manage" and actor.agent is not None:
+        allowed = False
+    if space is not None and space.state == "closed" and operation not in _WHILE_CLOSED:
+        # Whoever does not belong here does not learn that it was closed.
+        return False, "scope_disabled" if standing.roles or _is_closed_by_default(scope) else standing.reason
+    if allowed:
+        return True, standing.reason
+    if operation in ROLES["operator"] and _oversees(actor, scope):
+        return True, "allowed_operator"
+    if not standing.roles:
+        return False, standing.reason
+    if operation in _CROSSING:
+        return False, "scope_crossing_requires_promotion"
+    return False, "missing_permission"
 
-    Empty when `actor` may not read `home`.
-    """
-    return (home,) if decide(actor, "read", home).allowed else ()
 
-
-def _refusal(actor: Actor, scope: Scope) -> ReasonCode | None:
+def _standing(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:
     if scope.organization != actor.organization:
-        return "missing_organization" if actor.organization is None else "unverified_membership"
-    if scope.kind == "private":
-        return None if scope.key == actor.user else "principal_mismatch"
-    if scope.kind == "project":
-        return None if scope.key in actor.projects else "unverified_membership"
-    if scope.kind == "delegated":
-        return "delegation_required"
-    return "scope_disabled"
+        return _Standing("missing_organization" if actor.organization is None else "unverified_membership")
+    match scope.kind:
+        case "private":
+            mine = scope.key == actor.user
+            return _Standing("allowed_private", frozenset({"principal"})) if mine else _Standing("principal_mismatch")
+        case "diary":
+            return _in_diary(actor, scope)
+        case "project":
+            return _in_project(actor, scope, space, now)
+        case "delegated":
+            return _in_delegated(actor, scope, space, now)
+        case _:
+            if space is None:
+                return _Standing("scope_disabled")
+            return _as_member(actor, space, now, absent="unverified_membership", ended="unverified_membership")
 
 
-def _inspects(actor: Actor, scope: Scope) -> bool:
+def _in_diary(actor: Actor, scope: Scope) -> _Standing:
+    if actor.agent is None:
+        return _Standing("agent_identity_required")
+    parts = scope.diary_of
+    if parts is None:
+        return _Standing("missing_scope_key")
+    user, agent, project = parts
+    if (user, agent) != (actor.user, actor.agent):
+        return _Standing("principal_mismatch")
+    if not project:
+        return _Standing("missing_project_id")
+    if project not in actor.projects:
+        return _Standing("unverified_membership")
+    return _Standing("allowed_diary", frozenset({"diarist"}))
+
+
+def _in_project(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:
+    stored = None if space is None else _as_member(
+        actor, space, now, absent="unverified_membership", ended="unverified_membership"
+    )  # fmt: skip
+    if scope.key not in actor.projects:
+        return stored or _Standing("unverified_membership")
+    more = stored if stored is not None and stored.roles else _Standing("allowed_project")
+    return _Standing("allowed_project", more.roles | {"project_member"}, more.permissions)
+
+
+def _in_delegated(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:
+    if space is None:
+        return _Standing("delegation_required")
+    if actor.agent is None and any(
+        member.role == "steward" and _names(member, actor) and _lives(member, now) for member in space.members
+    ):
+        return _as_member(actor, space, now, absent="delegation_required", ended="delegation_expired")
+    if scope.key not in actor.delegations:
+        return _Standing("delegation_required")
+    if actor.agent is None:
+        return _Standing("agent_identity_required")
+    # The delegator's own membership does not open the scope to each of his agents: an agent is named itself.
+    agents = [member for member in space.members if member.principal_type == "agent"]
+    held = space.model_copy(update={"members": tuple(agents)})
+    return _as_member(actor, held, now, absent="delegation_required", ended="delegation_expired")
+
+
+def _as_member(
+    actor: Actor, space: MemorySpace, now: int, *, absent: ReasonCode, ended: ReasonCode
+) -> _Standing:  # fmt: skip
+    named = [member for member in space.members if _names(member, actor)]
+    living = [member for member in named if _lives(member, now)]
+    if not living:
+        return _Standing(ended if named else absent)
+    permissions = frozenset(operation for member in living for operation in member.permissions)
+    return _Standing("allowed_member", frozenset(member.role for member in living), permissions)
+
+
+def _names(member: SpaceMember, actor: Actor) -> bool:
+    match member.principal_type:
+        case "user":
+            return member.principal_id == actor.user
+        case "agent":
+            return member.principal_id == actor.agent
+        case "project":
+            return member.principal_id in actor.projects
+        case "organization":
+            return member.principal_id == actor.organization
+        case "everyone":
+            return True
+
+
+def _lives(member: SpaceMember, now: int) -> bool:
+    return member.expires_at is None or now < member.expires_at
+
+
+def _is_closed_by_default(scope: Scope) -> bool:
+    return scope.kind in ("team", "organization", "shared", "public")
+
+
+def _oversees(actor: Actor, scope: Scope) -> bool:
     # An operator looks into what was recorded anywhere in the organization, or, without one, in the whole tally.
     return actor.is_operator and actor.organization in (None, scope.organization)

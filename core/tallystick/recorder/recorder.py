@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
-from tallystick.policy import decide
 from tallystick.ports import TokenCounter
 from tallystick.recorder.replay import Call, Render, neutral_request, replay
 from tallystick.recorder.room import DOMAIN, RecorderRoom
@@ -71,8 +70,8 @@ class Recorder:
 
     def runs(self, scopes: list[Scope], *, limit: int = 20, before: int | None = None) -> list[RunRecord]:
         """Runs of those of `scopes` that the actor may inspect, newest first."""
-        allowed = [scope for scope in scopes if self._may_see(scope)]
         with self._room.store.database.read() as connection:
+            allowed = [scope for scope in scopes if self._may_see(connection, scope)]
             return recordings.list_runs(connection, allowed, limit=limit, before=before)
 
     def run(self, run_id: str) -> RunRecord:
@@ -189,19 +188,19 @@ class Recorder:
 
     def _find_run(self, connection: Connection, run_id: str) -> tuple[RunRecord, int]:
         found = recordings.find_run(connection, run_id)
-        if found is None or not self._may_see(found[0].scope):
+        if found is None or not self._may_see(connection, found[0].scope):
             raise NotFound(f"There is no run {run_id} that {self._actor.user} may see.")
         return found
 
     def _find_step(self, connection: Connection, step_id: str) -> tuple[StepRecord, RunRecord, int]:
         step = recordings.find_step(connection, step_id)
         found = recordings.find_run(connection, step.run_id) if step is not None else None
-        if step is None or found is None or not self._may_see(found[0].scope):
+        if step is None or found is None or not self._may_see(connection, found[0].scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
         return step, *found
 
-    def _may_see(self, scope: Scope) -> bool:
-        return decide(self._actor, "inspect", scope).allowed
+    def _may_see(self, connection: Connection, scope: Scope) -> bool:
+        return self._room.gate.decide(connection, self._actor, "inspect", scope).allowed
 
 
 def _entry(connection: Connection, row: recordings.EntryRow, scope_id: int) -> StepEntry:

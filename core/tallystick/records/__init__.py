@@ -66,10 +66,19 @@ from tallystick.records.recording import (
     VerificationProblem,
 )
 from tallystick.records.source import PrivacyClass, Source, SourceRef, SourceState, SourceType
+from tallystick.records.space import (
+    AccessPreview,
+    MemorySpace,
+    PrincipalType,
+    ScopePreview,
+    SpaceMember,
+    SpaceRole,
+    SpaceState,
+)
 
 __all__ = [
-    "KINDS",
     "AccessDecision",
+    "AccessPreview",
     "Actor",
     "Change",
     "CompilationDecision",
@@ -94,7 +103,9 @@ __all__ = [
     "JournalEntry",
     "Json",
     "JsonObject",
+    "KINDS",
     "Memory",
+    "MemorySpace",
     "MemoryState",
     "Names",
     "NewMemory",
@@ -103,6 +114,7 @@ __all__ = [
     "PolicyConditions",
     "PolicyEffect",
     "PolicyRule",
+    "PrincipalType",
     "PrivacyClass",
     "ReasonCode",
     "Receipt",
@@ -116,6 +128,7 @@ __all__ = [
     "RunRecord",
     "Scope",
     "ScopeKind",
+    "ScopePreview",
     "ScoreWeights",
     "Section",
     "SectionName",
@@ -125,6 +138,9 @@ __all__ = [
     "SourceRef",
     "SourceState",
     "SourceType",
+    "SpaceMember",
+    "SpaceRole",
+    "SpaceState",
     "StepEntry",
     "StepKind",
     "StepRecord",

@@ -12,7 +12,7 @@ from tallystick.records._base import Names, Record
 
 __all__ = ["Actor", "Role", "Scope", "ScopeKind"]
 
-ScopeKind = Literal["private", "project", "delegated", "team", "organization", "shared", "public"]
+ScopeKind = Literal["private", "project", "delegated", "team", "organization", "shared", "public", "diary"]
 Role = Literal["member", "operator"]
 
 
@@ -73,6 +73,21 @@ class Scope(Record):
         if kind not in get_args(ScopeKind):
             raise ValueError("unknown scope kind")
         return {"kind": kind, "key": key, "organization": unquote(organization) if slash else None}
+
+    @classmethod
+    def diary(cls, user: str, agent: str, project: str, organization: str | None = None) -> Scope:
+        """The diary of one agent of one principal in one project."""
+        key = "/".join(quote(part, safe="") for part in (user, agent, project))
+        return cls(kind="diary", key=key, organization=organization)
+
+    @property
+    def diary_of(self) -> tuple[str, str, str] | None:
+        """(user, agent, project) of a diary's key; None for other scopes and for a key of another form."""
+        parts = self.key.split("/")
+        if self.kind != "diary" or len(parts) != 3:
+            return None
+        user, agent, project = (unquote(part) for part in parts)
+        return user, agent, project
 
     def within(self, organization: str | None) -> Scope:
         """This scope as seen from `organization`, when it does not name one itself."""

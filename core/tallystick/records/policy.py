@@ -9,12 +9,14 @@ from tallystick.records.identity import Scope
 
 __all__ = ["AccessDecision", "Operation", "PolicyConditions", "PolicyEffect", "PolicyRule", "ReasonCode"]
 
-Operation = Literal["read", "write", "reflect", "share", "promote", "inspect", "correct", "export", "delete", "record"]
+Operation = Literal[
+    "read", "write", "reflect", "share", "promote", "inspect", "correct", "export", "delete", "record", "manage"
+]  # fmt: skip
 
 ReasonCode = Literal[
-    "allowed_private", "allowed_project", "allowed_operator",
+    "allowed_private", "allowed_diary", "allowed_project", "allowed_member", "allowed_operator",
     "missing_actor", "missing_organization", "missing_memory_space", "missing_scope_key", "missing_project_id",
-    "scope_disabled", "unverified_membership", "principal_mismatch", "agent_identity_required",
+    "scope_disabled", "missing_permission", "unverified_membership", "principal_mismatch", "agent_identity_required",
     "delegation_required", "delegation_expired", "scope_crossing_requires_promotion", "unsupported_scope",
     "hidden_source", "redacted_source", "source_deleted", "pinned_memory", "version_conflict",
     "confirm_token_required", "rate_limited", "mutations_frozen", "job_policy_context_missing",

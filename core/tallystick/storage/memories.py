@@ -32,6 +32,7 @@ __all__ = [
     "next_position",
     "note_access",
     "source_refs",
+    "standings",
     "update_row",
     "versions",
 ]
@@ -245,6 +246,12 @@ def latest(
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
     return _hydrate(connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all())
+
+
+def standings(connection: Connection, scope_ids: Iterable[int]) -> Sequence[Any]:
+    """The rows (id, state, expires_at) of every memory of these scopes, oldest first."""
+    query = select(_m.c.id, _m.c.state, _m.c.expires_at).where(_m.c.scope_id.in_(list(scope_ids)))
+    return connection.execute(query.order_by(_m.c.doc)).all()
 
 
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[tuple[str, SourceRef]]]:

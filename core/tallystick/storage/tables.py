@@ -58,6 +58,16 @@ scopes = Table(
 )
 """Each scope with the key of its part keys and the statistics of its own text."""
 
+spaces = Table(
+    "spaces",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope", Text, nullable=False, unique=True),
+    Column("version", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+)
+"""Stored scopes with their members, one row per scope; `body` is the MemorySpace as JSON."""
+
 streams = Table(
     "streams",
     metadata,

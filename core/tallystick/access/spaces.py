@@ -1,0 +1,167 @@
+"""Spaces: open a scope to members, read, change and list; each change is journaled with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection
+
+from tallystick.access.gate import Gate
+from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
+from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember
+from tallystick.storage import Store, journal, spaces
+
+__all__ = ["Spaces"]
+
+_CHANGEABLE = ("name", "description", "state", "members")
+
+
+class Spaces:
+    """The spaces that one actor may see or manage. Thread-safe."""
+
+    def __init__(self, store: Store, gate: Gate, actor: Actor) -> None:
+        self._store = store
+        self._gate = gate
+        self._actor = actor
+
+    def create(
+        self, scope: str | Scope, *, name: str, description: str = "", members: Iterable[SpaceMember] = (),
+        reason: str,
+    ) -> MemorySpace:  # fmt: skip
+        """Open `scope` to `members`; a person who creates a project or delegated space becomes its steward.
+
+        Team, organization, shared and public spaces are created by an operator; a project space also by a member
+        of the project; a delegated one, whose key begins with its user's name and `/`, by that user.
+        Raises Denied, InvalidRecord, InvalidInput, or StateConflict when the scope has a space.
+        """
+        where, now = self._actor.home(scope), self._store.clock.now()
+        _require(name=name, reason=reason)
+        refusal = _may_not_create(self._actor, where)
+        if refusal is not None:
+            raise self._gate.refuse(self._actor, self._decision(where, refusal))
+        space = MemorySpace.load(
+            {
+                "id": self._store.ids.new(), "scope": where, "name": name, "description": description,
+                "members": _with_creator(self._actor, where, tuple(members)), "created_at": now,
+                "created_by": self._actor.user, "updated_at": now, "updated_by": self._actor.user,
+            }
+        )  # fmt: skip
+
+        def unit(tx: Connection) -> MemorySpace:
+            if spaces.of_scopes(tx, [where]):
+                raise StateConflict(
+                    str(where), state="taken", reason="this scope has a space", hint="Update that one.",
+                    what="Scope",
+                )  # fmt: skip
+            spaces.add(tx, space)
+            self._journal(tx, "space.create", space, reason)
+            return space
+
+        return self._store.database.write(unit, name="space.create")
+
+    def get(self, scope: str | Scope) -> MemorySpace:
+        """The space of `scope`. Raises NotFound alike where there is none and where the actor may not inspect it."""
+        where = self._actor.home(scope)
+        with self._store.database.read() as connection:
+            space = self._seen(connection, where)
+        if space is None:
+            raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
+        return space
+
+    def list(self) -> tuple[MemorySpace, ...]:
+        """Every space that this actor may inspect, by the name of its scope."""
+        with self._store.database.read() as connection:
+            every = spaces.all_spaces(connection)
+            return tuple(
+                space for space in every
+                if self._gate.decide(connection, self._actor, "inspect", space.scope).allowed
+            )  # fmt: skip
+
+    def update(
+        self, scope: str | Scope, *, reason: str, if_version: int | None = None, **changes: Any
+    ) -> MemorySpace:  # fmt: skip
+        """Change `name`, `description`, `state` (`open`, `closed`) or `members`; a steward's or operator's work.
+
+        What it takes away is gone for the next call of everybody. Raises NotFound, Denied, InvalidInput,
+        InvalidRecord or VersionConflict.
+        """
+        where = self._actor.home(scope)
+        _require(reason=reason)
+        unknown = sorted(set(changes) - set(_CHANGEABLE))
+        if unknown or not changes:
+            raise InvalidInput(
+                f"{', '.join(unknown) or 'Nothing'} cannot be changed. Give one or more of {', '.join(_CHANGEABLE)}."
+            )
+        if "members" in changes:
+            changes["members"] = tuple(changes["members"])
+
+        def unit(tx: Connection) -> MemorySpace:
+            space = self._seen(tx, where)
+            if space is None:
+                raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
+            self._gate.confirm(tx, self._actor, "manage", where)
+            if if_version is not None and space.version != if_version:
+                raise VersionConflict(space.id, expected=if_version, actual=space.version)
+            changed = space.replace(
+                **changes, version=space.version + 1, updated_at=self._store.clock.now(), updated_by=self._actor.user
+            )
+            spaces.replace(tx, changed)
+            self._journal(tx, "space.update", changed, reason)
+            return changed
+
+        with self._gate.journaling(self._actor):
+            return self._store.database.write(unit, name="space.update")
+
+    def _seen(self, connection: Connection, scope: Scope) -> MemorySpace | None:
+        if not self._gate.decide(connection, self._actor, "inspect", scope).allowed:
+            return None
+        return spaces.of_scopes(connection, [scope]).get(scope)
+
+    def _decision(self, scope: Scope, reason: ReasonCode) -> AccessDecision:
+        return AccessDecision(
+            allowed=False, reason=reason, operation="manage", scope=scope, surface=self._actor.surface
+        )
+
+    def _journal(self, tx: Connection, event: str, space: MemorySpace, reason: str) -> None:
+        members = [member.dump() for member in space.members]
+        journal.append(
+            tx,
+            journal.Event(
+                stream=f"scope:{space.scope}", event=event, actor=self._actor, at=space.updated_at,
+                audit_id=self._store.ids.new(), reason=reason, subject_id=space.id,
+                details={"version": space.version, "state": space.state, "members": members},
+            ),
+        )  # fmt: skip
+
+
+def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:
+    """Why `actor` may not open a space of `scope`, or None."""
+    if scope.kind in ("private", "diary"):
+        return "unsupported_scope"
+    if scope.organization != actor.organization and not (actor.is_operator and actor.organization is None):
+        return "missing_organization" if actor.organization is None else "unverified_membership"
+    if actor.is_operator:
+        return None
+    if actor.agent is not None:
+        return "missing_permission"
+    if scope.kind == "project":
+        return None if scope.key in actor.projects else "unverified_membership"
+    if scope.kind == "delegated":
+        return None if scope.key.startswith(quote(actor.user, safe="") + "/") else "principal_mismatch"
+    return "missing_permission"
+
+
+def _with_creator(actor: Actor, scope: Scope, members: tuple[SpaceMember, ...]) -> tuple[SpaceMember, ...]:
+    if scope.kind not in ("project", "delegated") or any(
+        (member.principal_type, member.principal_id) == ("user", actor.user) for member in members
+    ):
+        return members
+    return (SpaceMember(principal_id=actor.user, role="steward"), *members)
+
+
+def _require(**texts: str) -> None:
+    for name, value in texts.items():
+        if not value.strip():
+            raise InvalidInput(f"`{name}` is empty. It is kept with the space and its history.")

@@ -1,0 +1,96 @@
+"""Spaces: stored scopes with members, and what previewing access to them gives."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from tallystick.records._base import Persisted, Record
+from tallystick.records.identity import Scope
+from tallystick.records.policy import AccessDecision, Operation
+
+__all__ = ["AccessPreview", "MemorySpace", "PrincipalType", "ScopePreview", "SpaceMember", "SpaceRole", "SpaceState"]
+
+PrincipalType = Literal["user", "agent", "project", "organization", "everyone"]
+SpaceRole = Literal["reader", "writer", "maintainer", "steward"]
+SpaceState = Literal["open", "closed"]
+
+
+class SpaceMember(Record):
+    """Who belongs to a space, as what, and until when."""
+
+    principal_type: PrincipalType = "user"
+    principal_id: str = ""
+    """Compared whole; empty for `everyone` only."""
+    role: SpaceRole = "reader"
+    permissions: tuple[Operation, ...] = ()
+    """Operations granted beyond those of the role; never `manage`, which only the role of a steward gives."""
+    expires_at: int | None = None
+    """Microseconds UTC from which on this membership no longer counts; None means never."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.principal_type == "everyone") == bool(self.principal_id):
+            raise ValueError("`principal_id` names the principal; only `everyone` has none")
+        if self.principal_type == "everyone" and (self.role != "reader" or self.permissions):
+            raise ValueError("`everyone` can be a reader only")
+        if "manage" in self.permissions:
+            raise ValueError("`manage` cannot be granted; make the member a steward")
+        return self
+
+
+class MemorySpace(Persisted):
+    """A stored scope with its members. Team, organization, shared and public scopes are open through one only."""
+
+    id: str
+    scope: Scope
+    name: str
+    description: str = ""
+    state: SpaceState = "open"
+    """A closed space refuses everything but inspection and management, members included."""
+    members: tuple[SpaceMember, ...] = ()
+    version: int = Field(default=1, ge=1)
+    created_at: int
+    """Microseconds UTC."""
+    created_by: str
+    updated_at: int
+    updated_by: str
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.scope.kind in ("private", "diary"):
+            raise ValueError(f"a {self.scope.kind} scope belongs to its principal; it takes no members")
+        named = [(member.principal_type, member.principal_id) for member in self.members]
+        if len(set(named)) != len(named):
+            raise ValueError("a principal is named twice among the members")
+        if ("everyone", "") in named and self.scope.kind != "public":
+            raise ValueError("`everyone` can be a member of the public space only")
+        return self
+
+
+class ScopePreview(Record):
+    """What one actor could recall from one scope."""
+
+    scope: Scope
+    decision: AccessDecision
+    """Whether and why the actor may read there."""
+    visible: tuple[str, ...] = ()
+    """Ids that a recall can give, oldest first."""
+    hidden: dict[str, int] = {}
+    """How many memories are kept from recall, by state (or `expired`); only for who may inspect the scope."""
+    denied: tuple[str, ...] = ()
+    """Ids that would be visible if the actor were allowed; only for who may inspect the scope."""
+
+
+class AccessPreview(Record):
+    """What an actor could recall, scope by scope. Making one changes nothing."""
+
+    user: str
+    agent: str | None = None
+    scopes: tuple[ScopePreview, ...]
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """Every id that a recall over these scopes can give."""
+        return tuple(memory_id for scope in self.scopes for memory_id in scope.visible)

@@ -1,0 +1,44 @@
+"""Spaces as rows: one per scope, the record as JSON, its version for changes that meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from tallystick.records import MemorySpace, Scope
+from tallystick.storage import tables
+
+__all__ = ["add", "all_spaces", "of_scopes", "replace"]
+
+_t = tables.spaces
+_OF = select(_t.c.body).where(_t.c.scope.in_(bindparam("scopes", expanding=True)))
+_ALL = select(_t.c.body).order_by(_t.c.scope)
+
+
+def add(tx: Connection, space: MemorySpace) -> None:
+    """Write a new space; the database refuses a second one of the scope."""
+    tx.execute(insert(_t), _row(space))
+
+
+def replace(tx: Connection, space: MemorySpace) -> None:
+    """Write `space` over its earlier version."""
+    tx.execute(update(_t).where(_t.c.id == space.id).values(**_row(space)))
+
+
+def of_scopes(connection: Connection, scopes: Iterable[Scope]) -> dict[Scope, MemorySpace]:
+    """The spaces of those scopes that have one."""
+    names = [str(scope) for scope in scopes]
+    if not names:
+        return {}
+    found = [MemorySpace.loads(body) for body in connection.execute(_OF, {"scopes": names}).scalars()]
+    return {space.scope: space for space in found}
+
+
+def all_spaces(connection: Connection) -> list[MemorySpace]:
+    """Every space, by the name of its scope: the caller decides who may see it."""
+    return [MemorySpace.loads(body) for body in connection.execute(_ALL).scalars()]
+
+
+def _row(space: MemorySpace) -> dict[str, object]:
+    return {"id": space.id, "scope": str(space.scope), "version": space.version, "body": space.dumps()}
