@@ -1,0 +1,142 @@
+"""Isolation: whatever many actors do, in scopes with hostile names, no path shows anybody what is not theirs.
+
+The model knows who may read what by its own few lines, not by asking policy. Each text carries a mark of its
+scope, so that a leak is seen wherever it comes out: results, counts, histories, previews or error texts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tallystick.errors import Denied, NotFound
+from tallystick.records import Actor, Scope, SpaceMember
+from tallystick.tally import Tally
+from tallystick.testing import StepClock
+
+KEYS = ["a", "%", "_", "a%", "a'b", 'a"', "a:b", "a/b", "*", "A"]
+keys = st.sampled_from(KEYS)
+people = st.builds(
+    Actor, user=keys, agent=st.none() | st.sampled_from(["x", "%"]), projects=st.frozensets(keys, max_size=2)
+)
+places = st.one_of(
+    st.builds(Scope, kind=st.sampled_from(["private", "project", "team"]), key=keys),
+    st.builds(Scope.diary, keys, st.sampled_from(["x", "%"]), keys),
+)
+ROOT = Actor(user="root", role="operator")
+
+
+class Isolation(RuleBasedStateMachine):
+    """One tally, ten names, every path."""
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.tally = Tally.open(self.folder.name, background=False, clock=StepClock())
+        self.marks: dict[Scope, str] = {}
+        self.ids: dict[str, Scope] = {}
+        self.teams: dict[str, frozenset[str]] = {}
+
+    def teardown(self) -> None:
+        if hasattr(self, "tally"):
+            self.tally.close()
+            self.folder.cleanup()
+
+    def may(self, actor: Actor, scope: Scope) -> bool:
+        if scope.kind == "private":
+            return scope.key == actor.user
+        if scope.kind == "project":
+            return scope.key in actor.projects
+        if scope.kind == "team":
+            return actor.user in self.teams.get(scope.key, frozenset())
+        return any(scope == Scope.diary(actor.user, actor.agent or "", key) for key in actor.projects if actor.agent)
+
+    def tried(self, actor: Actor, call: Callable[[], Any]) -> str:
+        """What a call told, whether by its result or by its error."""
+        try:
+            return repr(call())
+        except (Denied, NotFound) as error:
+            return f"{error!r} {error}"
+
+    def check(self, actor: Actor, told: str) -> None:
+        for scope, mark in self.marks.items():
+            assert self.may(actor, scope) or mark not in told, f"{actor} was told of {scope}"
+
+    @rule(actor=people, scope=places, number=st.integers(0, 3))
+    def remember(self, actor: Actor, scope: Scope, number: int) -> None:
+        mark = self.marks.setdefault(scope, f"mark{len(self.marks)}x")
+        bound = self.tally.bind(actor, scope=scope)
+        try:
+            kept = bound.remember(f"heron {number} {mark}")
+        except Denied as error:
+            assert not self.may(actor, scope)
+            self.check(actor, str(error))
+        else:
+            assert self.may(actor, scope)
+            self.ids[kept.memory_id] = scope
+
+    @rule(key=keys, members=st.frozensets(keys, max_size=3))
+    def staff(self, key: str, members: frozenset[str]) -> None:
+        spaces = self.tally.bind(ROOT).spaces
+        named = [SpaceMember(principal_id=one, role="maintainer") for one in sorted(members)]
+        scope = Scope(kind="team", key=key)
+        if key in self.teams:
+            spaces.update(scope, members=named, reason="restaffed")
+        else:
+            spaces.create(scope, name=key, members=named, reason="staffed")
+        self.teams[key] = members
+
+    @rule(actor=people, data=st.data())
+    def change(self, actor: Actor, data: Any) -> None:
+        if not self.ids:
+            return
+        memory_id = data.draw(st.sampled_from(sorted(self.ids)))
+        scope, bound = self.ids[memory_id], self.tally.bind(actor)
+        tell = {
+            "modify": lambda: bound.modify(memory_id, tags=("t",), reason="r"),
+            "forget": lambda: bound.forget(memory_id, reason="r"),
+            "history": lambda: bound.history(memory_id),
+            "get": lambda: bound.get(memory_id),
+        }[data.draw(st.sampled_from(["modify", "forget", "history", "get"]))]
+        if self.may(actor, scope):
+            return
+        told = self.tried(actor, tell)
+        assert told.startswith("NotFound"), told
+        self.check(actor, told)
+
+    @rule(actor=people, scope=places)
+    def read(self, actor: Actor, scope: Scope) -> None:
+        bound = self.tally.bind(actor, scope=scope)
+        for call in (
+            lambda: bound.recall("heron mark0x", limit=100),
+            lambda: bound.memories(states=("active", "deleted")),
+            lambda: bound.runs(),
+        ):
+            told = self.tried(actor, call)
+            self.check(actor, told)
+            assert self.may(actor, scope) or "Denied" in told or told == "[]"
+
+    @rule(actor=people, other=people, scope=places)
+    def preview(self, actor: Actor, other: Actor, scope: Scope) -> None:
+        told = self.tally.bind(actor).preview_access(actor=other, scopes=[scope])
+        self.check(actor, repr(told))
+        if not self.may(actor, scope):
+            assert [(one.visible, one.denied, one.hidden) for one in told.scopes] == [((), (), {})]
+
+    @invariant()
+    def spaces_are_listed_to_their_members_only(self) -> None:
+        if not hasattr(self, "tally"):
+            return
+        for key in KEYS[:3]:
+            actor = Actor(user=key)
+            listed = {space.scope for space in self.tally.bind(actor).spaces.list()}
+            assert listed == {Scope(kind="team", key=team) for team, members in self.teams.items() if key in members}
+
+
+TestIsolation = Isolation.TestCase
+TestIsolation.settings = settings(max_examples=12, stateful_step_count=25)
