@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from tallystick import memory as memory_room
 from tallystick.access import Gate, Spaces
@@ -33,6 +33,7 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    Forgetting,
     Forgotten,
     HistoryEntry,
     Hit,
@@ -379,6 +380,26 @@ class BoundTally:
             )  # fmt: skip
             self._changed(step, result, {"reason": reason})
             return result
+
+    def forget_matching(
+        self, query: str, *, reason: str, mode: Literal["preview", "execute"] = "preview", threshold: float = 0.5,
+        limit: int = 100, confirm_token: str | None = None, idempotency_key: str | None = None,
+    ) -> Forgetting:  # fmt: skip
+        """Forget what recall scores at `threshold` or more in the bound scope; pinned memories are kept.
+
+        A preview changes nothing and gives the token with which, within 15 minutes, exactly the ids it shows, at
+        their versions, are forgotten, all or none. Raises Denied (`confirm_token_required` without one),
+        InvalidInput, VersionConflict, IdempotencyMismatch, or StateConflict when other memories match by now.
+        """
+        with self._observed("memory_write", "forget_matching") as step:
+            done = memory_room.forget_matching(
+                self.tally.memory, self.actor, self.scope, query, reason=reason, mode=mode, threshold=threshold,
+                limit=limit, confirm_token=confirm_token, idempotency_key=idempotency_key,
+                correlation_id=step.id if step else None,
+            )  # fmt: skip
+            for result in done.results:
+                self._changed(step, result, {"reason": reason, "query": query})
+        return done
 
     def recover(
         self,

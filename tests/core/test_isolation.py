@@ -67,6 +67,26 @@ class Isolation(RuleBasedStateMachine):
         for scope, mark in self.marks.items():
             assert self.may(actor, scope) or mark not in told, f"{actor} was told of {scope}"
 
+    def probe(self, writer: Actor, scope: Scope, memory_id: str) -> None:
+        """Those who are nearly the writer look at once: they differ in one thing each."""
+        near = (
+            writer.replace(user=f"{writer.user} "), writer.replace(user="%"), writer.replace(agent="_"),
+            writer.replace(agent=None), writer.replace(projects=frozenset({"%", "_", "*"})),
+            writer.replace(projects=frozenset()), writer.replace(organization="acme"),
+        )  # fmt: skip
+        for actor in near:
+            if actor.organization is None and self.may(actor, scope):
+                continue
+            bound = self.tally.bind(actor)
+            inside = bound.__class__(self.tally, actor, scope)
+            for call in (
+                lambda bound=bound: bound.get(memory_id), lambda bound=bound: bound.history(memory_id),
+                lambda inside=inside: inside.recall("heron"), lambda inside=inside: inside.memories(),
+            ):  # fmt: skip
+                told = self.tried(actor, call)
+                assert told.startswith(("NotFound", "Denied")), f"{actor} in {scope}: {told}"
+                assert self.marks[scope] not in told
+
     @rule(actor=people, scope=places, number=st.integers(0, 3))
     def remember(self, actor: Actor, scope: Scope, number: int) -> None:
         mark = self.marks.setdefault(scope, f"mark{len(self.marks)}x")
@@ -79,6 +99,7 @@ class Isolation(RuleBasedStateMachine):
         else:
             assert self.may(actor, scope)
             self.ids[kept.memory_id] = scope
+            self.probe(actor, scope, kept.memory_id)
 
     @rule(key=keys, members=st.frozensets(keys, max_size=3))
     def staff(self, key: str, members: frozenset[str]) -> None:
@@ -120,6 +141,16 @@ class Isolation(RuleBasedStateMachine):
             told = self.tried(actor, call)
             self.check(actor, told)
             assert self.may(actor, scope) or "Denied" in told or told == "[]"
+
+    @rule(key=keys, agent=st.sampled_from(["x", "%"]), project=keys)
+    def keep_a_diary(self, key: str, agent: str, project: str) -> None:
+        writer = Actor(user=key, agent=agent, projects=frozenset({project}))
+        self.remember(writer, Scope.diary(key, agent, project), 0)
+
+    @rule(key=keys)
+    def keep_to_oneself(self, key: str) -> None:
+        self.remember(Actor(user=key, agent="x", projects=frozenset({key})), Scope(kind="private", key=key), 1)
+        self.remember(Actor(user=key, agent="x", projects=frozenset({key})), Scope(kind="project", key=key), 1)
 
     @rule(actor=people, other=people, scope=places)
     def preview(self, actor: Actor, other: Actor, scope: Scope) -> None:

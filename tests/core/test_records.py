@@ -51,8 +51,8 @@ CLASSES = [
     and value not in (Record, Persisted)
 ]
 PERSISTED = {
-    "CompilationRequest", "CompileConfig", "CompiledContext", "Edge", "JournalEntry", "Memory", "MemorySpace", "PolicyRule",
-    "Receipt", "ReplayRecipe", "RunRecord", "Source", "StepRecord",
+    "CompilationRequest", "CompileConfig", "CompiledContext", "Edge", "JournalEntry", "Memory", "MemorySpace",
+    "PolicyRule", "Receipt", "ReplayRecipe", "RunRecord", "Source", "StepRecord",
 }  # fmt: skip
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)

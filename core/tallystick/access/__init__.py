@@ -2,5 +2,6 @@
 
 from tallystick.access.gate import Gate
 from tallystick.access.spaces import Spaces
+from tallystick.access.tokens import fits, mint
 
-__all__ = ["Gate", "Spaces"]
+__all__ = ["Gate", "Spaces", "fits", "mint"]

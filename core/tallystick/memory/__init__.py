@@ -2,6 +2,7 @@
 
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.history import history
+from tallystick.memory.matching import forget_matching
 from tallystick.memory.preview import preview_access
 from tallystick.memory.read import get, list_memories
 from tallystick.memory.recall import recall
@@ -11,6 +12,7 @@ from tallystick.memory.room import MemoryRoom
 __all__ = [
     "MemoryRoom",
     "forget",
+    "forget_matching",
     "get",
     "history",
     "list_memories",

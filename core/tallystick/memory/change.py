@@ -24,7 +24,7 @@ from tallystick.records import (
 )
 from tallystick.storage import ScopeRow, keyed, memories, parts, scopes
 
-__all__ = ["CHANGEABLE", "forget", "modify", "recover"]
+__all__ = ["CHANGEABLE", "forget", "forget_one", "modify", "recover", "require_reason"]
 
 CHANGEABLE = (
     "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "valid_from",
@@ -45,7 +45,7 @@ def modify(
     Raises InvalidInput, InvalidRecord, NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch;
     then nothing changed.
     """
-    _require_reason(reason)
+    require_reason(reason)
     unknown = sorted(set(changes) - set(CHANGEABLE))
     if unknown or not changes:
         raise InvalidInput(
@@ -108,7 +108,7 @@ def forget(
     A pinned memory is forgotten only by an operator with `force`. Forgetting twice changes nothing.
     Raises as `modify`.
     """
-    _require_reason(reason)
+    require_reason(reason)
     _look(room, actor, memory_id, "delete")
 
     def unit(tx: Connection) -> Forgotten:
@@ -133,16 +133,21 @@ def forget(
                     hint="Unpin it first, or let an operator forget it with force=True.",
                 )  # fmt: skip
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-            audit_id = _move(writing, current, "deleted", "memory.forget", reason)
-            index.hide(tx, current.doc)
-            result = Forgotten(
-                memory_id=memory_id, event="FORGET", status="changed", version=memory.version + 1, state="deleted",
-                audit_id=audit_id, recoverable_until=_until(room, writing.now),
-            )  # fmt: skip
+            result = forget_one(writing, current, reason)
         _keep(tx, scope, "forget", idempotency_key, request, result, room)
         return result
 
     return room.store.database.write(unit, name="apply.forget")
+
+
+def forget_one(writing: Writing, current: memories.Stored, reason: str) -> Forgotten:
+    """Forget a memory that may be forgotten, inside the open transaction."""
+    audit_id = _move(writing, current, "deleted", "memory.forget", reason)
+    index.hide(writing.tx, current.doc)
+    return Forgotten(
+        memory_id=current.memory.id, event="FORGET", status="changed", version=current.memory.version + 1,
+        state="deleted", audit_id=audit_id, recoverable_until=_until(writing.room, writing.now),
+    )  # fmt: skip
 
 
 def recover(
@@ -153,7 +158,7 @@ def recover(
 
     Raises as `modify`, and StateConflict when the window has passed or another memory says the same by now.
     """
-    _require_reason(reason)
+    require_reason(reason)
     before = _look(room, actor, memory_id, "delete")
     vector = room.vectors_for([before.memory.content])[0][0]
 
@@ -264,7 +269,7 @@ def _look(room: MemoryRoom, actor: Actor, memory_id: str, operation: Operation) 
         return room.visible(connection, actor, memory_id, operation)
 
 
-def _require_reason(reason: str) -> None:
+def require_reason(reason: str) -> None:
     if not reason.strip():
         raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
 

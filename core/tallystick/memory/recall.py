@@ -54,7 +54,7 @@ class Recalled(Sequence[Hit]):
 
 def recall(
     room: MemoryRoom, actor: Actor, scope_list: Sequence[Scope], query: str, *, limit: int = 10,
-    kinds: Sequence[str] = (), conversation: str | None = None,
+    kinds: Sequence[str] = (), conversation: str | None = None, logged: bool = True,
 ) -> Recalled:  # fmt: skip
     """The memories of these scopes that answer `query`, best first; equal scores by age, oldest first.
 
@@ -85,7 +85,8 @@ def recall(
         for doc in ranked
         if decisions[stored[doc].memory.scope].allowed
     )
-    room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=ranked)
+    if logged:
+        room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=ranked)
     return Recalled(hits, found.path, len(found.scores), found.warnings)
 
 

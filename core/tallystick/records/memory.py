@@ -17,6 +17,8 @@ __all__ = [
     "Edge",
     "EdgeKind",
     "ExtractionStatus",
+    "ForgetMatch",
+    "Forgetting",
     "Forgotten",
     "HistoryEntry",
     "Hit",
@@ -231,6 +233,31 @@ class Forgotten(Change):
     """What became of a `forget`; until `recoverable_until` it can be recovered."""
 
     recoverable_until: int | None = None
+
+
+class ForgetMatch(Record):
+    """One memory that `forget_matching` found, at the version that was previewed."""
+
+    memory_id: str
+    version: int
+    score: float
+    """As recall scores it against the query."""
+    action: Literal["forget", "keep_pinned"]
+
+
+class Forgetting(Record):
+    """What `forget_matching` would do, or did."""
+
+    mode: Literal["preview", "execute"]
+    matches: tuple[ForgetMatch, ...]
+    """Best first."""
+    complete: bool
+    """False when `limit` cut the matches off."""
+    confirm_token: str | None = None
+    """Gives leave to forget exactly these ids at these versions; None where nothing would be forgotten."""
+    expires_at: int | None = None
+    """Microseconds UTC from which on the token is refused."""
+    results: tuple[Forgotten, ...] = ()
 
 
 class Hit(Record):

@@ -1,0 +1,99 @@
+"""Forget what matches a query: previewed with a token, then done to exactly what was previewed, all or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from tallystick.access import fits, mint
+from tallystick.errors import InvalidInput, StateConflict, VersionConflict
+from tallystick.memory.change import forget_one, require_reason
+from tallystick.memory.recall import recall
+from tallystick.memory.room import MemoryRoom
+from tallystick.memory.writing import Writing
+from tallystick.records import AccessDecision, Actor, ForgetMatch, Forgetting, Json, Scope, part_key
+from tallystick.storage import keyed, scopes
+
+__all__ = ["forget_matching"]
+
+_PURPOSE = "forget_matching"
+_TOKEN_LIFE_US = 15 * 60 * 1_000_000
+
+
+def forget_matching(
+    room: MemoryRoom, actor: Actor, scope: Scope, query: str, *, reason: str, mode: Literal["preview", "execute"],
+    threshold: float, limit: int, confirm_token: str | None, idempotency_key: str | None,
+    correlation_id: str | None,
+) -> Forgetting:  # fmt: skip
+    """Preview, or forget in one transaction what a preview showed; pinned memories are kept.
+
+    Raises Denied (`confirm_token_required` without a token), InvalidInput, StateConflict when the token does not
+    fit what matches now, or VersionConflict; then nothing changed.
+    """
+    require_reason(reason)
+    if threshold < 0:
+        raise InvalidInput("`threshold` is a score: 0 or more.")
+    decision = room.gate.require(actor, "delete", scope)
+    with room.store.database.read() as connection:
+        row = next(iter(scopes.find(connection, [scope])), None)
+        request = "" if row is None else part_key(
+            row.secret, json.dumps([query, reason, threshold, limit, confirm_token]).encode()
+        )  # fmt: skip
+        if row is not None and mode == "execute" and idempotency_key is not None:
+            answered = keyed.first_answer(connection, row.id, _PURPOSE, idempotency_key, request)
+            if answered is not None:
+                return Forgetting.load(answered)
+    matches, complete = _matches(room, actor, scope, query, threshold, limit)
+    chosen: list[tuple[str, int]] = [(one.memory_id, one.version) for one in matches if one.action == "forget"]
+    bound: Json = [[memory_id, version] for memory_id, version in chosen]
+    now = room.store.clock.now()
+    if mode == "preview":
+        until = now + _TOKEN_LIFE_US
+        token = mint(row.secret, _PURPOSE, actor, bound, expires_at=until) if row is not None and chosen else None
+        return Forgetting(
+            mode="preview", matches=matches, complete=complete, confirm_token=token,
+            expires_at=None if token is None else until,
+        )  # fmt: skip
+    if confirm_token is None:
+        refused: AccessDecision = decision.model_copy(update={"allowed": False, "reason": "confirm_token_required"})
+        raise room.gate.refuse(actor, refused)
+    if row is None or not fits(confirm_token, row.secret, _PURPOSE, actor, bound, now=now):
+        raise StateConflict(
+            str(scope), state="not as previewed", reason="the token has run out or other memories match by now",
+            hint="Preview again and confirm what it shows.", what="Scope",
+        )  # fmt: skip
+
+    def unit(tx: Connection) -> Forgetting:
+        room.gate.confirm(tx, actor, "delete", scope)
+        writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+        results = []
+        for memory_id, version in chosen:
+            current = room.visible(tx, actor, memory_id, "delete")
+            if current.memory.version != version:
+                raise VersionConflict(memory_id, expected=version, actual=current.memory.version)
+            results.append(forget_one(writing, current, reason))
+        done = Forgetting(mode="execute", matches=matches, complete=complete, results=tuple(results))
+        if idempotency_key is not None:
+            keyed.keep_answer(tx, row.id, _PURPOSE, idempotency_key, request, done.dumps(), at=writing.now)
+        return done
+
+    with room.gate.journaling(actor):
+        return room.store.database.write(unit, name="apply.forget_matching")
+
+
+def _matches(
+    room: MemoryRoom, actor: Actor, scope: Scope, query: str, threshold: float, limit: int
+) -> tuple[tuple[ForgetMatch, ...], bool]:
+    # One more than asked tells whether the limit cuts something off. Looking is no access: it is not logged.
+    hits = [
+        hit for hit in recall(room, actor, [scope], query, limit=limit + 1, logged=False) if hit.score >= threshold
+    ]  # fmt: skip
+    return tuple(
+        ForgetMatch(
+            memory_id=hit.memory.id, version=hit.memory.version, score=hit.score,
+            action="keep_pinned" if hit.memory.pinned else "forget",
+        )
+        for hit in hits[:limit]
+    ), len(hits) <= limit  # fmt: skip
