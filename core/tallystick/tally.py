@@ -16,7 +16,7 @@ from tallystick import memory as memory_room
 from tallystick.access import Gate, Spaces
 from tallystick.compiler import compile_context
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
-from tallystick.errors import Denied, InvalidInput, SettingsError
+from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError, VersionConflict
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled, generation_setting
@@ -29,6 +29,7 @@ from tallystick.records import (
     AccessPreview,
     Actor,
     Change,
+    Changed,
     CompilationRequest,
     CompileConfig,
     CompiledContext,
@@ -367,6 +368,28 @@ class BoundTally:
                 idempotency_key=idempotency_key, correlation_id=step.id if step else None,
             )  # fmt: skip
             return self._changed(step, result, {"reason": reason, "changes": changes})
+
+    def modify_many(self, items: Iterable[Mapping[str, Any]]) -> list[Changed]:
+        """Same as `modify` for each mapping of its arguments; each is done or not by itself, in order.
+
+        What is refused is told in its place, not raised: the others are done all the same.
+        """
+        results = []
+        for item in items:
+            arguments = dict(item)
+            memory_id = str(arguments.pop("memory_id", ""))
+            reason = str(arguments.pop("reason", ""))
+            try:
+                results.append(Changed(memory_id=memory_id, change=self.modify(memory_id, reason=reason, **arguments)))
+            except (InvalidInput, NotFound, Denied, Conflict) as error:
+                versions = (error.expected, error.actual) if isinstance(error, VersionConflict) else (None, None)
+                results.append(
+                    Changed(
+                        memory_id=memory_id, error=type(error).__name__, message=str(error), expected=versions[0],
+                        actual=versions[1],
+                    )
+                )  # fmt: skip
+        return results
 
     def forget(
         self, memory_id: str, *, reason: str, if_version: int | None = None, force: bool = False,

@@ -170,4 +170,4 @@ class Isolation(RuleBasedStateMachine):
 
 
 TestIsolation = Isolation.TestCase
-TestIsolation.settings = settings(max_examples=12, stateful_step_count=25)
+TestIsolation.settings = settings(max_examples=6, stateful_step_count=25)

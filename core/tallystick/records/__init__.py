@@ -24,6 +24,7 @@ from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
     KINDS,
     Change,
+    Changed,
     Edge,
     EdgeKind,
     ExtractionStatus,
@@ -83,6 +84,7 @@ __all__ = [
     "AccessPreview",
     "Actor",
     "Change",
+    "Changed",
     "CompilationDecision",
     "CompilationRequest",
     "CompileConfig",

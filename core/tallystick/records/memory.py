@@ -14,6 +14,7 @@ from tallystick.records.source import SourceRef
 __all__ = [
     "KINDS",
     "Change",
+    "Changed",
     "Edge",
     "EdgeKind",
     "ExtractionStatus",
@@ -233,6 +234,19 @@ class Forgotten(Change):
     """What became of a `forget`; until `recoverable_until` it can be recovered."""
 
     recoverable_until: int | None = None
+
+
+class Changed(Record):
+    """What became of one item of `modify_many`: a change, or why there was none."""
+
+    memory_id: str
+    change: Change | None = None
+    error: str | None = None
+    """Name of the error, such as `VersionConflict`; the item then changed nothing."""
+    message: str | None = None
+    expected: int | None = None
+    """Both versions of a VersionConflict."""
+    actual: int | None = None
 
 
 class ForgetMatch(Record):

@@ -1,0 +1,36 @@
+"""Many changes in one call: each is done or not by itself, and its place in the answer says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tallystick.records import Actor
+from tallystick.tally import Tally
+
+ALICE = Actor(user="alice")
+
+
+def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..., Tally]) -> None:
+    with open_tally() as tally:
+        mine, his = tally.bind(ALICE), tally.bind(Actor(user="bob"))
+        first, second = (mine.remember(text).memory_id for text in ("Tabs.", "Spaces."))
+        foreign = his.remember("Semicolons.").memory_id
+
+        results = mine.modify_many(
+            [
+                {"memory_id": first, "reason": "style", "tags": ("style",), "if_version": 1},
+                {"memory_id": second, "reason": "late", "tags": ("style",), "if_version": 7},
+                {"memory_id": foreign, "reason": "try", "content": "Mine."},
+                {"memory_id": second, "reason": "", "content": "No reason."},
+                {"memory_id": second, "reason": "style", "importance": 80},
+            ]
+        )
+
+        assert [(one.memory_id, one.error) for one in results] == [
+            (first, None), (second, "VersionConflict"), (foreign, "NotFound"), (second, "InvalidInput"),
+            (second, None),
+        ]  # fmt: skip
+        assert (results[1].expected, results[1].actual) == (7, 1)
+        assert [len(mine.history(one)) for one in (first, second)] == [2, 2]
+        assert his.get(foreign).content == "Semicolons."
+        assert "Semicolons" not in repr(results)
