@@ -170,8 +170,9 @@ def _as_member(
     living = [member for member in named if _lives(member, now)]
     if not living:
         return _Standing(ended if named else absent)
-    permissions = frozenset(operation for member in living for operation in member.permissions)
-    return _Standing("allowed_member", frozenset(member.role for member in living), permissions)
+    permissions: frozenset[Operation] = frozenset(operation for member in living for operation in member.permissions)
+    roles: frozenset[AccessRole] = frozenset(member.role for member in living)
+    return _Standing("allowed_member", roles, permissions)
 
 
 def _names(member: SpaceMember, actor: Actor) -> bool:
