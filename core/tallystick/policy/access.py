@@ -171,8 +171,8 @@ def _as_member(
     if not living:
         return _Standing(ended if named else absent)
     permissions: frozenset[Operation] = frozenset(operation for member in living for operation in member.permissions)
-    roles: frozenset[AccessRole] = frozenset(member.role for member in living)
-    return _Standing("allowed_member", roles, permissions)
+    roles: set[AccessRole] = {member.role for member in living}
+    return _Standing("allowed_member", frozenset(roles), permissions)
 
 
 def _names(member: SpaceMember, actor: Actor) -> bool:
