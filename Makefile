@@ -63,6 +63,11 @@ bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph that are installed
 	@$(BIN)/python tests/benchmarks/checkpoints.py $(ARGS)
 
+.PHONY: eval-recall
+eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the LoCoMo format
+	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=conversations.json"; exit 1; }
+	@$(BIN)/python tests/benchmarks/eval_recall.py $(DATA) $(ARGS)
+
 .PHONY: clean
 clean: ## remove the environment and what tools left behind
 	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

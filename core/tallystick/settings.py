@@ -45,6 +45,10 @@ class Settings(BaseSettings):
     """How vectors are searched; `auto` scans small scopes exactly and asks Chroma for large ones."""
     exact_scan_limit: int = Field(default=20_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
+    recall_cache_mb: int = Field(default=512, ge=1)
+    """How much searchable text recall keeps in memory, in MB; the scopes asked last stay."""
+    rerank_deadline_ms: int = Field(default=300, ge=1)
+    """How long recall waits for a reranker before it goes on without."""
     chroma: str | None = None
     """Address of a Chroma server, such as http://localhost:8000; None uses the embedded one."""
     retention: Retention = "redacted_payloads"

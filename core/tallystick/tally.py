@@ -21,8 +21,8 @@ from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled, generation_setting
 from tallystick.policy.redaction import Redactor
-from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
-from tallystick.ranking import relevance
+from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
+from tallystick.ranking import RecallWeights, relevance
 from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step
 from tallystick.records import (
     AccessDecision,
@@ -54,6 +54,7 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
+from tallystick.storage.shelves import Shelves
 from tallystick.threads import Threads, ThreadsRoom, upgrade
 from tallystick.tokens import counter_for
 
@@ -77,7 +78,7 @@ class Tally:
 
     def __init__(
         self, store: Store, settings: Settings, *, owner: Actor | None, embedder: Any, rules: Sequence[PolicyRule],
-        background: bool,
+        background: bool, weights: RecallWeights | None = None, reranker: Reranker | None = None,
     ) -> None:  # fmt: skip
         """Use `Tally.open`."""
         self.store = store
@@ -97,8 +98,13 @@ class Tally:
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             exact_scan_limit=settings.exact_scan_limit,
+            weights=weights or RecallWeights(),
+            reranker=reranker,
+            rerank_deadline_ms=settings.rerank_deadline_ms,
+            shelves=Shelves(most_bytes=settings.recall_cache_mb * 1024 * 1024),
             forget_window_us=settings.forget_window_days * 24 * 3600 * 1_000_000,
         )
+        memory_room.analyze_anew(self.memory)
         self.recording = RecorderRoom(
             store=store,
             gate=self.gate,
@@ -116,13 +122,14 @@ class Tally:
         cls, where: str | os.PathLike[str] = ".tally", *, owner: Actor | None = None, embedder: Any = None,
         chroma: str | None = None, rules: Sequence[PolicyRule] = (), settings: Settings | None = None,
         create: bool = True, clock: Clock | None = None, ids: Ids | None = None, schema: str = "tallystick",
-        background: bool = True,
+        background: bool = True, weights: RecallWeights | None = None, reranker: Reranker | None = None,
     ) -> Tally:  # fmt: skip
         """Open the tally at `where`, a folder or `postgresql://…`, and make it on first use.
 
         `owner` is recorded when an embedded tally is made and serves runtimes that name nobody.
         `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a PydanticAI Embedder or
         a LlamaIndex BaseEmbedding; the default works offline. `chroma` is the address of a Chroma server.
+        `weights` change how recall ranks; a `reranker` orders its best hits anew, if it answers in time.
         Raises InvalidInput, SettingsError, TallyNotFound (`create=False`), NewerTally, BusyTally or CorruptTally.
         """
         chosen = settings or Settings.read()
@@ -135,7 +142,16 @@ class Tally:
         )  # fmt: skip
         try:
             known = _owner_of(store, owner)
-            return cls(store, chosen, owner=known, embedder=embedder, rules=rules, background=background)
+            return cls(
+                store,
+                chosen,
+                owner=known,
+                embedder=embedder,
+                rules=rules,
+                background=background,
+                weights=weights,
+                reranker=reranker,
+            )
         except BaseException:
             store.database.close()
             raise
@@ -316,19 +332,32 @@ class BoundTally:
         return results
 
     def recall(
-        self, query: str, *, limit: int = 10, kinds: Sequence[str] = (), conversation: str | None = None,
-        scopes: Sequence[str | Scope] | None = None,
+        self, query: str, *, limit: int | None = None, kinds: Sequence[str] = (), conversation: str | None = None,
+        scopes: Sequence[str | Scope] | None = None, tags: Sequence[str] = (), source: str | None = None,
+        since: Moment | None = None, until: Moment | None = None, asked_at: Moment | None = None,
+        budget_tokens: int | None = None, weights: RecallWeights | None = None,
     ) -> Recalled:  # fmt: skip
         """The memories that answer `query`, best first, each with the reasons for its place.
 
-        Reads the bound scope, or those of `scopes`, each of which must be open to the actor.
-        Raises Denied and InvalidInput.
+        Reads the bound scope, or those of `scopes`, each of which must be open to the actor. Filters keep `kinds`,
+        all of `tags`, a `conversation`, a `source` (its id or address), and what was said or happened from `since`
+        up to `until`. `asked_at` is the moment from which the query's "last week" is seen. At most `limit` hits (10),
+        or with `budget_tokens` (up to 200 of) the best that fit together. Raises Denied and InvalidInput.
         """
         wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        if budget_tokens is not None and budget_tokens < 1:
+            raise InvalidInput("`budget_tokens` must be at least 1.")
         with self._observed("other", "recall") as step:
             found = memory_room.recall(
-                self.tally.memory, self.actor, wanted, query, limit=limit, kinds=kinds, conversation=conversation
-            )
+                self.tally.memory, self.actor, wanted, query,
+                memory_room.Wanted(
+                    limit=(10 if budget_tokens is None else 200) if limit is None else limit, kinds=tuple(kinds),
+                    tags=tuple(tags), conversation=conversation, source=source, since=_micros(since),
+                    until=_micros(until), asked_at=_micros(asked_at), run_id=run.id if (run := current_run()) else None,
+                    weights=weights,
+                    budget=None if budget_tokens is None else lambda hits: self._packed(hits, budget_tokens),
+                ),
+            )  # fmt: skip
             if step is not None:
                 seen = [
                     {"id": hit.memory.id, "version": hit.memory.version, "score": hit.score, "signals": hit.signals}
@@ -338,6 +367,16 @@ class BoundTally:
                            "memories": [[hit.memory.id, hit.memory.version] for hit in found]}  # fmt: skip
                 step.record("memory_read", {"query": query, "hits": seen}, summary=summary)
         return found
+
+    def _packed(self, hits: Sequence[Hit], budget_tokens: int) -> list[Hit]:
+        """As many of the best as fit, in order; one that does not fit is passed over."""
+        left, packed = budget_tokens, []
+        for hit in hits:
+            tokens = self.tally.count_tokens(f"{hit.memory.who or ''}: {hit.memory.content}")
+            if tokens <= left:
+                packed.append(hit)
+                left -= tokens
+        return packed
 
     def get(self, memory_id: str) -> Memory:
         """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""

@@ -32,6 +32,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "durability": "normal",
         "vector_search": "auto",
         "exact_scan_limit": 20_000,
+        "recall_cache_mb": 512,
+        "rerank_deadline_ms": 300,
         "chroma": None,
         "retention": "redacted_payloads",
         "forget_window_days": 30,

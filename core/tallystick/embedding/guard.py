@@ -80,6 +80,12 @@ class GuardedEmbedder:
             found.update(fresh)
         return np.stack([found[key] for key in keys])
 
+    def embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
+        """Unit vectors of single words if the embedder inside offers them, else None. Raises EmbeddingError."""
+        forbid_inside_transaction("the embedder")
+        offered = getattr(self._embedder, "embed_words", None)
+        return None if offered is None else offered(words)
+
     def _remembered(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         found = {}
         with self._guard:

@@ -2,15 +2,18 @@
 
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.history import history
+from tallystick.memory.index import analyze_anew
 from tallystick.memory.matching import forget_matching
 from tallystick.memory.preview import preview_access
 from tallystick.memory.read import get, list_memories
-from tallystick.memory.recall import recall
+from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import remember
 from tallystick.memory.room import MemoryRoom
 
 __all__ = [
     "MemoryRoom",
+    "Wanted",
+    "analyze_anew",
     "forget",
     "forget_matching",
     "get",

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory import index
-from tallystick.memory.room import MemoryRoom
+from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
     Actor,
@@ -70,7 +69,7 @@ def _modify(
     if not wanted.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
     # Embedding comes before the transaction; the transaction checks that what was embedded is still what stands.
-    vector = room.vectors_for([wanted.content])[0][0]
+    vector = room.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
 
     def unit(tx: Connection) -> Change:
         current = room.visible(tx, actor, memory_id, "correct")
@@ -143,7 +142,7 @@ def forget(
 def forget_one(writing: Writing, current: memories.Stored, reason: str) -> Forgotten:
     """Forget a memory that may be forgotten, inside the open transaction."""
     audit_id = _move(writing, current, "deleted", "memory.forget", reason)
-    index.hide(writing.tx, current.doc)
+    writing.hide(current.doc, current.scope_id)
     return Forgotten(
         memory_id=current.memory.id, event="FORGET", status="changed", version=current.memory.version + 1,
         state="deleted", audit_id=audit_id, recoverable_until=_until(writing.room, writing.now),
@@ -160,7 +159,7 @@ def recover(
     """
     require_reason(reason)
     before = _look(room, actor, memory_id, "delete")
-    vector = room.vectors_for([before.memory.content])[0][0]
+    vector = room.vectors_for([searchable(before.memory.content, before.memory.attributes)])[0][0]
 
     def unit(tx: Connection) -> Change:
         current = room.visible(tx, actor, memory_id, "delete")
@@ -231,7 +230,7 @@ def _apply_modify(
         content_key=content_key, pinned=memory.pinned, expires_at=memory.expires_at, updated_at=now,
         updated_by=actor.user,
     )  # fmt: skip
-    index.hide(tx, current.doc)
+    writing.hide(current.doc, current.scope_id)
     writing.show(memory, doc=current.doc, scope_id=current.scope_id, vector=vector)
     details |= {"version": memory.version, "commitment": committed}
     audit_id = writing.write_down(memory.scope, "memory.update", memory.id, details, reason=reason)

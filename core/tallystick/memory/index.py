@@ -4,24 +4,72 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tallystick.memory.room import index_words
+from tallystick.logs import get_logger
+from tallystick.memory.room import MemoryRoom, searchable
+from tallystick.ranking import indexed_words, marks_of, slices
 from tallystick.records import Memory
-from tallystick.storage import outbox, search
+from tallystick.storage import keyed, memories, outbox, scopes, search
 
-__all__ = ["hide", "show"]
+__all__ = ["analyze_anew", "hide", "show", "text_row"]
+
+_ANALYSIS = "text_analysis"
+_VERSION = "2"
+"""Raise it when the words of a text come out differently: they are then analyzed anew on opening."""
+_PAGE = 500
+
+
+def text_row(memory: Memory) -> search.TextRow:
+    """What a memory is found by: its text in slices, each beginning with who said it, its subject and its tags."""
+    header = " ".join(filter(None, (memory.who, memory.subject, *memory.tags)))
+    text = searchable(memory.content, memory.attributes)
+    return search.TextRow(
+        words=indexed_words(slices(text), header=header),
+        marks=marks_of(memory.content),
+        speaker=memory.who,
+        tags=memory.tags,
+    )
 
 
 def show(
-    tx: Connection, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None, fingerprint: str
+    tx: Connection, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None, fingerprint: str, revision: int
 ) -> None:  # fmt: skip
     """Index the words and, when there is one, the vector of a memory."""
-    search.add_text(tx, doc, scope_id, index_words(memory))
+    search.show_text(tx, doc, scope_id, text_row(memory), revision=revision)
     if vector is not None:
         search.add_vectors(tx, [(doc, scope_id, memory.version, vector)], fingerprint)
         outbox.append(tx, [doc])
 
 
-def hide(tx: Connection, doc: int) -> None:
+def hide(tx: Connection, doc: int, *, revision: int) -> None:
     """Take a memory out of every index."""
-    search.drop(tx, doc)
+    search.hide_text(tx, doc, revision=revision)
     outbox.append(tx, [doc])
+
+
+def analyze_anew(room: MemoryRoom) -> int:
+    """Write the words of every active memory where they were analyzed by an older release; how many those are."""
+    database = room.store.database
+    with database.read() as connection:
+        if keyed.get_setting(connection, _ANALYSIS) == _VERSION:
+            return 0
+
+    def unit(tx: Connection) -> int:
+        if keyed.get_setting(tx, _ANALYSIS) == _VERSION:
+            return 0
+        done = last = 0
+        revisions: dict[int, int] = {}
+        while docs := memories.active_docs(tx, after=last, most=_PAGE):
+            for stored in memories.get_docs(tx, docs).values():
+                if stored.scope_id not in revisions:
+                    revisions[stored.scope_id] = scopes.next_revision(tx, stored.scope_id)
+                search.show_text(
+                    tx, stored.doc, stored.scope_id, text_row(stored.memory), revision=revisions[stored.scope_id]
+                )
+            done, last = done + len(docs), docs[-1]
+        keyed.set_setting(tx, _ANALYSIS, _VERSION)
+        return done
+
+    done = database.write(unit, name="analyze")
+    if done:
+        get_logger("memory").info("text.analyzed", count=done)
+    return done

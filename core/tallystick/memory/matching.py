@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import forget_one, require_reason
-from tallystick.memory.recall import recall
+from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.writing import Writing
 from tallystick.records import AccessDecision, Actor, ForgetMatch, Forgetting, Json, Scope, part_key
@@ -87,9 +87,9 @@ def _matches(
     room: MemoryRoom, actor: Actor, scope: Scope, query: str, threshold: float, limit: int
 ) -> tuple[tuple[ForgetMatch, ...], bool]:
     # One more than asked tells whether the limit cuts something off. Looking is no access: it is not logged.
-    hits = [
-        hit for hit in recall(room, actor, [scope], query, limit=limit + 1, logged=False) if hit.score >= threshold
-    ]  # fmt: skip
+    # What stands beside a match is no match.
+    wanted = Wanted(limit=limit + 1, weights=room.weights.by_itself())
+    hits = [hit for hit in recall(room, actor, [scope], query, wanted, logged=False) if hit.score >= threshold]
     return tuple(
         ForgetMatch(
             memory_id=hit.memory.id, version=hit.memory.version, score=hit.score,

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 from sqlalchemy import Connection
 
-from tallystick.errors import InvalidInput, StorageError
+from tallystick.errors import EmbeddingError, InvalidInput, StorageError
+from tallystick.memory.rerank import reranked
 from tallystick.memory.room import MemoryRoom
-from tallystick.ranking import bm25, cosines, from_float16_bytes, fuse, query_terms
+from tallystick.ranking import (
+    Corpus,
+    Pool,
+    Question,
+    Ranked,
+    RecallWeights,
+    Span,
+    ask,
+    cosines,
+    event_named,
+    proposals,
+    query_terms,
+    rank,
+    slices_of,
+)
+from tallystick.ranking.corpus import NEVER
+from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, Scope, SourceRef
 from tallystick.storage import memories, scopes, search
 
@@ -20,9 +36,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float32]
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
 
-__all__ = ["Recalled", "recall"]
+__all__ = ["Recalled", "Wanted", "recall"]
 
+_DEPTH = 100
+"""How many memories each of words and vectors proposes, at least."""
+_RERANKED = 50
+"""How many of the best are loaded, for a reranker to order anew."""
 _OVERFETCH = 200
 """How many proposals are asked of Chroma before exact re-scoring."""
 
@@ -52,143 +75,293 @@ class Recalled(Sequence[Hit]):
         return iter(self.hits)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What recall is asked for, beside the query."""
+
+    limit: int = 10
+    kinds: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    """All of them."""
+    conversation: str | None = None
+    source: str | None = None
+    """The id or the address of a source."""
+    since: int | None = None
+    until: int | None = None
+    """When it was said or happened, microseconds UTC: from `since` up to `until`, exclusive."""
+    asked_at: int | None = None
+    """The moment from which "last week" is seen; None is now."""
+    run_id: str | None = None
+    """The run under way."""
+    weights: RecallWeights | None = None
+    budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
+    """Keeps those that fit a budget of tokens."""
+
+    @property
+    def filters(self) -> bool:
+        """Whether anything is filtered by."""
+        return bool(self.kinds or self.tags or self.conversation or self.source) or not (
+            self.since is None and self.until is None
+        )
+
+
 def recall(
-    room: MemoryRoom, actor: Actor, scope_list: Sequence[Scope], query: str, *, limit: int = 10,
-    kinds: Sequence[str] = (), conversation: str | None = None, logged: bool = True,
+    room: MemoryRoom, actor: Actor, scope_list: Sequence[Scope], query: str, wanted: Wanted | None = None, *,
+    logged: bool = True,
 ) -> Recalled:  # fmt: skip
     """The memories of these scopes that answer `query`, best first; equal scores by age, oldest first.
 
     Raises Denied for the first scope that `actor` may not read, and InvalidInput.
     """
-    if limit < 1:
+    wanted = wanted or Wanted()
+    if wanted.limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
     decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
-    terms = query_terms(query)
-    vector = room.query_vector(query)
-    filters = search.Filters(now=room.store.clock.now(), kinds=tuple(kinds), conversation=conversation)
+    now = room.store.clock.now()
     with room.store.database.read() as connection:
-        ids = sorted(row.id for row in scopes.find(connection, scope_list))
-        found = _candidates(connection, room, ids, terms, vector, filters) if ids else _Candidates({}, "none", ())
-        ranked = sorted(found.scores, key=lambda doc: (-found.scores[doc][0], doc))[:limit]
-        stored = memories.get_docs(connection, ranked)
-        refs = memories.source_refs(connection, ranked)
+        found = _search(connection, room, scope_list, query, wanted, now)
+        stored, refs = _loaded(connection, found, now, wanted.limit)
         # Once more by what this snapshot sees: a membership may have ended since.
         decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
-    hits = tuple(
-        _hit(
-            stored[doc],
-            *found.scores[doc],
-            refs.get(doc, []),
-            decisions[stored[doc].memory.scope],
-            found.path,
-        )
-        for doc in ranked
-        if decisions[stored[doc].memory.scope].allowed
-    )
+    best = max((ranked.score for ranked in found.ranked[:1]), default=0.0)
+    hits = [
+        _hit(stored[ranked.doc], ranked, best, refs.get(ranked.doc, []), decisions, found.path)
+        for ranked in found.ranked
+        if ranked.doc in stored
+        and decisions[stored[ranked.doc].memory.scope].allowed
+        # What neither scores above nothing nor holds a word of the query is no answer.
+        and (ranked.score > 0 or ranked.signals["text"] > 0)
+    ]
+    warnings = list(found.warnings)
+    if room.reranker is not None and len(hits) > 1:
+        hits, problem = reranked(room.reranker, query, hits, deadline_ms=room.rerank_deadline_ms)
+        warnings += [problem] if problem else []
+    if wanted.budget is not None:
+        hits = wanted.budget(hits)
+    hits = hits[: wanted.limit]
     if logged:
-        room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=ranked)
-    return Recalled(hits, found.path, len(found.scores), found.warnings)
+        docs = {stored[doc].memory.id: doc for doc in stored}
+        accessed = [docs[hit.memory.id] for hit in hits]
+        room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
+    return Recalled(tuple(hits), found.path, len(found.ranked), tuple(warnings))
 
 
 @dataclass(frozen=True)
-class _Candidates:
-    scores: dict[int, tuple[float, dict[str, float]]]
-    """doc to (score, signals)."""
-    path: str
-    warnings: tuple[str, ...]
-
-
-def _candidates(
-    connection: Connection, room: MemoryRoom, ids: list[int], terms: list[str], vector: Vector | None,
-    filters: search.Filters,
-) -> _Candidates:  # fmt: skip
-    words = _by_words(connection, ids, terms, filters)
-    nearness, path, warnings = _by_vector(connection, room, ids, vector, filters, list(words))
-    docs = sorted(set(words) | set(nearness))
-    signals = {
-        "text": [words.get(doc, 0.0) for doc in docs],
-        "vector": [max(0.0, nearness.get(doc, 0.0)) for doc in docs],
-    }
-    fused = fuse(signals)
-    scores = {
-        doc: (score, {name: values[place] for name, values in signals.items()})
-        for place, (doc, score) in enumerate(zip(docs, fused, strict=True))
-        if score > 0
-    }
-    return _Candidates(scores, path, warnings)
-
-
-def _by_words(connection: Connection, ids: list[int], terms: list[str], filters: search.Filters) -> dict[int, float]:
-    matches = search.match_text(connection, ids, terms, filters)
-    if not matches:
-        return {}
-    statistics = scopes.statistics(connection, ids)
-    wanted = set(terms)
-    counted = [Counter(word for word in match.words.split(" ") if word in wanted) for match in matches]
-    frequency = Counter(word for counts in counted for word in counts)
-    scored = bm25(
-        terms,
-        counted,
-        [match.length for match in matches],
-        n_documents=statistics.documents,
-        average_length=statistics.average_length,
-        document_frequency=frequency,
-    )
-    return {match.doc: score for match, score in zip(matches, scored, strict=True)}
-
-
-def _by_vector(
-    connection: Connection, room: MemoryRoom, ids: list[int], vector: Vector | None, filters: search.Filters,
-    also: Sequence[int],
-) -> tuple[dict[int, float], str, tuple[str, ...]]:  # fmt: skip
-    """Exact cosines of the candidates, how they were found, and warnings."""
-    if vector is None:
-        return {}, "none", ("the query has no vector; found by words alone",)
-    fingerprint = room.embedder.fingerprint
-    stored = search.count_vectors(connection, ids, fingerprint)
-    if stored == 0:
-        return {}, "none", ()
-    wants_chroma = room.vector_search == "chroma" or (room.vector_search == "auto" and stored > room.exact_scan_limit)
+class _Found:
+    ranked: list[Ranked]
+    path: str = "none"
     warnings: tuple[str, ...] = ()
-    rows = None
-    if wants_chroma:
+
+
+def _loaded(
+    connection: Connection, found: _Found, now: int, limit: int
+) -> tuple[dict[int, memories.Stored], dict[int, list[tuple[str, SourceRef]]]]:  # fmt: skip
+    """The best as they stand in the database: each is checked again, and what left meanwhile is passed over."""
+    docs = [ranked.doc for ranked in found.ranked[: max(limit, _RERANKED)]]
+    stored = {
+        doc: memory
+        for doc, memory in memories.get_docs(connection, docs).items()
+        if memory.memory.state == "active" and (memory.memory.expires_at is None or memory.memory.expires_at > now)
+    }
+    return stored, memories.source_refs(connection, list(stored))
+
+
+def _search(
+    connection: Connection, room: MemoryRoom, scope_list: Sequence[Scope], query: str, wanted: Wanted, now: int
+) -> _Found:  # fmt: skip
+    revisions = scopes.revisions(connection, scope_list)
+    if not revisions:
+        return _Found([])
+    weights = wanted.weights or room.weights
+    by_chroma = _wants_chroma(connection, room, list(revisions))
+    corpora = _corpora(connection, room, revisions, exact=not by_chroma)
+    question = ask(query, list(corpora.values()), now if wanted.asked_at is None else wanted.asked_at)
+    question = _placed_by_event(question, list(corpora.values()))
+    vector = room.query_vector(question.meaning)
+    warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
+    proposed: list[int] | None = None
+    if by_chroma and vector is not None:
         try:
-            rows = _proposed(connection, room, ids, vector, filters, also)
+            proposed = _proposed(room, list(revisions), vector)
         except StorageError as error:
-            warnings = (f"Chroma was not used ({error}); vectors were scanned exactly",)
-    path = "exact" if rows is None else "chroma"
-    if rows is None:
-        rows = search.scan_vectors(connection, ids, fingerprint, filters)
-    if not rows:
-        return {}, path, warnings
-    values = cosines(vector, from_float16_bytes([row.vector for row in rows]))
-    return {row.doc: float(value) for row, value in zip(rows, values, strict=True)}, path, warnings
+            warnings.append(f"Chroma was not used ({error}); vectors were scanned exactly")
+            corpora = _corpora(connection, room, revisions, exact=True)
+    if vector is None or (proposed is None and not any(corpus.vectors for corpus in corpora.values())):
+        path = "none"
+    else:
+        path = "exact" if proposed is None else "chroma"
+    depth = max(_DEPTH, wanted.limit // 2)
+    pools, narrow = [], False
+    for scope_id, corpus in corpora.items():
+        allowed = _allowed(connection, corpus, scope_id, wanted, now)
+        narrow |= wanted.filters and 10 * int(allowed.sum()) < len(corpus)
+        pools.append(_pool(connection, room, corpus, scope_id, question, vector, proposed, allowed, depth))
+    known = _known(connection, pools, weights, wanted, now, narrow=narrow)
+    words = room.word_vectors if vector is not None else None
+    return _Found(rank(question, pools, weights, words, known), path, tuple(warnings))
 
 
-def _proposed(
-    connection: Connection, room: MemoryRoom, ids: list[int], vector: Vector, filters: search.Filters,
-    also: Sequence[int],
-) -> list[search.VectorRow]:  # fmt: skip
+def _corpora(
+    connection: Connection, room: MemoryRoom, revisions: Mapping[int, int], *, exact: bool
+) -> dict[int, Corpus]:  # fmt: skip
+    fingerprint, dimension = "", 0
+    if exact:
+        try:
+            fingerprint, dimension = room.embedder.fingerprint, room.embedder.dimension
+        except EmbeddingError:
+            exact = False
+    return {
+        scope_id: room.shelves.corpus(connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension)
+        for scope_id, revision in sorted(revisions.items())
+    }
+
+
+def _wants_chroma(connection: Connection, room: MemoryRoom, ids: Sequence[int]) -> bool:
+    if room.vector_search != "auto":
+        return room.vector_search == "chroma"
+    sizes = (room.shelves.size(scope_id) or search.count_rows(connection, scope_id) for scope_id in ids)
+    return sum(sizes) > room.exact_scan_limit
+
+
+def _proposed(room: MemoryRoom, ids: list[int], vector: Vector) -> list[int]:
+    """What Chroma proposes. Raises StorageError."""
     if room.index is None:
         raise StorageError("this tally has no Chroma index")
-    docs = room.index.propose(vector, ids, most=_OVERFETCH)
-    # Chroma only proposes: every id is checked against the database, and every score is exact.
-    pool = list(dict.fromkeys([*docs, *also]))
-    return search.vectors_of(connection, ids, room.embedder.fingerprint, pool, filters)
+    return room.index.propose(vector, ids, most=_OVERFETCH)
+
+
+def _pool(
+    connection: Connection, room: MemoryRoom, corpus: Corpus, scope_id: int, question: Question,
+    vector: Vector | None, proposed: Sequence[int] | None, allowed: Flags, depth: int,
+) -> Pool:  # fmt: skip
+    """The candidates of one scope: the best by words, the best by vectors, and the turns beside them."""
+    import numpy as np
+
+    text = corpus.text_scores(
+        {**question.weights, **question.names}, average=question.average_length, loose=question.names
+    )
+    text = np.where(allowed, text, 0.0)
+    by_text = proposals(text, depth)
+    if vector is None:
+        by_vector = by_text[:0]
+    elif proposed is None:
+        by_vector = proposals(np.where(allowed, corpus.nearness(vector), 0.0), depth)
+    else:
+        rows = corpus.rows_of(proposed)
+        rows = rows[allowed[rows]]
+        scores = np.zeros(len(text))
+        scores[rows] = _exactly(connection, room, corpus, scope_id, vector, rows)
+        by_vector = proposals(scores, depth)
+    rows = np.union1d(by_text, by_vector)
+    beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
+    rows = np.unique(np.concatenate([rows, *beside]))
+    rows = rows[rows >= 0]
+    rows = rows[allowed[rows]]
+    if vector is None:
+        nearness = np.zeros(len(rows))
+    elif proposed is None:
+        nearness = corpus.exact_nearness(vector, rows)
+    else:
+        nearness = _exactly(connection, room, corpus, scope_id, vector, rows)
+    return Pool(corpus, rows, text[rows], nearness)
+
+
+def _exactly(
+    connection: Connection, room: MemoryRoom, corpus: Corpus, scope_id: int, vector: Vector, rows: Ints
+) -> Floats:  # fmt: skip
+    """Exact cosines of rows whose vectors are not at hand, each of its best slice, from the database."""
+    import numpy as np
+
+    docs = corpus.column("doc")[rows].tolist()
+    blobs = search.vectors_of(connection, [scope_id], room.embedder.fingerprint, docs)
+    dimension = vector.shape[0]
+    values = [float(cosines(vector, slices_of(blobs[doc], dimension)).max()) if doc in blobs else 0.0 for doc in docs]
+    return np.array(values, dtype=np.float64)
+
+
+def _allowed(connection: Connection, corpus: Corpus, scope_id: int, wanted: Wanted, now: int) -> Flags:
+    """For each row whether it stands, has not expired, and passes the filters."""
+    import numpy as np
+
+    allowed = corpus.alive & (corpus.column("expires_at") > now)
+    known = corpus.vocabulary
+    if wanted.kinds:
+        allowed &= np.isin(corpus.column("kind"), [known.kinds[kind] for kind in wanted.kinds if kind in known.kinds])
+    if wanted.conversation is not None:
+        allowed &= corpus.column("conversation") == known.conversations.get(wanted.conversation, -2)
+    if wanted.since is not None:
+        allowed &= corpus.column("occurred_at") >= wanted.since
+    if wanted.until is not None:
+        times = corpus.column("occurred_at")
+        allowed &= (times < wanted.until) & (times != NEVER)
+    for docs in _listed(connection, scope_id, wanted):
+        allowed &= np.isin(corpus.column("doc"), np.fromiter(docs, dtype=np.int64))
+    return allowed
+
+
+def _listed(connection: Connection, scope_id: int, wanted: Wanted) -> Iterator[set[int]]:
+    if wanted.tags:
+        yield search.tagged(connection, [scope_id], wanted.tags)
+    if wanted.source is not None:
+        yield search.from_source(connection, [scope_id], wanted.source)
+
+
+def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
+    """ "before the trip": the moment of the memory that says most of "trip" bounds the time that is asked for."""
+    event = event_named(question.text)
+    if event is None or question.dates:
+        return question
+    relation, phrase = event
+    weights = {term: weight for term in query_terms(phrase) if (weight := question.weights.get(term))}
+    best: tuple[float, int] | None = None
+    for corpus in corpora:
+        scores = corpus.text_scores(weights, average=question.average_length)
+        dated = corpus.alive & (corpus.column("occurred_at") != NEVER)
+        for row in proposals(scores * dated, 1).tolist():
+            found = (float(scores[row]), int(corpus.column("occurred_at")[row]))
+            best = max(best, found) if best is not None else found
+    if best is None:
+        return question
+    span = Span(-ALWAYS, best[1]) if relation == "before" else Span(best[1], ALWAYS)
+    return replace(question, dates=(span,))
+
+
+def _known(
+    connection: Connection, pools: Sequence[Pool], weights: RecallWeights, wanted: Wanted, now: int, *, narrow: bool
+) -> dict[str, Floats]:  # fmt: skip
+    """Signals that stand outside of the text: they cost something, so they are read where they weigh something."""
+    import numpy as np
+
+    join = np.concatenate
+    found: dict[str, Floats] = {}
+    if narrow and weights.vector_only:
+        found["vector_only"] = join([(pool.text <= 0).astype(np.float64) for pool in pools])
+    if weights.freshness:
+        times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
+        days = np.maximum(now - times, 0) / (24 * 3600 * 1e6)
+        found["freshness"] = np.where(times == NEVER, 0.0, 0.5 ** np.minimum(days / 30.0, 60.0))
+    docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools]).tolist()
+    if weights.access:
+        counts = memories.access_counts(connection, docs)
+        found["access"] = np.log10(1.0 + np.array([counts.get(doc, 0) for doc in docs], dtype=np.float64))
+    if weights.task and wanted.run_id is not None:
+        written = memories.written_in(connection, docs, wanted.run_id)
+        found["task"] = np.array([float(doc in written) for doc in docs])
+    return found
 
 
 def _hit(
-    stored: memories.Stored, score: float, signals: dict[str, float], refs: Sequence[tuple[str, SourceRef]],
-    decision: AccessDecision, path: str,
+    stored: memories.Stored, ranked: Ranked, best: float, refs: Sequence[tuple[str, SourceRef]],
+    decisions: Mapping[Scope, AccessDecision], path: str,
 ) -> Hit:  # fmt: skip
     return Hit.model_construct(
         memory=stored.memory,
-        score=score,
-        signals=signals,
+        score=round(ranked.score / best, 6) if best > 0 else 0.0,
+        signals=ranked.signals,
         sources=tuple(reference for _, reference in refs),
         source_ids=tuple(source_id for source_id, _ in refs),
         visible_to=stored.memory.scope,
-        reason=decision.reason,
+        reason=decisions[stored.memory.scope].reason,
         path=path,
         fresh=stored.memory.state == "active",
     )

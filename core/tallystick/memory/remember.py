@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tallystick.errors import InvalidInput, PositionTaken
-from tallystick.memory.room import MemoryRoom
+from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
     Actor,
@@ -91,7 +91,7 @@ def _storable(text: str) -> bool:
 
 
 def _prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[_Prepared]:
-    vectors, warnings = room.vectors_for([item.content for item in items])
+    vectors, warnings = room.vectors_for([searchable(item.content, item.attributes) for item in items])
     return [
         _Prepared(item, _reference(item, actor), vector, warnings) for item, vector in zip(items, vectors, strict=True)
     ]

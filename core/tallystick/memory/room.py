@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy import Connection
 
 from tallystick.access import Gate
 from tallystick.errors import EmbeddingError, NotFound
-from tallystick.ports import Embedder
-from tallystick.ranking import analyze, to_float16_bytes
-from tallystick.records import Actor, Memory, Operation
+from tallystick.ports import Embedder, Reranker
+from tallystick.ranking import RecallWeights, slices, to_float16_bytes
+from tallystick.records import Actor, JsonObject, Memory, Operation
 from tallystick.storage import ChromaIndex, Store, memories
+from tallystick.storage.shelves import Shelves
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MemoryRoom"]
+__all__ = ["MemoryRoom", "searchable"]
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,47 @@ class MemoryRoom:
     exact_scan_limit: int = 20_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
 
+    weights: RecallWeights = field(default_factory=RecallWeights)
+    reranker: Reranker | None = None
+    rerank_deadline_ms: int = 300
+    shelves: Shelves = field(default_factory=lambda: Shelves(most_bytes=512 * 1024 * 1024))
+
     def vectors_for(self, texts: Sequence[str]) -> tuple[list[bytes | None], tuple[str, ...]]:
-        """float16 vectors for texts, and warnings; a failing embedder costs the vectors, never the text."""
+        """float16 vectors of texts, and warnings; a failing embedder costs the vectors, never the text.
+
+        A blob holds the vectors of a text's slices, one after the other.
+        """
         if not texts or not self.local_embedder:
             return [None] * len(texts), ()
         try:
-            vectors = self.embedder.embed(list(texts))
+            return list(self._blobs(texts)), ()
         except EmbeddingError as error:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
             return [None] * len(texts), (warning,)
-        return list(to_float16_bytes(vectors)), ()
+
+    def embedded(self, found: Sequence[Memory]) -> list[bytes]:
+        """The vectors of memories, as they are stored. Raises EmbeddingError."""
+        return self._blobs([searchable(memory.content, memory.attributes) for memory in found])
+
+    def _blobs(self, texts: Sequence[str]) -> list[bytes]:
+        parts = [slices(text) for text in texts]
+        vectors = to_float16_bytes(self.embedder.embed([part for text in parts for part in text])) if parts else []
+        blobs, first = [], 0
+        for text in parts:
+            blobs.append(b"".join(vectors[first : first + len(text)]))
+            first += len(text)
+        return blobs
+
+    def word_vectors(self, words: Sequence[str]) -> NDArray[np.float32] | None:
+        """Vectors of single words, or None when the embedder offers none or fails."""
+        offered = getattr(self.embedder, "embed_words", None)
+        if offered is None:
+            return None
+        try:
+            vectors: NDArray[np.float32] | None = offered(words)
+        except EmbeddingError:
+            return None
+        return vectors
 
     def query_vector(self, query: str) -> NDArray[np.float32] | None:
         """The vector of a query, or None when the embedder fails or knows none of its words."""
@@ -68,6 +100,7 @@ class MemoryRoom:
         return NotFound(f"There is no memory {memory_id} that {actor.user} may see.")
 
 
-def index_words(memory: Memory) -> list[str]:
-    """The words by which a memory is found: what it says, who said it, what it is about, its tags."""
-    return analyze(" ".join(filter(None, (memory.who, memory.subject, *memory.tags, memory.content))))
+def searchable(content: str, attributes: JsonObject) -> str:
+    """The text by which a memory is found: what it says, and the `caption` of the image that came with it."""
+    caption = attributes.get("caption")
+    return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content

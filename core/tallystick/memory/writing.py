@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from tallystick.memory import index
 from tallystick.memory.room import MemoryRoom
 from tallystick.records import Actor, Memory, Scope, Source, SourceRef
-from tallystick.storage import ScopeRow, jobs, journal, memories
+from tallystick.storage import ScopeRow, jobs, journal, memories, scopes
 
 __all__ = ["Writing"]
 
@@ -24,6 +24,8 @@ class Writing:
     actor: Actor
     now: int
     correlation_id: str | None
+    revisions: dict[int, int] = field(default_factory=dict)
+    """The revision of each scope's text that this transaction makes."""
 
     def add_source(
         self, scope: ScopeRow, reference: SourceRef, content_key: str, *, occurred_at: int | None = None
@@ -69,7 +71,10 @@ class Writing:
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
         """Make a memory findable; the job that will embed it, where its embedder is a remote one."""
         room = self.room
-        index.show(self.tx, memory, doc=doc, scope_id=scope_id, vector=vector, fingerprint=room.embedder.fingerprint)
+        index.show(
+            self.tx, memory, doc=doc, scope_id=scope_id, vector=vector, fingerprint=room.embedder.fingerprint,
+            revision=self._revision(scope_id),
+        )  # fmt: skip
         if vector is not None or room.local_embedder:
             return None
         return jobs.enqueue(
@@ -81,3 +86,12 @@ class Writing:
             job_id=room.store.ids.new(),
             at=self.now,
         )
+
+    def hide(self, doc: int, scope_id: int) -> None:
+        """Make a memory unfindable."""
+        index.hide(self.tx, doc, revision=self._revision(scope_id))
+
+    def _revision(self, scope_id: int) -> int:
+        if scope_id not in self.revisions:
+            self.revisions[scope_id] = scopes.next_revision(self.tx, scope_id)
+        return self.revisions[scope_id]

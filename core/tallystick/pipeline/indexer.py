@@ -18,8 +18,8 @@ from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryRoom
 from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
-from tallystick.ranking import from_float16_bytes, to_float16_bytes
-from tallystick.storage import jobs, memories, outbox, search
+from tallystick.ranking import whole_vectors
+from tallystick.storage import jobs, memories, outbox, scopes, search
 
 __all__ = ["Drained", "Indexer"]
 
@@ -196,7 +196,7 @@ class Indexer:
     def _vectors(self, living: Sequence[memories.Stored]) -> list[bytes]:
         if not living:
             return []
-        return list(to_float16_bytes(self._room.embedder.embed([stored.memory.content for stored in living])))
+        return self._room.embedded([stored.memory for stored in living])
 
     def _finalize(
         self, tx: Connection, living: Sequence[memories.Stored], vectors: Sequence[bytes], job_ids: list[str]
@@ -212,6 +212,9 @@ class Indexer:
         ]
         search.add_vectors(tx, rows, fingerprint)
         outbox.append(tx, [doc for doc, *_ in rows])
+        for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):
+            docs = [doc for doc, of, *_ in rows if of == scope_id]
+            search.touch(tx, docs, revision=scopes.next_revision(tx, scope_id))
         if job_ids:
             jobs.finish(tx, job_ids)
         return len(rows)
@@ -228,7 +231,7 @@ class Indexer:
             rows = search.points(connection, self._room.embedder.fingerprint, docs)
         living = {row.doc for row in rows}
         if rows:
-            matrix = from_float16_bytes([row.vector for row in rows])
+            matrix = whole_vectors([row.vector for row in rows], self._room.embedder.dimension)
             index.upsert(
                 [(row.doc, row.scope_id, row.version, vector) for row, vector in zip(rows, matrix, strict=True)]
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryRoom
-from tallystick.ranking import from_float16_bytes
+from tallystick.ranking import whole_vectors
 from tallystick.storage import ChromaIndex, keyed, outbox, search
 
 __all__ = ["Reconciled", "generation_setting", "rebuild", "reconcile"]
@@ -81,7 +81,7 @@ def rebuild(room: MemoryRoom, *, progress: Progress = lambda done, total: None) 
             points = search.page_of_points(connection, fingerprint, after=last, most=_PAGE)
         if not points:
             break
-        matrix = from_float16_bytes([point.vector for point in points])
+        matrix = whole_vectors([point.vector for point in points], room.embedder.dimension)
         fresh.upsert(
             [(point.doc, point.scope_id, point.version, vector) for point, vector in zip(points, matrix, strict=True)]
         )
@@ -123,7 +123,7 @@ def _compared(room: MemoryRoom, index: ChromaIndex, sample: int) -> Reconciled:
         missing += sum(point.doc not in there for point in settled)
         stale += sum(there.get(point.doc, point.version) != point.version for point in settled)
         checked += len(settled)
-        vectors = list(from_float16_bytes([point.vector for point in settled])) if settled else []
+        vectors = list(whole_vectors([point.vector for point in settled], room.embedder.dimension)) if settled else []
         for point, vector in zip(settled, vectors, strict=True):
             if seen % every == 0 and point.doc in there and vector.any():
                 unreachable += not index.reaches(point.doc, vector)

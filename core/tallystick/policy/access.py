@@ -143,7 +143,7 @@ def _in_project(actor: Actor, scope: Scope, space: MemorySpace | None, now: int)
     if scope.key not in actor.projects:
         return stored or _Standing("unverified_membership")
     more = stored if stored is not None and stored.roles else _Standing("allowed_project")
-    return _Standing("allowed_project", more.roles | {"project_member"}, more.permissions)
+    return _Standing("allowed_project", frozenset[AccessRole]({*more.roles, "project_member"}), more.permissions)
 
 
 def _in_delegated(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:

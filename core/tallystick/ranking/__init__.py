@@ -3,21 +3,46 @@
 Nothing here reads a store or a clock. NumPy and the stemmer are imported on first use.
 """
 
-from tallystick.ranking.bm25 import bm25
+from tallystick.ranking.bm25 import bm25, inverse_frequency
+from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.dates import Span, date_fit, event_named, spans
 from tallystick.ranking.fusion import Weights, fuse, quantise
+from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, rank
 from tallystick.ranking.relevance import relevance
-from tallystick.ranking.vectors import cosines, from_float16_bytes, to_float16_bytes
-from tallystick.ranking.words import analyze, query_terms
+from tallystick.ranking.signals import marks_of
+from tallystick.ranking.slices import slices
+from tallystick.ranking.vectors import cosines, from_float16_bytes, slices_of, to_float16_bytes, whole_vectors
+from tallystick.ranking.weights import RecallWeights
+from tallystick.ranking.words import analyze, indexed_words, query_terms
 
 __all__ = [
+    "Corpus",
+    "Entry",
+    "Pool",
+    "Question",
+    "Ranked",
+    "RecallWeights",
+    "Span",
     "Weights",
     "analyze",
+    "ask",
     "bm25",
     "cosines",
+    "date_fit",
+    "event_named",
     "from_float16_bytes",
     "fuse",
+    "indexed_words",
+    "inverse_frequency",
+    "marks_of",
+    "proposals",
     "quantise",
     "query_terms",
+    "rank",
     "relevance",
+    "slices",
+    "slices_of",
+    "spans",
     "to_float16_bytes",
+    "whole_vectors",
 ]

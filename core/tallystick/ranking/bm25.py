@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from tallystick.errors import InvalidInput
 
-__all__ = ["bm25"]
+__all__ = ["bm25", "inverse_frequency"]
 
 
 def bm25(
@@ -39,7 +39,7 @@ def bm25(
     """
     if len(documents_tf) != len(lengths):
         raise InvalidInput(f"{len(documents_tf)} documents came with {len(lengths)} lengths; give one length each.")
-    weights = [(term, _idf(n_documents, document_frequency.get(term, 0))) for term in query_terms]
+    weights = [(term, inverse_frequency(n_documents, document_frequency.get(term, 0))) for term in query_terms]
     scores: list[float] = []
     for frequencies, length in zip(documents_tf, lengths, strict=True):
         relative = length / average_length if average_length > 0 else 1.0
@@ -53,6 +53,7 @@ def bm25(
     return scores
 
 
-def _idf(n_documents: int, frequency: int) -> float:
+def inverse_frequency(n_documents: int, frequency: int) -> float:
+    """How rare a term is that `frequency` of `n_documents` hold; above 0."""
     seen = min(max(frequency, 0), n_documents)
     return math.log(1.0 + (n_documents - seen + 0.5) / (seen + 0.5))

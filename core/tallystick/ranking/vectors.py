@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["cosines", "from_float16_bytes", "to_float16_bytes"]
+__all__ = ["cosines", "from_float16_bytes", "slices_of", "to_float16_bytes", "whole_vectors"]
 
 
 def to_float16_bytes(vectors: NDArray[Any]) -> list[bytes]:
@@ -41,6 +41,26 @@ def from_float16_bytes(blobs: Sequence[bytes]) -> NDArray[np.float32]:
         if len(blob) != size:
             raise DimensionMismatch(name="of the stored vectors", expected=size // 2, got=len(blob) // 2)
     return np.frombuffer(b"".join(blobs), dtype="<f2").reshape(len(blobs), size // 2).astype(np.float32)
+
+
+def slices_of(blob: bytes, dimension: int) -> NDArray[np.float32]:
+    """The float32 vectors of a blob that holds one or more, one after the other. Raises DimensionMismatch."""
+    import numpy as np
+
+    if not blob or len(blob) % (2 * dimension):
+        raise DimensionMismatch(name="of the stored vectors", expected=dimension, got=len(blob) // 2)
+    return np.frombuffer(blob, dtype="<f2").reshape(-1, dimension).astype(np.float32)
+
+
+def whole_vectors(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
+    """One vector for each blob: its only one, else the mean of its slices' at unit length. Raises DimensionMismatch."""
+    import numpy as np
+
+    if all(len(blob) == 2 * dimension for blob in blobs):
+        return from_float16_bytes(blobs)
+    means = np.stack([slices_of(blob, dimension).mean(axis=0) for blob in blobs])
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
 def cosines(query: NDArray[Any], matrix: NDArray[Any]) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
-__all__ = ["analyze", "query_terms"]
+__all__ = ["analyze", "indexed_words", "is_stop_word", "query_terms", "query_words", "stems"]
 
 _LONGEST = 128
 """Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the whole."""
@@ -87,6 +87,31 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
     pairs = list(_tokens(text))
     kept = [token for surface, token in pairs if surface not in _STOP_WORDS and token not in dropped]
     return list(dict.fromkeys(kept or [token for _, token in pairs]))
+
+
+def query_words(text: str) -> dict[str, str]:
+    """Each word of `text` as it stands, without case, with its term; without stop words, unless that leaves none."""
+    pairs = list(_tokens(text))
+    return dict([pair for pair in pairs if pair[0] not in _STOP_WORDS] or pairs)
+
+
+def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
+    """The words by which a text in `parts` is found: a line for each part, each beginning with those of `header`.
+
+    Words stand as they were written, without case and separated by one space; `stems` gives their terms.
+    """
+    first = [surface for surface, _ in _tokens(header)]
+    return "\n".join(" ".join([*first, *(surface for surface, _ in _tokens(part))]) for part in parts)
+
+
+def stems(surfaces: Sequence[str]) -> list[str]:
+    """The term of each word of `indexed_words`, in their order."""
+    return [_stem(surface) for surface in surfaces]
+
+
+def is_stop_word(surface: str) -> bool:
+    """Whether a word carries grammar rather than meaning."""
+    return surface in _STOP_WORDS
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

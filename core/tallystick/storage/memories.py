@@ -16,6 +16,8 @@ from tallystick.storage.rows import new_key
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
+    "access_counts",
+    "active_docs",
     "BODY_FIELDS",
     "Stored",
     "VersionBody",
@@ -35,6 +37,7 @@ __all__ = [
     "standings",
     "update_row",
     "versions",
+    "written_in",
 ]
 
 BODY_FIELDS = (
@@ -223,6 +226,12 @@ def get(connection: Connection, memory_id: str) -> Stored | None:
     return _hydrate(connection, [row])[0] if row else None
 
 
+def active_docs(connection: Connection, *, after: int, most: int) -> list[int]:
+    """A page of the active memories of every scope with a number above `after`, by number."""
+    query = select(_m.c.doc).where(_m.c.state == "active", _m.c.doc > after).order_by(_m.c.doc).limit(most)
+    return list(connection.execute(query).scalars())
+
+
 def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
     """Memories by number."""
     wanted = list(docs)
@@ -277,6 +286,18 @@ def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:
     """Add to the access counts of memories, by number."""
     if counts:
         tx.execute(_NOTE_ACCESS, [{"d": doc, "n": n, "at": at} for doc, n in counts.items()])
+
+
+def access_counts(connection: Connection, docs: Sequence[int]) -> dict[int, int]:
+    """How often each of these memories was recalled, by number; those never recalled are left out."""
+    query = select(_m.c.doc, _m.c.access_count).where(_m.c.doc.in_(list(docs)), _m.c.access_count > 0)
+    return {row.doc: row.access_count for row in connection.execute(query)}
+
+
+def written_in(connection: Connection, docs: Sequence[int], run_id: str) -> set[int]:
+    """Those of these memories that were written in a run."""
+    query = select(_m.c.doc).where(_m.c.doc.in_(list(docs)), _m.c.source_run_id == run_id)
+    return set(connection.execute(query).scalars())
 
 
 def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:

@@ -1,4 +1,4 @@
-"""Scopes as rows: the number that every predicate uses, the secret of its part keys, its text statistics."""
+"""Scopes as rows: the number that every predicate uses, the secret of its part keys, the revision of its text."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from tallystick.records import Scope
 from tallystick.storage import tables
 from tallystick.storage.rows import new_key
 
-__all__ = ["ScopeRow", "TextStatistics", "add_text", "all_scopes", "ensure", "find", "named", "statistics"]
+__all__ = ["ScopeRow", "all_scopes", "ensure", "find", "named", "next_revision", "revisions"]
 
 _t = tables.scopes
 _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.name.in_(bindparam("names", expanding=True)))
 _BY_ID = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id"))
 _INSERT = insert(_t)
-_STATISTICS = select(_t.c.documents, _t.c.words).where(_t.c.id.in_(bindparam("ids", expanding=True)))
-_ADD_TEXT = (
-    update(_t)
-    .where(_t.c.id == bindparam("scope_id"))
-    .values(documents=_t.c.documents + bindparam("more_documents"), words=_t.c.words + bindparam("more_words"))
+_REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(_t.c.name.in_(bindparam("names", expanding=True)))
+_NEXT_REVISION = (
+    update(_t).where(_t.c.id == bindparam("scope_id")).values(revision=_t.c.revision + 1).returning(_t.c.revision)
 )
 
 
@@ -34,19 +32,6 @@ class ScopeRow:
     scope: Scope
     secret: bytes
     """Key of the HMAC under which this scope's bodies are stored once."""
-
-
-@dataclass(frozen=True)
-class TextStatistics:
-    """Size of the searchable text of some scopes together."""
-
-    documents: int
-    words: int
-
-    @property
-    def average_length(self) -> float:
-        """Words per document; 1.0 when there are none."""
-        return self.words / self.documents if self.documents else 1.0
 
 
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
@@ -81,12 +66,14 @@ def named(connection: Connection, scope_id: int) -> ScopeRow:
     return ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
 
 
-def statistics(connection: Connection, scope_ids: Iterable[int]) -> TextStatistics:
-    """Text statistics of these scopes together, and of no others."""
-    rows = connection.execute(_STATISTICS, {"ids": list(scope_ids)}).all()
-    return TextStatistics(sum(row.documents for row in rows), sum(row.words for row in rows))
+def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]:
+    """The number of each of those scopes that have been written to, with the revision of its text."""
+    names = [str(scope) for scope in scopes]
+    if not names:
+        return {}
+    return {row.id: row.revision for row in connection.execute(_REVISIONS, {"names": names})}
 
 
-def add_text(tx: Connection, scope_id: int, *, documents: int, words: int) -> None:
-    """Move the statistics of a scope by these differences."""
-    tx.execute(_ADD_TEXT, {"scope_id": scope_id, "more_documents": documents, "more_words": words})
+def next_revision(tx: Connection, scope_id: int) -> int:
+    """A new revision of a scope's text, for the rows that this transaction changes."""
+    return int(tx.execute(_NEXT_REVISION, {"scope_id": scope_id}).scalar_one())

@@ -1,102 +1,101 @@
-"""Finding by words and by vectors: the only place that reads the search tables.
+"""The search tables: the words and vectors by which memories are found, and who changed when.
 
-Every query carries the numbers of the scopes that policy allowed; statistics are those scopes' own.
+Every query carries the numbers of the scopes that policy allowed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    bindparam,
-    delete,
-    exists,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    text,
-)
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
-from tallystick.storage import scopes, tables
+from tallystick.ranking.corpus import Entry
+from tallystick.storage import tables
 
 __all__ = [
-    "Filters",
     "Point",
-    "TextMatch",
-    "VectorRow",
-    "add_text",
+    "TextRow",
     "add_vectors",
-    "count_vectors",
-    "docs_missing_vectors",
-    "drop",
+    "changed",
     "count_points",
-    "match_text",
+    "count_rows",
+    "docs_missing_vectors",
+    "from_source",
+    "hide_text",
+    "is_empty",
     "page_of_points",
     "points",
-    "scan_vectors",
+    "show_text",
+    "tagged",
+    "touch",
     "vectors_of",
     "without_vector",
 ]
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
-_ADD_TEXT, _ADD_VECTOR = insert(_x), insert(_v)
-_LENGTH = select(_x.c.scope_id, _x.c.length).where(_x.c.doc == bindparam("doc"))
-_DROP_TEXT = delete(_x).where(_x.c.doc == bindparam("doc"))
+_s, _ms = tables.sources, tables.memory_sources
+_ADD_VECTOR = insert(_v)
 _DROP_VECTORS = delete(_v).where(_v.c.doc == bindparam("doc"))
-
-
-@dataclass(frozen=True)
-class Filters:
-    """What a candidate must be, beside in scope and active."""
-
-    now: int
-    """Microseconds UTC; what expired before is left out."""
-    kinds: tuple[str, ...] = ()
-    conversation: str | None = None
-
-
-@dataclass(frozen=True)
-class TextMatch:
-    """A memory that holds at least one of the words."""
-
-    doc: int
-    words: str
-    """All its words, separated by one space, as analyzed when it was written."""
-    length: int
-    """How many words those are."""
-
-
-@dataclass(frozen=True)
-class VectorRow:
-    """The stored vector of one memory."""
-
-    doc: int
-    vector: bytes
-    """float16, little endian."""
-
-
-def add_text(tx: Connection, doc: int, scope_id: int, words: Sequence[str]) -> None:
-    """Make a memory findable by `words` and count them into its scope's statistics."""
-    tx.execute(
-        _ADD_TEXT,
-        {
-            "doc": doc,
-            "scope_id": scope_id,
-            "scope": f"s{scope_id}",
-            "words": " ".join(words),
-            "length": len(words),
-        },
+_HIDE = (
+    update(_x)
+    .where(_x.c.doc == bindparam("d"))
+    .values(words=None, marks=0, speaker=None, tags="[]", revision=bindparam("to_revision"))
+)
+_TOUCH = update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
+_COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("scope_id"))
+_CHANGED = (
+    select(
+        _x.c.doc, _x.c.words, _x.c.marks, _x.c.speaker, _m.c.kind, _m.c.conversation, _m.c.position, _m.c.occurred_at,
+        _m.c.expires_at, _v.c.vector,
     )
-    scopes.add_text(tx, scope_id, documents=1, words=len(words))
+    .join(_m, _m.c.doc == _x.c.doc)
+    .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
+    .where(_x.c.scope_id == bindparam("scope_id"), _x.c.revision > bindparam("after"))
+    .order_by(_x.c.doc)
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """What makes a memory findable."""
+
+    words: str
+    """As `ranking.indexed_words` writes them."""
+    marks: int
+    """As `ranking.marks_of` reads them off the text."""
+    speaker: str | None
+    tags: tuple[str, ...] = ()
+
+
+def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision: int) -> None:
+    """Make a memory findable, or findable by other words, as of `revision`."""
+    values = {
+        "doc": doc, "scope_id": scope_id, "revision": revision, "words": row.words, "marks": row.marks,
+        "speaker": row.speaker, "tags": json.dumps(row.tags, ensure_ascii=False),
+    }  # fmt: skip
+    statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_x)
+    changing = {name: statement.excluded[name] for name in values if name not in ("doc", "scope_id")}
+    tx.execute(statement.on_conflict_do_update(index_elements=["doc"], set_=changing), values)
+
+
+def hide_text(tx: Connection, doc: int, *, revision: int) -> None:
+    """Make a memory unfindable as of `revision`: its words and its vectors of every embedder go."""
+    tx.execute(_HIDE, {"d": doc, "to_revision": revision})
+    tx.execute(_DROP_VECTORS, {"doc": doc})
+
+
+def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
+    """Say that what belongs to these rows changed, such as a vector that came later."""
+    rows = [{"d": doc, "to_revision": revision} for doc in docs]
+    if rows:
+        tx.execute(_TOUCH, rows)
 
 
 def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fingerprint: str) -> None:
-    """Store (doc, scope id, version, vector) rows under one embedder."""
+    """Store (doc, scope id, version, vectors of its slices) rows under one embedder."""
     values = [
         {"doc": doc, "fingerprint": fingerprint, "scope_id": scope_id, "version": version, "vector": vector}
         for doc, scope_id, version, vector in rows
@@ -105,67 +104,59 @@ def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fin
         tx.execute(_ADD_VECTOR, values)
 
 
-def drop(tx: Connection, doc: int) -> None:
-    """Make a memory unfindable: its words, its vectors of every embedder, its share of the statistics."""
-    row = tx.execute(_LENGTH, {"doc": doc}).first()
-    if row is not None:
-        tx.execute(_DROP_TEXT, {"doc": doc})
-        scopes.add_text(tx, row.scope_id, documents=-1, words=-row.length)
-    tx.execute(_DROP_VECTORS, {"doc": doc})
+def is_empty(connection: Connection) -> bool:
+    """Whether nothing is findable in any scope."""
+    return connection.execute(select(_x.c.doc).limit(1)).first() is None
 
 
-def match_text(
-    connection: Connection, scope_ids: Sequence[int], terms: Sequence[str], filters: Filters
-) -> list[TextMatch]:
-    """Every memory of these scopes that holds at least one of `terms` (already analyzed)."""
-    if not terms or not scope_ids:
-        return []
-    query = select(_x.c.doc, _x.c.words, _x.c.length).where(
-        _x.c.scope_id.in_(list(scope_ids)), *_allowed(_x.c.doc, filters)
-    )
-    if connection.dialect.name == "postgresql":
-        wanted = " | ".join("'" + term.replace("'", "''") + "'" for term in terms)
-        query = query.where(literal_column("search_text.lexemes").op("@@")(text("CAST(:wanted AS tsquery)")))
-        rows = connection.execute(query, {"wanted": wanted})
-    else:
-        # Scope stands inside the match, so that rows of other scopes are not even visited.
-        inside = " OR ".join(f"s{scope_id}" for scope_id in scope_ids)
-        words = " OR ".join(f'"{term}"' for term in terms)
-        matching = text("SELECT rowid FROM search_index WHERE search_index MATCH :wanted")
-        query = query.where(_x.c.doc.in_(matching))
-        rows = connection.execute(query, {"wanted": f"scope:({inside}) AND words:({words})"})
-    return [TextMatch(row.doc, row.words, row.length) for row in rows]
+def count_rows(connection: Connection, scope_id: int) -> int:
+    """How many memories of a scope are findable or once were."""
+    return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
 
 
-def scan_vectors(
-    connection: Connection, scope_ids: Sequence[int], fingerprint: str, filters: Filters
-) -> list[VectorRow]:
-    """The vector of every memory of these scopes, by number."""
-    query = (
-        select(_v.c.doc, _v.c.vector)
-        .where(_v.c.scope_id.in_(list(scope_ids)), _v.c.fingerprint == fingerprint, *_allowed(_v.c.doc, filters))
-        .order_by(_v.c.doc)
-    )
-    return [VectorRow(row.doc, bytes(row.vector)) for row in connection.execute(query)]
+def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: str) -> list[Entry]:
+    """The memories of a scope whose words or vectors changed since revision `after`, by number.
+
+    `fingerprint` names whose vectors to read; an empty one reads none.
+    """
+    rows = connection.execute(_CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint})
+    # By place rather than by name: this is read for a hundred thousand rows.
+    return [Entry._make(tuple(row)) for row in rows]
 
 
 def vectors_of(
-    connection: Connection, scope_ids: Sequence[int], fingerprint: str, docs: Sequence[int], filters: Filters
-) -> list[VectorRow]:
+    connection: Connection, scope_ids: Sequence[int], fingerprint: str, docs: Sequence[int]
+) -> dict[int, bytes]:  # fmt: skip
     """The vectors of those of `docs` that still stand in these scopes: how proposals are checked."""
-    query = select(_v.c.doc, _v.c.vector).where(
-        _v.c.doc.in_(list(docs)),
-        _v.c.scope_id.in_(list(scope_ids)),
-        _v.c.fingerprint == fingerprint,
-        *_allowed(_v.c.doc, filters),
+    found: dict[int, bytes] = {}
+    for start in range(0, len(docs), 500):
+        query = select(_v.c.doc, _v.c.vector).where(
+            _v.c.doc.in_(list(docs[start : start + 500])),
+            _v.c.scope_id.in_(list(scope_ids)),
+            _v.c.fingerprint == fingerprint,
+        )
+        found.update((row.doc, bytes(row.vector)) for row in connection.execute(query))
+    return found
+
+
+def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]) -> set[int]:
+    """The findable memories of these scopes that bear all of `tags`."""
+    held = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    query = select(_x.c.doc).where(
+        _x.c.scope_id.in_(list(scope_ids)),
+        *(held(_x.c.tags, json.dumps(tag, ensure_ascii=False)) > 0 for tag in tags),
     )
-    return [VectorRow(row.doc, bytes(row.vector)) for row in connection.execute(query.order_by(_v.c.doc))]
+    return set(connection.execute(query).scalars())
 
 
-def count_vectors(connection: Connection, scope_ids: Sequence[int], fingerprint: str) -> int:
-    """How many vectors of this embedder these scopes hold."""
-    query = select(func.count()).where(_v.c.scope_id.in_(list(scope_ids)), _v.c.fingerprint == fingerprint)
-    return int(connection.execute(query).scalar() or 0)
+def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -> set[int]:
+    """The memories drawn from a source of these scopes, named by its id or its address."""
+    query = (
+        select(_ms.c.doc)
+        .join(_s, _s.c.id == _ms.c.source_id)
+        .where(_s.c.scope_id.in_(list(scope_ids)), or_(_s.c.id == source, _s.c.uri == source))
+    )
+    return set(connection.execute(query).scalars())
 
 
 def docs_missing_vectors(connection: Connection, fingerprint: str, *, limit: int) -> list[int]:
@@ -178,13 +169,13 @@ def docs_missing_vectors(connection: Connection, fingerprint: str, *, limit: int
     has_job = exists().where(
         _m.c.doc == _x.c.doc, jobs.c.subject_id == _m.c.id, jobs.c.kind == "embed", jobs.c.status != "done"
     )
-    query = select(_x.c.doc).where(~has_vector, ~has_job).order_by(_x.c.doc).limit(limit)
+    query = select(_x.c.doc).where(_x.c.words.is_not(None), ~has_vector, ~has_job).order_by(_x.c.doc).limit(limit)
     return [row.doc for row in connection.execute(query)]
 
 
 def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]) -> set[int]:
     """Those of `docs` that are findable and have no vector of this embedder."""
-    findable = select(_x.c.doc).where(_x.c.doc.in_(list(docs)))
+    findable = select(_x.c.doc).where(_x.c.doc.in_(list(docs)), _x.c.words.is_not(None))
     done = select(_v.c.doc).where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)
     return set(connection.execute(findable).scalars()) - set(connection.execute(done).scalars())
 
@@ -224,16 +215,3 @@ def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> lis
         .order_by(_v.c.doc)
     )
     return [Point(row.doc, row.scope_id, row.version, bytes(row.vector)) for row in connection.execute(query)]
-
-
-def _allowed(doc: ColumnElement[int], filters: Filters) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [
-        _m.c.doc == doc,
-        _m.c.state == "active",
-        or_(_m.c.expires_at.is_(None), _m.c.expires_at > filters.now),
-    ]
-    if filters.kinds:
-        conditions.append(_m.c.kind.in_(list(filters.kinds)))
-    if filters.conversation is not None:
-        conditions.append(_m.c.conversation == filters.conversation)
-    return conditions

@@ -53,10 +53,9 @@ scopes = Table(
     Column("id", Key, primary_key=True, autoincrement=True),
     Column("name", Text, nullable=False, unique=True),
     Column("secret", LargeBinary, nullable=False),
-    Column("documents", Integer, nullable=False, server_default="0"),
-    Column("words", BigInteger, nullable=False, server_default="0"),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
 )
-"""Each scope with the key of its part keys and the statistics of its own text."""
+"""Each scope with the key of its part keys and how often its searchable text changed."""
 
 spaces = Table(
     "spaces",
@@ -222,12 +221,17 @@ search_text = Table(
     metadata,
     Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
     Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
-    Column("scope", Text, nullable=False),
-    Column("words", Text, nullable=False),
-    Column("length", Integer, nullable=False),
-    Index(None, "scope_id"),
+    Column("revision", BigInteger, nullable=False),
+    Column("words", Text),
+    Column("marks", Integer, nullable=False),
+    Column("speaker", Text),
+    Column("tags", Text, nullable=False),
+    Index(None, "scope_id", "revision"),
 )
-"""The words by which an active memory is found, analyzed by `ranking`; full text indexes stand on it."""
+"""The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer be found.
+
+`revision` is that of its scope when the row last changed, so that a process reads only what is new to it.
+"""
 
 vectors = Table(
     "vectors",
@@ -239,7 +243,10 @@ vectors = Table(
     Column("vector", LargeBinary, nullable=False),
     Index(None, "scope_id", "fingerprint"),
 )
-"""float16 vectors of active memories, one per embedder; two fingerprints are never compared."""
+"""float16 vectors of active memories by embedder, those of a text's slices one after the other.
+
+Two fingerprints are never compared.
+"""
 
 outbox = Table(
     "outbox",

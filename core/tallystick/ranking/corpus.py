@@ -1,0 +1,532 @@
+"""Corpus: the searchable text of one scope as arrays, so that a question is scored against all of it at once.
+
+A corpus is an immutable snapshot. Writing makes a new one that shares what did not change: rows stand in segments,
+small segments are merged into larger ones, and a row that changed or went is only marked in its segment.
+Its statistics are its own: what stands in another scope never changes a score. NumPy is imported on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from tallystick.errors import DimensionMismatch
+from tallystick.ranking.words import is_stop_word, stems
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Vectors = NDArray[np.float32]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["ASKS", "NEVER", "TELLS_TIME", "Corpus", "Entry"]
+
+ASKS, TELLS_TIME = 1, 2
+"""Marks of a memory: it ends with a question; it holds a word of time."""
+NEVER = -(2**62)
+"""Stands for the moment of what has none."""
+_FOREVER = 2**62
+
+K1, B = 1.0, 0.5
+"""BM25: how soon repeating a word stops counting, and how much length counts."""
+
+
+class Entry(NamedTuple):
+    """One memory as a corpus is told of it."""
+
+    doc: int
+    words: str | None
+    """Its words as `indexed_words` writes them; None when it is gone."""
+    marks: int
+    speaker: str | None
+    kind: str
+    conversation: str | None
+    position: int | None
+    occurred_at: int | None
+    expires_at: int | None
+    vector: bytes | None
+    """One float16 vector for each slice, one after the other; None while it has none."""
+
+
+class _Numbers(dict[str, int]):
+    """Numbers strings in the order in which they are first asked for."""
+
+    def __missing__(self, key: str) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class Vocabulary:
+    """Numbers for the words, stems, speakers, kinds and conversations of one scope. It only grows."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self.surfaces = _Numbers()
+        self.terms = _Numbers()
+        self.speakers = _Numbers()
+        self.kinds = _Numbers()
+        self.conversations = _Numbers()
+        self.spelled: list[str] = []
+        """Each surface by its number."""
+        self.term_of = np.zeros(0, dtype=np.int32)
+        """For each surface the number of its term."""
+        self.says = np.zeros(0, dtype=bool)
+        """For each surface whether it carries meaning: no stop word, no single letter."""
+
+    def catch_up(self) -> None:
+        """Stem the surfaces that came since the last time."""
+        import numpy as np
+
+        new = list(self.surfaces)[len(self.spelled) :]
+        if not new:
+            return
+        numbers = [self.terms[term] for term in stems(new)]
+        self.term_of = np.concatenate([self.term_of, np.array(numbers, dtype=np.int32)])
+        says = [not is_stop_word(word) and (len(word) > 1 or not word.isascii() or word.isdigit()) for word in new]
+        self.says = np.concatenate([self.says, np.array(says, dtype=bool)])
+        self.spelled = self.spelled + new
+
+
+@dataclass(frozen=True, eq=False)
+class _Segment:
+    """Rows with their inverted index. Slices of a row stand side by side."""
+
+    columns: Mapping[str, NDArray[Any]]
+    """By name, one value a row: doc, marks, speaker, kind, conversation, position, occurred_at, expires_at."""
+    alive: Flags
+    owner: NDArray[np.int32]
+    """For each slice its row."""
+    length: NDArray[np.float32]
+    """For each slice its words."""
+    terms: NDArray[np.int32]
+    """The terms that occur, ascending."""
+    offsets: Ints
+    slice_of: NDArray[np.int32]
+    often: NDArray[np.float32]
+    """Postings of `terms[i]`: `slice_of` and `often` from `offsets[i]` to `offsets[i + 1]`."""
+    words: NDArray[np.int32]
+    word_offsets: Ints
+    """Distinct meaningful surfaces of row i: `words` from `word_offsets[i]` to `word_offsets[i + 1]`."""
+    vectors: Vectors
+    vector_owner: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.alive)
+
+    def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+        import numpy as np
+
+        place = int(np.searchsorted(self.terms, term))
+        if place == len(self.terms) or self.terms[place] != term:
+            return None
+        start, end = self.offsets[place], self.offsets[place + 1]
+        return self.slice_of[start:end], self.often[start:end]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A snapshot of one scope's searchable memories. Rows are numbered from 0 over all segments."""
+
+    vocabulary: Vocabulary
+    segments: tuple[_Segment, ...] = ()
+    entries: int = 0
+    """How many entries made it, those that are gone included."""
+    gone: frozenset[int] = field(default_factory=frozenset)
+
+    @classmethod
+    def empty(cls) -> Corpus:
+        """A corpus of nothing."""
+        return cls(Vocabulary())
+
+    def updated(self, entries: Sequence[Entry], *, dimension: int = 0) -> Corpus:
+        """This corpus with `entries` added, replaced by `doc`, or taken out where they are gone.
+
+        `dimension` is the length of one vector. One thread at a time may update the snapshots of one scope; any
+        number may read them. Raises DimensionMismatch for vectors of another size.
+        """
+        if not entries:
+            return self
+        docs = {entry.doc for entry in entries}
+        known = len(docs.intersection(self.gone)) + self._known(docs)
+        living = [entry for entry in entries if entry.words is not None]
+        segments = [*self._without(docs)]
+        if living:
+            segments.append(_segment(self.vocabulary, living, dimension))
+        while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
+            segments[-2:] = [_merged(segments[-2:])]
+        gone = (self.gone - docs) | {entry.doc for entry in entries if entry.words is None}
+        return Corpus(
+            self.vocabulary, tuple(segments), entries=self.entries + len(docs) - known, gone=frozenset(gone)
+        )  # fmt: skip
+
+    def _known(self, docs: Iterable[int]) -> int:
+        return sum(int(self.alive[row]) for row in self.rows_of(docs))
+
+    def _without(self, docs: set[int]) -> Iterable[_Segment]:
+        import numpy as np
+
+        wanted = np.fromiter(docs, dtype=np.int64)
+        for segment in self.segments:
+            hit = np.isin(segment.columns["doc"], wanted) & segment.alive
+            yield replace(segment, alive=segment.alive & ~hit) if hit.any() else segment
+
+    # Columns over all segments
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One value a row."""
+        found = self._columns.get(name)
+        if found is None:
+            import numpy as np
+
+            parts = [segment.columns[name] for segment in self.segments]
+            found = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+            self._columns[name] = found
+        return found
+
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    @cached_property
+    def alive(self) -> Flags:
+        """For each row whether it still stands."""
+        import numpy as np
+
+        parts = [segment.alive for segment in self.segments]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first row of each segment."""
+        starts = [0]
+        for segment in self.segments:
+            starts.append(starts[-1] + len(segment))
+        return starts
+
+    def __len__(self) -> int:
+        return int(self.alive.sum())
+
+    @cached_property
+    def size(self) -> tuple[int, float]:
+        """Slices that stand, and their words."""
+        slices, words = 0, 0.0
+        for segment in self.segments:
+            standing = segment.alive[segment.owner]
+            slices += int(standing.sum())
+            words += float(segment.length[standing].sum())
+        return slices, words
+
+    @cached_property
+    def _by_doc(self) -> tuple[Ints, Ints]:
+        import numpy as np
+
+        rows = np.flatnonzero(self.alive)
+        docs = self.column("doc")[rows]
+        order = np.argsort(docs, kind="stable")
+        return docs[order], rows[order]
+
+    def rows_of(self, docs: Iterable[int]) -> Ints:
+        """The rows of those of `docs` that stand here, in their order."""
+        import numpy as np
+
+        wanted = np.fromiter(docs, dtype=np.int64)
+        known, rows = self._by_doc
+        if not len(known) or not len(wanted):
+            return np.zeros(0, dtype=np.int64)
+        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        return cast("Ints", rows[places][known[places] == wanted])
+
+    # Words
+
+    def frequency(self, term: str) -> int:
+        """How many slices that stand hold `term`."""
+        number = self.vocabulary.terms.get(term)
+        if number is None:
+            return 0
+        found = 0
+        for segment in self.segments:
+            postings = segment.postings(number)
+            if postings is not None:
+                found += int(segment.alive[segment.owner[postings[0]]].sum())
+        return found
+
+    def text_scores(self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()) -> Floats:
+        """BM25 of every row: of its best slice. `weights` maps a term to its inverse document frequency.
+
+        Terms in `loose` count in rows without a speaker only. Robertson and Zaragoza, "The Probabilistic Relevance
+        Framework: BM25 and Beyond" (2009): the sum over terms of weight * tf * (k1 + 1) / (tf + k1 * (1 - b + b *
+        length / average)). Terms are added in the order of the mapping.
+        """
+        import numpy as np
+
+        unspoken = set(loose)
+        scores = np.zeros(self.starts[-1], dtype=np.float64)
+        for start, segment in zip(self.starts, self.segments, strict=False):
+            sums = np.zeros(len(segment.owner), dtype=np.float64)
+            for term, weight in weights.items():
+                number = self.vocabulary.terms.get(term)
+                postings = segment.postings(number) if number is not None else None
+                if postings is None:
+                    continue
+                where, often = postings
+                if term in unspoken:
+                    quiet = segment.columns["speaker"][segment.owner[where]] < 0
+                    where, often = where[quiet], often[quiet]
+                relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
+                sums[where] += weight * often * (K1 + 1.0) / (often + K1 * (1.0 - B + B * relative))
+            if len(sums):
+                first = np.searchsorted(segment.owner, np.arange(len(segment)))
+                best = sums if len(sums) == len(segment) else np.maximum.reduceat(sums, first)
+                scores[start : start + len(segment)] = best
+        return scores
+
+    def words_of(self, rows: Ints) -> tuple[NDArray[np.int32], Ints]:
+        """The distinct meaningful words of rows, one after the other, and how many each has."""
+        import numpy as np
+
+        flat: list[NDArray[np.int32]] = []
+        counts = np.zeros(len(rows), dtype=np.int64)
+        place = np.searchsorted(self.starts, rows, side="right") - 1
+        for number, (row, at) in enumerate(zip(rows.tolist(), place.tolist(), strict=True)):
+            segment = self.segments[at]
+            local = row - self.starts[at]
+            words = segment.words[segment.word_offsets[local] : segment.word_offsets[local + 1]]
+            flat.append(words)
+            counts[number] = len(words)
+        return (np.concatenate(flat) if flat else np.zeros(0, dtype=np.int32)), counts
+
+    # Vectors
+
+    @cached_property
+    def vectors(self) -> int:
+        """How many rows that stand have a vector."""
+        import numpy as np
+
+        return sum(int(segment.alive[np.unique(segment.vector_owner)].sum()) for segment in self.segments)
+
+    def nearness(self, query: Vectors) -> Floats:
+        """The cosine of `query` with every row, of its best slice; -2 for a row without a vector.
+
+        Good for choosing; `exact_nearness` gives values that do not depend on what else stands here.
+        Raises DimensionMismatch.
+        """
+        import numpy as np
+
+        found = np.full(self.starts[-1], -2.0)
+        for start, segment in zip(self.starts, self.segments, strict=False):
+            if len(segment.vectors):
+                _same_size(query, segment.vectors)
+                np.maximum.at(found, start + segment.vector_owner, segment.vectors @ query)
+        return found
+
+    def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
+        """The cosine of `query` with each of `rows`, of its best slice, to the last bit; -2 without a vector."""
+        import numpy as np
+
+        found = np.full(len(rows), -2.0)
+        place = np.searchsorted(self.starts, rows, side="right") - 1
+        for at, segment in enumerate(self.segments):
+            mine = np.flatnonzero(place == at)
+            if not len(mine) or not len(segment.vectors):
+                continue
+            _same_size(query, segment.vectors)
+            local = rows[mine] - self.starts[at]
+            first = np.searchsorted(segment.vector_owner, local)
+            last = np.searchsorted(segment.vector_owner, local, side="right")
+            spread = np.repeat(np.arange(len(mine)), last - first)
+            within = np.arange(len(spread)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
+            chosen = segment.vectors[first[spread] + within]
+            # einsum works row by row; a matrix product may group rows and so round them differently.
+            values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
+            np.maximum.at(found, mine[spread], values)
+        return found
+
+    # Conversations
+
+    @cached_property
+    def _turns(self) -> tuple[Ints, Ints]:
+        """Rows of turns ordered by conversation and position, and for each row its place in that order, else -1."""
+        import numpy as np
+
+        conversation = self.column("conversation")
+        rows = np.flatnonzero(self.alive & (conversation >= 0))
+        order = rows[np.lexsort((self.column("position")[rows], conversation[rows]))]
+        places = np.full(self.starts[-1], -1, dtype=np.int64)
+        places[order] = np.arange(len(order))
+        return order, places
+
+    def beside(self, rows: Ints, step: int) -> Ints:
+        """For each of `rows` the turn `step` places further on in its conversation; -1 where there is none."""
+        import numpy as np
+
+        order, places = self._turns
+        place = places[rows] + step
+        inside = (places[rows] >= 0) & (place >= 0) & (place < len(order))
+        found = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
+        conversation = self.column("conversation")
+        same = (found >= 0) & (conversation[found] == conversation[rows]) if len(order) else found >= 0
+        return np.where(same, found, -1)
+
+    @cached_property
+    def speakers(self) -> tuple[str, ...]:
+        """Who speaks here, in the order in which they came."""
+        import numpy as np
+
+        present = np.unique(self.column("speaker")[self.alive])
+        names = list(self.vocabulary.speakers)
+        return tuple(names[number] for number in present.tolist() if number >= 0)
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it holds."""
+        return sum(
+            sum(column.nbytes for column in segment.columns.values())
+            + sum(
+                array.nbytes
+                for array in (segment.owner, segment.length, segment.slice_of, segment.often, segment.words,
+                              segment.word_offsets, segment.vectors, segment.vector_owner)
+            )
+            for segment in self.segments
+        ) + 200 * len(self.vocabulary.surfaces)  # fmt: skip
+
+
+def _same_size(query: Vectors, vectors: Vectors) -> None:
+    if query.shape[0] != vectors.shape[1]:
+        raise DimensionMismatch(name="of the query", expected=vectors.shape[1], got=query.shape[0])
+
+
+def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -> _Segment:
+    import numpy as np
+
+    numbers = vocabulary.surfaces.__getitem__
+    ids: list[int] = []
+    lengths: list[int] = []
+    owner: list[int] = []
+    for row, entry in enumerate(entries):
+        for line in (entry.words or "").split("\n"):
+            found = list(map(numbers, line.split()))
+            ids += found
+            lengths.append(len(found))
+            owner.append(row)
+    vocabulary.catch_up()
+    surfaces = np.array(ids, dtype=np.int32)
+    owners = np.array(owner, dtype=np.int32)
+    length = np.array(lengths, dtype=np.float32)
+    slice_of = np.repeat(np.arange(len(owners), dtype=np.int32), np.array(lengths, dtype=np.int64))
+    keys = vocabulary.term_of[surfaces].astype(np.int64) * len(owners) + slice_of
+    postings, often = np.unique(keys, return_counts=True)
+    says = vocabulary.says[surfaces]
+    words = np.unique(owners[slice_of[says]].astype(np.int64) * len(vocabulary.spelled) + surfaces[says])
+    word_rows = words // max(1, len(vocabulary.spelled))
+    vectors, vector_owner = _vectors(entries, dimension)
+    speakers, kinds, conversations = vocabulary.speakers, vocabulary.kinds, vocabulary.conversations
+    columns = {
+        "doc": np.array([entry.doc for entry in entries], dtype=np.int64),
+        "marks": np.array([entry.marks for entry in entries], dtype=np.int64),
+        "speaker": np.array([-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64),
+        "kind": np.array([kinds[entry.kind] for entry in entries], dtype=np.int64),
+        "conversation": np.array(
+            [-1 if e.conversation is None or e.position is None else conversations[e.conversation] for e in entries],
+            dtype=np.int64,
+        ),
+        "position": np.array([entry.position or 0 for entry in entries], dtype=np.int64),
+        "occurred_at": np.array(
+            [NEVER if entry.occurred_at is None else entry.occurred_at for entry in entries], dtype=np.int64
+        ),
+        "expires_at": np.array(
+            [_FOREVER if entry.expires_at is None else entry.expires_at for entry in entries], dtype=np.int64
+        ),
+    }
+    return _Segment(
+        columns=columns,
+        alive=np.ones(len(entries), dtype=bool),
+        owner=owners,
+        length=length,
+        **_inverted(postings // max(1, len(owners)), postings % max(1, len(owners)), often),
+        words=(words % max(1, len(vocabulary.spelled))).astype(np.int32),
+        word_offsets=np.searchsorted(word_rows, np.arange(len(entries) + 1)),
+        vectors=vectors,
+        vector_owner=vector_owner,
+    )
+
+
+def _inverted(terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]) -> dict[str, Any]:
+    """Postings already sorted by term and slice, with the offset of each term."""
+    import numpy as np
+
+    distinct, offsets = np.unique(terms, return_index=True)
+    return {
+        "terms": distinct.astype(np.int32),
+        "offsets": np.append(offsets, len(terms)).astype(np.int64),
+        "slice_of": slice_of.astype(np.int32),
+        "often": often.astype(np.float32),
+    }
+
+
+def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray[np.int32]]:
+    import numpy as np
+
+    having = [(row, entry.vector) for row, entry in enumerate(entries) if entry.vector]
+    if not having or not dimension:
+        return np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
+    for _, blob in having:
+        if len(blob) % (2 * dimension):
+            raise DimensionMismatch(name="of the stored vectors", expected=dimension, got=len(blob) // 2)
+    flat = np.frombuffer(b"".join(blob for _, blob in having), dtype="<f2").reshape(-1, dimension).astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
+    flat /= np.where(lengths > 0, lengths, 1.0)[:, None]
+    counts = np.array([len(blob) // (2 * dimension) for _, blob in having])
+    return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
+
+
+def _merged(segments: Sequence[_Segment]) -> _Segment:
+    """One segment of the rows that still stand, in the same order."""
+    import numpy as np
+
+    columns = {
+        name: np.concatenate([segment.columns[name][segment.alive] for segment in segments])
+        for name in segments[0].columns
+    }
+    owner, length, terms, slice_of, often, words, counts, vectors, vector_owner = [], [], [], [], [], [], [], [], []
+    rows = slices = 0
+    for segment in segments:
+        new_row = np.cumsum(segment.alive) - 1 + rows
+        standing = segment.alive[segment.owner]
+        new_slice = np.cumsum(standing) - 1 + slices
+        owner.append(new_row[segment.owner[standing]])
+        length.append(segment.length[standing])
+        kept = standing[segment.slice_of]
+        terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[kept])
+        slice_of.append(new_slice[segment.slice_of[kept]])
+        often.append(segment.often[kept])
+        sizes = np.diff(segment.word_offsets)
+        words.append(segment.words[np.repeat(segment.alive, sizes)])
+        counts.append(sizes[segment.alive])
+        if len(segment.vectors):
+            having = segment.alive[segment.vector_owner]
+            vectors.append(segment.vectors[having])
+            vector_owner.append(new_row[segment.vector_owner[having]])
+        rows += int(segment.alive.sum())
+        slices += int(standing.sum())
+    if len({part.shape[1] for part in vectors if len(part)}) > 1:
+        raise DimensionMismatch(name="of the stored vectors", expected=vectors[0].shape[1], got=vectors[1].shape[1])
+    all_terms, all_slices = np.concatenate(terms), np.concatenate(slice_of)
+    order = np.lexsort((all_slices, all_terms))
+    vectors = [part for part in vectors if len(part)]
+    return _Segment(
+        columns=columns,
+        alive=np.ones(rows, dtype=bool),
+        owner=np.concatenate(owner).astype(np.int32),
+        length=np.concatenate(length),
+        **_inverted(all_terms[order], all_slices[order], np.concatenate(often)[order]),
+        words=np.concatenate(words),
+        word_offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
+        vectors=np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32),
+        vector_owner=np.concatenate(vector_owner).astype(np.int32) if vectors else np.zeros(0, dtype=np.int32),
+    )

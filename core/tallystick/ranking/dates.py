@@ -1,0 +1,302 @@
+"""Dates in a query: the spans of time that it names, read against a clock, and how well a moment fits them.
+
+What a phrase means is read by `dateparser`, and which phrases mean a date is taken from its tables: months, weekdays
+and relative phrases ("last week", "la semana pasada", "先週") of the languages below, dates in digits, and years.
+Seasons, weekends, ranges and open ends ("since May") are read in English. A date without a year is the latest one
+that has begun. Weeks begin on Monday, days are UTC. `dateparser` is imported when a query may hold a date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+__all__ = ["ALWAYS", "Span", "date_fit", "event_named", "spans"]
+
+_LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
+_DAY = 24 * 3600 * 1_000_000
+_EPOCH = date(1970, 1, 1)
+ALWAYS = 2**62
+"""The end of a span without end; its negative is the beginning of one without beginning."""
+
+_HINT = re.compile(
+    r"\d|[^\x00-\x7f]|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun|day|week|month"
+    r"|year|ago|yesterday|today|tonight|tomorrow|last|this|next|past|summer|winter|spring|autumn|fall|ayer|hoy|semana"
+    r"|mes|hace|lunes|martes|enero|abril|agosto|hier|semaine|mois|lundi|mardi|janvier|avril|mars|mai|juin|juil|gestern"
+    r"|heute|woche|monat|jahr|letzt|vor|ieri|oggi|settimana|mese|anno|luned|marzo|maggio|giugno|luglio|ontem|hoje|ano"
+    r"|janeiro|maio|junho|julho|gisteren|vandaag|maand|jaar|vorig|mei)",
+    re.IGNORECASE,
+)
+"""What a query with a date holds, or one without may."""
+
+_YEAR = r"(?:19|20)\d\d"
+_UNITS = ("day", "week", "month", "year")
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+           "november", "december")  # fmt: skip
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_LEADING = (
+    r"in|since|of|during|last|this|next|until|till|by|before|after|early|late|mid|between|from|and|to"
+    r"|en|de|desde|depuis|im|seit|vom|a|nel|em|sinds"
+)
+_BEFORE_MONTH = rf"(?:{_LEADING})[\s-]+"
+"""A month's name alone is taken for a date after one of these only: "may" and "march" are words too."""
+_LEADS = re.compile(rf"(?!last|this|next|in\s+\d)(?:{_LEADING})[\s-]+(?!\d+\s+\w+s\b)", re.IGNORECASE)
+_DIGITS = r"(?:19|20)\d\d-\d\d-\d\d|\d{1,2}/\d{1,2}/(?:19|20)\d\d"
+_LIBRARY_COUNT = re.compile(r"\(\\d.*?\)")
+"""How the library's patterns write a number."""
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_SPELLED = {**{name: place + 1 for place, name in enumerate(_NUMBERS)}, "a": 1, "an": 1, "a couple of": 2, "a few": 3}
+_COUNT = re.compile(
+    rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})(?=\s+(?:day|week|month|year)s?\s+(?:ago|before|back)\b)",
+    re.IGNORECASE,
+)
+_SEASONS = {"winter": 12, "spring": 3, "summer": 6, "autumn": 9, "fall": 9}
+_SEASON = re.compile(
+    rf"\b(?:(?P<which>last|this|in|the|during)\s+)*(?P<season>winter|spring|summer|autumn|fall)"
+    rf"(?:\s+(?:of\s+)?(?P<year>{_YEAR}))?\b",
+    re.IGNORECASE,
+)
+_WEEKEND = re.compile(r"\b(?P<which>last|this|past|next|the)\s+weekend\b", re.IGNORECASE)
+_OPENING = re.compile(r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE)
+_FROM = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$")
+_RANGE = re.compile(r"^\s*(?:and|to|until|till|through|-|–)\s*$", re.IGNORECASE)
+_EVENT = re.compile(
+    r"\b(?P<word>before|after|since|until)\s+(?:(?:the|my|our|your|his|her|their|a|an|that)\s+)"
+    r"(?P<event>\w[\w'-]*(?:\s+(?!and\b|or\b|but\b|did\b|do\b|does\b|was\b|were\b)\w[\w'-]*){0,3})",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """From `start` up to `end`, exclusive; microseconds UTC."""
+
+    start: int
+    end: int
+
+
+def spans(query: str, now: int) -> tuple[Span, ...]:
+    """The spans of time that `query` names, seen from `now`, in the order of the text; empty for none."""
+    if _HINT.search(query) is None:
+        return ()
+    try:
+        today = datetime.fromtimestamp(now / 1_000_000, tz=UTC).date()
+    except (OverflowError, OSError, ValueError):
+        return ()
+    text = _COUNT.sub(lambda match: str(_SPELLED[match[1].lower()]), query)
+    found = sorted(_found(text, today), key=lambda place: (place[0], -place[1]))
+    apart: list[tuple[int, int, Span]] = []
+    for start, end, span in found:
+        if not apart or start >= apart[-1][1]:
+            apart.append((start, end, span))
+    return tuple(dict.fromkeys(_joined(text, apart)))
+
+
+def event_named(query: str) -> tuple[str, str] | None:
+    """("before" or "after", the event) where the query places something by an event, as "before the trip"."""
+    match = _EVENT.search(query)
+    if match is None:
+        return None
+    return ("before" if match["word"].lower() in ("before", "until") else "after"), match["event"]
+
+
+def date_fit(moment: int | None, named: Sequence[Span]) -> float:
+    """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance, 0.0 for None.
+
+    What happens is told of afterwards: the fit halves with every 4 days after a span and with every day before
+    it, and more slowly beside longer spans, by a quarter of their length (at most a year's).
+    """
+    if moment is None:
+        return 0.0
+    return max((_fit(moment, span) for span in named), default=0.0)
+
+
+def _fit(moment: int, span: Span) -> float:
+    if span.start <= moment < span.end:
+        return 1.0
+    length = min((span.end - span.start) / _DAY - 1, 365.0)
+    if moment >= span.end:
+        distance, half = (moment - span.end) / _DAY, 4 + length / 4
+    else:
+        distance, half = (span.start - moment) / _DAY, 1 + length / 4
+    fit: float = 0.5 ** min(distance / half, 60.0)
+    return round(fit, 6)
+
+
+def _joined(text: str, found: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
+    """Spans with "between … and …" made one and "since …" left open."""
+    skip = False
+    for place, (start, end, span) in enumerate(found):
+        if skip:
+            skip = False
+            continue
+        following = found[place + 1] if place + 1 < len(found) else None
+        before = text[:start].lower()
+        if (
+            following
+            and _RANGE.match(text[end : following[0]])
+            and re.search(r"\b(?:between|from)\s+(?:the\s+)?$", before)
+        ):
+            skip = True
+            yield Span(min(span.start, following[2].start), max(span.end, following[2].end))
+            continue
+        opening = _OPENING.search(text[:start])
+        if opening is None:
+            yield span
+        elif opening["word"].lower() in ("before", "until", "till", "prior to"):
+            yield Span(-ALWAYS, span.start if opening["word"].lower() != "until" else span.end)
+        else:
+            yield Span(span.start if opening["word"].lower() == "since" else span.end, ALWAYS)
+
+
+def _found(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
+    """(start, end, span) of each phrase, in no order; phrases may overlap."""
+    for match in _SEASON.finditer(text):
+        if match["which"] or match["year"]:
+            yield match.start("season"), match.end(), _season(match, today)
+    for match in _WEEKEND.finditer(text):
+        yield match.start("which"), match.end(), _weekend(match["which"].lower(), today)
+    for language in _languages(text):
+        read = False
+        for match in _grammar(language).finditer(text):
+            start = match.start()
+            leading = _LEADS.match(match[0])
+            if leading is not None:
+                start += leading.end()
+            span = _read(text[start : match.end()], language, today)
+            if span is None and start > match.start():
+                span = _read(match[0], language, today)
+            if span is not None:
+                read = read or not re.fullmatch(_YEAR, match[0])
+                yield start, match.end(), span
+        if read:
+            return
+
+
+def _languages(text: str) -> tuple[str, ...]:
+    if re.search(r"[\u3040-\u30ff]", text):
+        return ("ja",)
+    if re.search(r"[\uac00-\ud7a3]", text):
+        return ("ko",)
+    if re.search(r"[\u4e00-\u9fff]", text):
+        return ("zh", "ja")
+    if re.search(r"[\u0400-\u04ff]", text):
+        return ("ru",)
+    return _LATIN
+
+
+@lru_cache(maxsize=16)
+def _grammar(language: str) -> re.Pattern[str]:
+    """What a phrase that means a date looks like in a language."""
+    info: dict[str, Any] = import_module(f"dateparser.data.date_translation_data.{language}").info
+    spaced = language not in ("zh", "ja", "ko")
+    phrases = _relative(info, spaced)
+    months = _names(info, _MONTHS, shortest=3 if spaced else 2)
+    weekdays = _names(info, _WEEKDAYS, shortest=4 if spaced else 2)
+    if not spaced:
+        digits = r"[\d一二三四五六七八九十]{1,3}"
+        day = rf"(?:\d{{4}}\s*[年년]\s*)?{digits}\s*[月월]\s*(?:{digits}\s*[日号일])?"
+        return re.compile("|".join([*phrases, _DIGITS, day, r"\d{4}\s*[年년]", weekdays]))
+    nth = r"\d{1,2}(?:st|nd|rd|th|er|\.)?"
+    of = r"\s+(?:(?:of|de|del|di)\s+)?"
+    dates = [
+        rf"{nth}{of}{months}(?:,?{of}{_YEAR})?",
+        rf"{months}\.?\s+{nth}(?:,?\s+{_YEAR})?",
+        rf"(?:{_BEFORE_MONTH})?{months}\.?,?{of}{_YEAR}",
+        rf"{_BEFORE_MONTH}{months}",
+        weekdays,
+        _YEAR,
+    ]
+    return re.compile(rf"(?<!\w)(?:{'|'.join([_DIGITS, *phrases, *dates])})(?!\w)", re.IGNORECASE)
+
+
+def _relative(info: dict[str, Any], spaced: bool) -> list[str]:
+    """Phrases such as "last week" and "3 days ago", longest first."""
+    found = [
+        re.escape(phrase)
+        for meaning, said in info["relative-type"].items()
+        for phrase in said
+        if any(unit in meaning for unit in (*_UNITS, *_WEEKDAYS)) and len(phrase) > (3 if spaced else 1)
+    ]
+    for meaning, said in info["relative-type-regex"].items():
+        if any(unit in meaning for unit in _UNITS):
+            counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in said]
+            # Abbreviations such as "3 m" are left out.
+            found += [phrase for phrase in counted if not spaced or not re.search(r"[\s}]\w{1,2}$", phrase)]
+    return sorted(found, key=len, reverse=True)
+
+
+def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
+    names = {name.lower() for key in keys for name in info[key] if len(name) >= shortest and not name.isdigit()}
+    return f"(?:{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})"
+
+
+def _read(phrase: str, language: str, today: date) -> Span | None:
+    """What `dateparser` makes of a phrase; None when it is no date after all, such as 31 June."""
+    if re.fullmatch(_YEAR, phrase):
+        return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
+    from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
+
+    noon = datetime(today.year, today.month, today.day, 12)
+    parser = DateDataParser(
+        languages=[language], settings={"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"}
+    )
+    try:
+        read = parser.get_date_data(phrase)
+    except (ValueError, OverflowError):
+        return None
+    if read.date_obj is None:
+        return None
+    try:
+        return _period(read.date_obj.date(), read.period or "day")
+    except (ValueError, OverflowError):
+        return None
+
+
+def _period(day: date, period: str) -> Span:
+    """The day, week, month, quarter or year that `day` stands in."""
+    if period == "year":
+        return _between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
+    if period == "quarter":
+        first = date(day.year, 3 * ((day.month - 1) // 3) + 1, 1)
+        return _between(first, _later(first, 3))
+    if period == "month":
+        return _between(day.replace(day=1), _later(day.replace(day=1), 1))
+    if period == "week":
+        return _days(day - timedelta(days=day.weekday()), 7)
+    return _days(day, 1)
+
+
+def _season(match: re.Match[str], today: date) -> Span:
+    first = _SEASONS[match["season"].lower()]
+    if match["year"]:
+        year = int(match["year"])
+    else:
+        year = today.year if date(today.year, first, 1) <= today else today.year - 1
+        if match["which"].lower() == "last" and today < _later(date(year, first, 1), 3):
+            year -= 1
+    return _between(date(year, first, 1), _later(date(year, first, 1), 3))
+
+
+def _weekend(which: str, today: date) -> Span:
+    monday = today - timedelta(days=today.weekday())
+    step = {"next": 1, "this": 0}.get(which, -1 if today.weekday() < 5 or which in ("last", "past") else 0)
+    return _days(monday + timedelta(days=5 + 7 * step), 2)
+
+
+def _later(day: date, months: int) -> date:
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    return date(year, month + 1, 1)
+
+
+def _days(first: date, count: int) -> Span:
+    return _between(first, first + timedelta(days=count))
+
+
+def _between(start: date, end: date) -> Span:
+    return Span((start - _EPOCH).days * _DAY, (end - _EPOCH).days * _DAY)

@@ -1,0 +1,304 @@
+"""Order: candidates of one question with every signal, weighted into one score."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from tallystick.ranking import signals as s
+from tallystick.ranking.bm25 import inverse_frequency
+from tallystick.ranking.corpus import ASKS, NEVER, TELLS_TIME, Corpus
+from tallystick.ranking.dates import Span, date_fit, spans
+from tallystick.ranking.weights import RecallWeights
+from tallystick.ranking.words import analyze, query_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Vector = NDArray[np.float32]
+    WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
+
+_TOGETHER = re.compile(r"\s*(?:,|and|&|or|und|y|e|et)\s*", re.IGNORECASE)
+
+__all__ = ["Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank"]
+
+
+_NEAR, _FAR = 0.5, 0.25
+"""How much a word counts that stands in the turn beside, and in the one after that."""
+_SHARPNESS = 1.5
+"""Power of the cosine of two words: the higher, the less a word counts that is only a little alike."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of the slices of some corpora together, and of no others."""
+
+    slices: int
+    average_length: float
+
+    @classmethod
+    def of(cls, corpora: Iterable[Corpus]) -> Statistics:
+        """Those of these corpora."""
+        sizes = [corpus.size for corpus in corpora]
+        count = sum(slices for slices, _ in sizes)
+        return cls(count, sum(words for _, words in sizes) / count if count else 1.0)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, read once against what the corpora know."""
+
+    text: str
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Each word without stop words and speakers' names, with its term."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Each term with its inverse document frequency."""
+    names: Mapping[str, float] = field(default_factory=dict)
+    """The terms of speakers' names; they are asked for in what nobody said."""
+    speakers: frozenset[str] = frozenset()
+    """Known speakers that the query names."""
+    dates: tuple[Span, ...] = ()
+    average_length: float = 1.0
+
+    @property
+    def meaning(self) -> str:
+        """The words to embed: names say who, not what."""
+        return " ".join(self.words) or self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A candidate's score with each signal before weighting."""
+
+    doc: int
+    score: float
+    signals: dict[str, float]
+
+
+def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
+    """Read a query, seen from `now`, against what these corpora hold."""
+    words = query_words(query)
+    terms = set(words.values())
+    named = [name for corpus in corpora for name in corpus.speakers if not terms.isdisjoint(analyze(name))]
+    dropped = {term for name in named for term in analyze(name)}
+    kept = {surface: term for surface, term in words.items() if term not in dropped}
+    statistics = Statistics.of(corpora)
+
+    def weight(term: str) -> float:
+        return inverse_frequency(statistics.slices, sum(corpus.frequency(term) for corpus in corpora))
+
+    return Question(
+        text=query,
+        words=kept,
+        weights={term: weight(term) for term in dict.fromkeys(kept.values())},
+        names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
+        speakers=frozenset(_subject(query, named)),
+        dates=spans(query, now),
+        average_length=statistics.average_length,
+    )
+
+
+def _subject(query: str, named: Sequence[str]) -> Sequence[str]:
+    """Who of the named the query is about: in "What did Jon say of Gina's store" Jon; of "Jon and Gina" both."""
+    found = []
+    for name in named:
+        match = re.search(rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE)
+        if match is not None:
+            found.append((match.start(), match.end(), match[1] is not None, name))
+    found.sort()
+    free = [place for place in found if not place[2]] or found
+    if len(free) < 2:
+        return [place[3] for place in free] or named
+    between = query[free[0][1] : free[1][0]]
+    return [place[3] for place in free] if _TOGETHER.fullmatch(between) else [free[0][3]]
+
+
+def proposals(scores: Floats, depth: int) -> Ints:
+    """The rows of the `depth` best scores above zero; equal ones by row, lowest first."""
+    import numpy as np
+
+    rows = np.flatnonzero(scores > 0)
+    if len(rows) > depth:
+        last = np.partition(scores[rows], len(rows) - depth)[len(rows) - depth]
+        rows = rows[scores[rows] >= last]
+        rows = rows[np.argsort(-scores[rows], kind="stable")][:depth]
+    return cast("Ints", rows)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The candidates of one corpus: their rows, and what words and vectors say of them."""
+
+    corpus: Corpus
+    rows: Ints
+    text: Floats
+    vector: Floats
+
+
+def rank(
+    question: Question, pools: Sequence[Pool], weights: RecallWeights, vectors: WordVectors | None,
+    known: Mapping[str, Floats] | None = None,
+) -> list[Ranked]:  # fmt: skip
+    """The candidates, best first; equal scores by `doc`, lowest first. `known` adds signals that the caller knows.
+
+    `signals` holds what each signal said before weighting. A memory that matches nothing scores about 0; scores
+    compare within one answer only.
+    """
+    import numpy as np
+
+    if not any(len(pool.rows) for pool in pools):
+        return []
+    join = np.concatenate
+    docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools])
+    marks = join([pool.corpus.column("marks")[pool.rows] for pool in pools])
+    session = _sessions(pools)
+    asks = ((marks & ASKS) > 0) & (session >= 0)
+    before, after, second_before, second_after = (_beside(pools, step) for step in (-1, 1, -2, 2))
+    own = {
+        "text": join([pool.text for pool in pools]),
+        "vector": np.maximum(join([pool.vector for pool in pools]), 0.0),
+        "words": _words(
+            question, pools, vectors, [before, after], [second_before, second_after], structured=weights.near != 0
+        ),
+    }
+    core = np.zeros(len(docs), dtype=np.float64)
+    floor = 0.0
+    for name, column in own.items():
+        standard, nothing = s.standardise(column)
+        core += getattr(weights, name) * standard
+        floor += getattr(weights, name) * nothing
+    flows = {
+        "neighbours": s.neighbour_flow(
+            core,
+            [(before, weights.near), (after, weights.near), (second_before, weights.far), (second_after, weights.far)],
+        ),
+        "answers": s.answer_flow(core, before, asks, weights.answers),
+    }
+    flowed = core + flows["neighbours"] + flows["answers"]
+    flows["session"], _ = s.standardise(s.best_in_session(flowed, session))
+    score = flowed - floor + weights.session * flows["session"]
+    told = _told(question, pools, marks)
+    told |= known or {}
+    for name, column in told.items():
+        score += getattr(weights, name) * column
+    score = np.round(score, 6)
+    order = np.lexsort((docs, -score))
+    columns = {**own, **flows, **told}
+    always = {"text", "vector", "words"}
+    return [
+        Ranked(
+            int(docs[number]),
+            float(score[number]),
+            {
+                name: round(float(column[number]), 6)
+                for name, column in columns.items()
+                if name in always or column[number]
+            },
+        )
+        for number in order.tolist()
+    ]
+
+
+def _sessions(pools: Sequence[Pool]) -> Ints:
+    """The conversation of each candidate, numbered over all pools; -1 for loose notes."""
+    import numpy as np
+
+    found, first = [], 0
+    for pool in pools:
+        own = pool.corpus.column("conversation")[pool.rows]
+        found.append(np.where(own >= 0, own + first, -1))
+        first += len(pool.corpus.vocabulary.conversations)
+    return np.concatenate(found)
+
+
+def _beside(pools: Sequence[Pool], step: int) -> Ints:
+    """For each candidate the place among the candidates of the turn `step` further on; -1 where there is none."""
+    import numpy as np
+
+    found, first = [], 0
+    for pool in pools:
+        rows = pool.corpus.beside(pool.rows, step)
+        order = np.argsort(pool.rows, kind="stable")
+        ordered = pool.rows[order]
+        places = np.minimum(np.searchsorted(ordered, rows), max(0, len(ordered) - 1))
+        here = (rows >= 0) & (ordered[places] == rows) if len(ordered) else rows >= 0
+        found.append(np.where(here, order[places] + first, -1) if len(ordered) else rows)
+        first += len(pool.rows)
+    return np.concatenate(found)
+
+
+def _words(
+    question: Question, pools: Sequence[Pool], vectors: WordVectors | None, near: Sequence[Ints], far: Sequence[Ints],
+    *, structured: bool,
+) -> Floats:  # fmt: skip
+    """How much of the question's words a candidate says, or the turns beside it, in words alike; between 0 and 1."""
+    import numpy as np
+
+    asked = list(question.words)
+    weights = np.array([question.weights[question.words[word]] for word in asked], dtype=np.float64)
+    found = []
+    for pool in pools:
+        flat, counts = pool.corpus.words_of(pool.rows)
+        distinct, place = np.unique(flat, return_inverse=True)
+        likeness = _likeness(question, asked, pool.corpus, distinct, vectors)
+        found.append(s.best_words(likeness[place], counts))
+    best = np.concatenate(found)
+    if structured:
+        best = s.word_flow(best, [*((turn, _NEAR) for turn in near), *((turn, _FAR) for turn in far)])
+    total = float(weights.sum())
+    return cast("Floats", (best * weights).sum(axis=1) / total) if total > 0 else np.zeros(len(best))
+
+
+def _likeness(
+    question: Question, asked: Sequence[str], corpus: Corpus, distinct: NDArray[np.int32], vectors: WordVectors | None
+) -> Floats:  # fmt: skip
+    """A row for each of the corpus's words, a column for each asked one: how alike they are; 1 for equal terms."""
+    import numpy as np
+
+    known = corpus.vocabulary
+    spelled = [known.spelled[number] for number in distinct.tolist()]
+    rows = vectors([*asked, *spelled]) if vectors is not None and asked and spelled else None
+    if rows is None:
+        likeness = np.zeros((len(spelled), len(asked)), dtype=np.float64)
+    else:
+        # Row by row rather than by a matrix product, whose threads cost more than they save here.
+        products = np.einsum("ij,kj->ik", rows[len(asked) :], rows[: len(asked)])
+        likeness = np.clip(products, 0.0, 1.0).astype(np.float64) ** _SHARPNESS
+    terms = known.term_of[distinct]
+    for column, word in enumerate(asked):
+        number = known.terms.get(question.words[word])
+        if number is not None:
+            likeness[terms == number, column] = 1.0
+    return likeness
+
+
+def _told(question: Question, pools: Sequence[Pool], marks: Ints) -> dict[str, Floats]:
+    """What a candidate's own text, speaker and time say, where the question makes it matter."""
+    import numpy as np
+
+    join = np.concatenate
+    turns = _sessions(pools) >= 0
+    found = {"question": np.where(turns, marks >> 8, 0) / 100.0}
+    if s.asks_when(question.text):
+        found["time_words"] = ((marks & TELLS_TIME) > 0).astype(np.float64)
+    if question.dates:
+        times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
+        fit = {time: date_fit(None if time == NEVER else time, question.dates) for time in set(times.tolist())}
+        found["date"] = np.array([fit[time] for time in times.tolist()], dtype=np.float64)
+    if len(question.speakers) == 1:
+        found["speaker"] = join([_said_by(pool, question.speakers.__contains__) for pool in pools])
+    if not s.asks_assistant(question.text):
+        found["role"] = join([_said_by(pool, s.is_assistant) for pool in pools])
+    return found
+
+
+def _said_by(pool: Pool, wanted: Callable[[str], bool]) -> Floats:
+    import numpy as np
+
+    numbers = [number for name, number in pool.corpus.vocabulary.speakers.items() if wanted(name)]
+    return np.isin(pool.corpus.column("speaker")[pool.rows], numbers).astype(np.float64)

@@ -1,0 +1,172 @@
+"""Signals of recall: small pure functions over the candidates of one question, one value per candidate.
+
+A turn is a candidate that stands in a conversation. Signals of position say nothing about loose notes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tallystick.ranking.corpus import ASKS, TELLS_TIME
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = [
+    "answer_flow",
+    "asks_assistant",
+    "asks_when",
+    "best_in_session",
+    "best_words",
+    "has_time_word",
+    "is_assistant",
+    "marks_of",
+    "neighbour_flow",
+    "standardise",
+    "word_flow",
+]
+
+_TIME = """
+    today tonight yesterday tomorrow morning afternoon evening night noon midnight monday tuesday wednesday thursday
+    friday saturday sunday weekend january february march april june july august september october november december
+    spring summer autumn winter day days week weeks month months year years ago last next recently lately soon since
+    earlier later date birthday anniversary christmas easter thanksgiving am pm
+"""
+_TIME_WORDS = frozenset(_TIME.split())
+_WORD = re.compile(r"[a-z']+")
+_UNSPACED_TIME = re.compile(
+    r"[昨今明前去]天|[今明昨去]年|\d\s*[年月日号]|[年月周週日]前|先週|来週|先月|来月|昨日|今日|明日|[上下]周|어제|오늘|내일|지난|작년|\d\s*[월일년]"
+)
+_YEAR_OR_HOUR = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?::\d\d|\s?[ap]m))\b", re.IGNORECASE)
+_WHEN = re.compile(
+    r"\bwhen\b|\b(?:what|which|on what|in what|in which)\s+(?:date|day|month|year|week|time|season)\b"
+    r"|\bhow (?:long|many (?:days|weeks|months|years))\b|\bhow (?:recently|often)\b"
+    r"|\b(?:cuándo|quand|wann|quando|wanneer|когда)\b"
+    r"|什么时候|什麼時候|何时|何時|哪天|哪一天|几月|哪年|几号|いつ|何月|何日|何年|언제|며칠|몇 월",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"[^.!?。！？؟]+[.!?。！？؟]*")
+_ASKING = ("?", "？", "؟")
+_ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
+_ASKS_ASSISTANT = re.compile(
+    r"\b(?:assistant|chatbot|bot|ai|agent|model)(?:'s)?\b"
+    r"|\b(?:did|have|had|were|could|would) you\b|\byou(?:'ve)? (?:said|told|suggest|recommend|mention|gave|give|propos)"
+    r"|\byour (?:answer|advice|suggestion|recommendation|reply|proposal|list)",
+    re.IGNORECASE,
+)
+
+
+def standardise(values: Floats) -> tuple[Floats, float]:
+    """Each value's distance from the mean in standard deviations, and where 0 would stand on the same scale.
+
+    A spread below a tenth of the largest value counts as that tenth, so that among few or much alike candidates
+    a small difference stays small. All 0.0 where nothing differs from nothing.
+    """
+    if not len(values):
+        return values, 0.0
+    mean = float(values.mean())
+    spread = max(float(values.std()), float(abs(values).max()) / 10)
+    if spread == 0:
+        return values * 0.0, 0.0
+    return (values - mean) / spread, -mean / spread
+
+
+def best_words(likeness: Floats, counts: Ints) -> Floats:
+    """For each candidate (rows) and each word of the query (columns) the likeness of the likest of its own words.
+
+    `likeness` has a row for each word of each candidate, one candidate after the other, and a column for each word
+    of the query; `counts` says how many rows each candidate has. It is the inner half of MaxSim (Khattab and
+    Zaharia, "ColBERT", 2020).
+    """
+    import numpy as np
+
+    best = np.zeros((len(counts), likeness.shape[1]), dtype=np.float64)
+    filled = counts > 0
+    if filled.any() and likeness.shape[1]:
+        starts = np.concatenate([[0], np.cumsum(counts)])[:-1][filled]
+        best[filled] = np.maximum.reduceat(likeness, starts, axis=0)
+    return best
+
+
+def word_flow(best: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
+    """`best` where a word that a candidate lacks may stand in a neighbour: for each (index or -1, share of it)."""
+    import numpy as np
+
+    padded = np.vstack([best, np.zeros((1, best.shape[1]))])
+    for index, share in beside:
+        best = np.maximum(best, share * padded[index])
+    return best
+
+
+def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
+    """What flows to each candidate from others: for each (index of the other or -1, share) that share of its score."""
+    import numpy as np
+
+    total = np.zeros(len(scores), dtype=np.float64)
+    padded = np.append(scores, 0.0)
+    for index, share in beside:
+        total += share * padded[index]
+    return total
+
+
+def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floats:
+    """What flows to each candidate from the turn before it (its index or -1) when that was a question."""
+    import numpy as np
+
+    return share * np.append(np.where(asks, scores, 0.0), 0.0)[before]
+
+
+def best_in_session(scores: Floats, session: Ints) -> Floats:
+    """The best score in the conversation of each candidate; one outside of any (-1) stands for itself."""
+    import numpy as np
+
+    found = scores.copy()
+    turns = np.flatnonzero(session >= 0)
+    if len(turns):
+        numbers, place = np.unique(session[turns], return_inverse=True)
+        best = np.full(len(numbers), -np.inf)
+        np.maximum.at(best, place, scores[turns])
+        found[turns] = best[place]
+    return found
+
+
+def marks_of(text: str) -> int:
+    """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on the percentage of
+    it that asks."""
+    sentences = _SENTENCE.findall(text)
+    asking = [len(sentence) for sentence in sentences if sentence.rstrip().endswith(_ASKING)]
+    total = sum(map(len, sentences))
+    percent = round(100 * sum(asking) / total) if total else 0
+    ends = bool(sentences) and text.rstrip().rstrip("\"')!").endswith(_ASKING)
+    return (ASKS if ends else 0) | (TELLS_TIME if has_time_word(text) else 0) | percent << 8
+
+
+def asks_when(query: str) -> bool:
+    """Whether the query asks for a time."""
+    return _WHEN.search(query) is not None
+
+
+def has_time_word(text: str) -> bool:
+    """Whether the text holds a word of time, a year or an hour."""
+    return (
+        not _TIME_WORDS.isdisjoint(_WORD.findall(text.lower()))
+        or _YEAR_OR_HOUR.search(text) is not None
+        or (not text.isascii() and _UNSPACED_TIME.search(text) is not None)
+    )
+
+
+def is_assistant(speaker: str | None) -> bool:
+    """Whether the speaker is an assistant by role rather than a person by name."""
+    return speaker is not None and speaker.strip().lower() in _ASSISTANTS
+
+
+def asks_assistant(query: str) -> bool:
+    """Whether the query asks what the assistant said."""
+    return _ASKS_ASSISTANT.search(query) is not None

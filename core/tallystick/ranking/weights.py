@@ -1,0 +1,55 @@
+"""Weights of recall: how much each signal counts, in one frozen record."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tallystick.records import Record
+
+__all__ = ["RecallWeights"]
+
+
+class RecallWeights(Record):
+    """What each signal adds to a memory's score. A weight of 0 leaves its signal out.
+
+    `text`, `vector`, `words` and `session` multiply standardised values (distance from the candidates' mean in
+    standard deviations); `near`, `far` and `answers` are shares of a neighbour's score; the others are added in
+    full where the signal is 1.
+    """
+
+    text: float = Field(default=0.2, allow_inf_nan=False)
+    """Words that query and memory share: BM25."""
+    vector: float = Field(default=0.4, allow_inf_nan=False)
+    """Nearness of the whole meaning: cosine."""
+    words: float = Field(default=0.6, allow_inf_nan=False)
+    """Nearness of single words: for each word of the query the likest word of the memory."""
+    near: float = Field(default=0.3, allow_inf_nan=False)
+    """Share of its score that a turn gives to the turn before and to the turn after it."""
+    far: float = Field(default=0.15, allow_inf_nan=False)
+    """Share of its score that a turn gives to the turns two places away."""
+    answers: float = Field(default=0.5, allow_inf_nan=False)
+    """Share of its score that a question gives, on top, to the turn after it."""
+    session: float = Field(default=0.5, allow_inf_nan=False)
+    """Best score in the conversation that the turn belongs to."""
+    question: float = Field(default=-2.0, allow_inf_nan=False)
+    """The turn asks rather than tells: the share of it that asks."""
+    time_words: float = Field(default=1.5, allow_inf_nan=False)
+    """The query asks when, and the memory holds a word of time."""
+    date: float = Field(default=4.0, allow_inf_nan=False)
+    """The memory is of a date that the query names."""
+    speaker: float = Field(default=3.0, allow_inf_nan=False)
+    """The one speaker named in the query said it."""
+    role: float = Field(default=-0.3, allow_inf_nan=False)
+    """An assistant said it, and the query does not ask what the assistant said."""
+    vector_only: float = Field(default=-1.0, allow_inf_nan=False)
+    """Filters leave less than a tenth of the scope, and only the vector speaks for it."""
+    freshness: float = Field(default=0.0, allow_inf_nan=False)
+    """It is recent: 1 now, half of that for each 30 days."""
+    access: float = Field(default=0.0, allow_inf_nan=False)
+    """It was recalled often: the logarithm of 1 and how often, to base 10."""
+    task: float = Field(default=0.0, allow_inf_nan=False)
+    """It was written in the run under way."""
+
+    def by_itself(self) -> RecallWeights:
+        """These weights for what a memory says itself, without what stands beside it."""
+        return self.replace(near=0.0, far=0.0, answers=0.0, session=0.0)

@@ -1,0 +1,77 @@
+"""Shelves: the searchable text of the scopes that were asked, kept in memory and brought up to date by revision.
+
+A shelf holds what the database holds and nothing else. Each question compares the scope's revision, in its own
+snapshot of the database, with that of the shelf and reads the rows that changed since; what other processes wrote
+is found by the same comparison. Shelves that were not asked for longest go when they grow too large.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from tallystick.ranking.corpus import Corpus
+from tallystick.storage import search
+
+__all__ = ["Shelves"]
+
+
+@dataclass
+class _Shelf:
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    corpus: Corpus = field(default_factory=Corpus.empty)
+    revision: int = 0
+
+
+class Shelves:
+    """Corpora by scope and embedder. Thread-safe."""
+
+    def __init__(self, *, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._guard = threading.Lock()
+        self._shelves: OrderedDict[tuple[int, str], _Shelf] = OrderedDict()
+
+    def corpus(
+        self, connection: Connection, scope_id: int, revision: int, *, fingerprint: str = "", dimension: int = 0
+    ) -> Corpus:  # fmt: skip
+        """The text of a scope as of `revision` or later; with the vectors of `fingerprint`, if one is named.
+
+        `revision` was read in the snapshot of `connection`. Raises DimensionMismatch.
+        """
+        key = (scope_id, fingerprint)
+        with self._guard:
+            shelf = self._shelves.setdefault(key, _Shelf())
+            self._shelves.move_to_end(key)
+        with shelf.guard:
+            if shelf.revision < revision:
+                self._bring_up(connection, shelf, scope_id, revision, fingerprint, dimension)
+            corpus = shelf.corpus
+        self._trim()
+        return corpus
+
+    def size(self, scope_id: int) -> int | None:
+        """How many memories of a scope are held, or None when it was not asked for."""
+        with self._guard:
+            found = [shelf for (held, _), shelf in self._shelves.items() if held == scope_id]
+        return max((len(shelf.corpus) for shelf in found), default=None)
+
+    def _bring_up(
+        self, connection: Connection, shelf: _Shelf, scope_id: int, revision: int, fingerprint: str, dimension: int
+    ) -> None:  # fmt: skip
+        entries = search.changed(connection, scope_id, after=shelf.revision, fingerprint=fingerprint)
+        corpus = shelf.corpus.updated(entries, dimension=dimension)
+        if shelf.revision and corpus.entries != search.count_rows(connection, scope_id):
+            # Rows went altogether, which no revision tells: begin anew.
+            everything = search.changed(connection, scope_id, after=-1, fingerprint=fingerprint)
+            corpus = Corpus.empty().updated(everything, dimension=dimension)
+        shelf.corpus, shelf.revision = corpus, revision
+
+    def _trim(self) -> None:
+        with self._guard:
+            total = sum(shelf.corpus.bytes for shelf in self._shelves.values())
+            while total > self._most and len(self._shelves) > 1:
+                _, oldest = self._shelves.popitem(last=False)
+                total -= oldest.corpus.bytes
