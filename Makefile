@@ -63,6 +63,10 @@ bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph that are installed
 	@$(BIN)/python tests/benchmarks/checkpoints.py $(ARGS)
 
+.PHONY: bench-recall
+bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 memories beside FTS5 and Chroma
+	@$(BIN)/python tests/benchmarks/recall.py $(ARGS)
+
 .PHONY: eval-recall
 eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=conversations.json"; exit 1; }

@@ -46,6 +46,8 @@ _DEPTH = 100
 """How many memories each of words and vectors proposes, at least."""
 _RERANKED = 50
 """How many of the best are loaded, for a reranker to order anew."""
+_SPARE = 5
+"""How many more than asked are loaded."""
 _OVERFETCH = 200
 """How many proposals are asked of Chroma before exact re-scoring."""
 
@@ -120,7 +122,7 @@ def recall(
     now = room.store.clock.now()
     with room.store.database.read() as connection:
         found = _search(connection, room, scope_list, query, wanted, now)
-        stored, refs = _loaded(connection, found, now, wanted.limit)
+        stored, refs = _loaded(connection, found, now)
         # Once more by what this snapshot sees: a membership may have ended since.
         decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
     best = max((ranked.score for ranked in found.ranked[:1]), default=0.0)
@@ -143,21 +145,22 @@ def recall(
         docs = {stored[doc].memory.id: doc for doc in stored}
         accessed = [docs[hit.memory.id] for hit in hits]
         room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
-    return Recalled(tuple(hits), found.path, len(found.ranked), tuple(warnings))
+    return Recalled(tuple(hits), found.path, found.candidates, tuple(warnings))
 
 
 @dataclass(frozen=True)
 class _Found:
     ranked: list[Ranked]
+    candidates: int = 0
     path: str = "none"
     warnings: tuple[str, ...] = ()
 
 
 def _loaded(
-    connection: Connection, found: _Found, now: int, limit: int
+    connection: Connection, found: _Found, now: int
 ) -> tuple[dict[int, memories.Stored], dict[int, list[tuple[str, SourceRef]]]]:  # fmt: skip
     """The best as they stand in the database: each is checked again, and what left meanwhile is passed over."""
-    docs = [ranked.doc for ranked in found.ranked[: max(limit, _RERANKED)]]
+    docs = [ranked.doc for ranked in found.ranked]
     stored = {
         doc: memory
         for doc, memory in memories.get_docs(connection, docs).items()
@@ -198,7 +201,10 @@ def _search(
         pools.append(_pool(connection, room, corpus, scope_id, question, vector, proposed, allowed, depth))
     known = _known(connection, pools, weights, wanted, now, narrow=narrow)
     words = room.word_vectors if vector is not None else None
-    return _Found(rank(question, pools, weights, words, known), path, tuple(warnings))
+    most = max(wanted.limit, _RERANKED) if room.reranker is not None else wanted.limit
+    # Some more than asked, because what left meanwhile or is no answer is passed over.
+    ranked = rank(question, pools, weights, words, known, most=most + _SPARE)
+    return _Found(ranked, sum(len(pool.rows) for pool in pools), path, tuple(warnings))
 
 
 def _corpora(
@@ -323,7 +329,10 @@ def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
     if best is None:
         return question
     span = Span(-ALWAYS, best[1]) if relation == "before" else Span(best[1], ALWAYS)
-    return replace(question, dates=(span,))
+    # The event says when; what is asked for is said by the other words.
+    asked = {word: term for word, term in question.words.items() if term not in weights} or question.words
+    kept = {term: weight for term, weight in question.weights.items() if term in asked.values()}
+    return replace(question, dates=(span,), words=asked, weights=kept)
 
 
 def _known(

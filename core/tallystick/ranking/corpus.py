@@ -7,7 +7,8 @@ Its statistics are its own: what stands in another scope never changes a score. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Vectors = NDArray[np.float32]
     Flags = NDArray[np.bool_]
+    WordVectors = Callable[[Sequence[str]], Vectors | None]
 
 __all__ = ["ASKS", "NEVER", "TELLS_TIME", "Corpus", "Entry"]
 
@@ -78,6 +80,33 @@ class Vocabulary:
         """For each surface the number of its term."""
         self.says = np.zeros(0, dtype=bool)
         """For each surface whether it carries meaning: no stop word, no single letter."""
+        self._guard = threading.Lock()
+        self._meant = np.zeros(0, dtype=bool)
+        self._meanings = np.zeros((0, 0), dtype=np.float32)
+
+    def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
+        """The vectors of surfaces by their numbers, asked for once and kept; None when `vectors` gives none."""
+        import numpy as np
+
+        with self._guard:
+            if len(self._meant) < len(self.spelled):
+                room = np.zeros(2 * len(self.spelled), dtype=bool)
+                room[: len(self._meant)] = self._meant
+                self._meant = room
+                if len(self._meanings):
+                    rows = np.zeros((len(room), self._meanings.shape[1]), dtype=np.float32)
+                    rows[: len(self._meanings)] = self._meanings
+                    self._meanings = rows
+            missing = np.unique(numbers[~self._meant[numbers]])
+            if len(missing):
+                made = vectors([self.spelled[number] for number in missing.tolist()])
+                if made is None:
+                    return None
+                if not len(self._meanings):
+                    self._meanings = np.zeros((len(self._meant), made.shape[1]), dtype=np.float32)
+                self._meanings[missing] = made
+                self._meant[missing] = True
+            return self._meanings[numbers]
 
     def catch_up(self) -> None:
         """Stem the surfaces that came since the last time."""
@@ -290,16 +319,25 @@ class Corpus:
         """The distinct meaningful words of rows, one after the other, and how many each has."""
         import numpy as np
 
-        flat: list[NDArray[np.int32]] = []
-        counts = np.zeros(len(rows), dtype=np.int64)
         place = np.searchsorted(self.starts, rows, side="right") - 1
-        for number, (row, at) in enumerate(zip(rows.tolist(), place.tolist(), strict=True)):
-            segment = self.segments[at]
-            local = row - self.starts[at]
-            words = segment.words[segment.word_offsets[local] : segment.word_offsets[local + 1]]
-            flat.append(words)
-            counts[number] = len(words)
-        return (np.concatenate(flat) if flat else np.zeros(0, dtype=np.int32)), counts
+        counts = np.zeros(len(rows), dtype=np.int64)
+        first = np.zeros(len(rows), dtype=np.int64)
+        base = 0
+        for at, segment in enumerate(self.segments):
+            mine = np.flatnonzero(place == at)
+            local = rows[mine] - self.starts[at]
+            first[mine] = segment.word_offsets[local] + base
+            counts[mine] = segment.word_offsets[local + 1] - segment.word_offsets[local]
+            base += len(segment.words)
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self._all_words[np.repeat(first, counts) + within], counts
+
+    @cached_property
+    def _all_words(self) -> NDArray[np.int32]:
+        import numpy as np
+
+        parts = [segment.words for segment in self.segments]
+        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype=np.int32)])
 
     # Vectors
 
@@ -322,7 +360,11 @@ class Corpus:
         for start, segment in zip(self.starts, self.segments, strict=False):
             if len(segment.vectors):
                 _same_size(query, segment.vectors)
-                np.maximum.at(found, start + segment.vector_owner, segment.vectors @ query)
+                values = segment.vectors @ query
+                owner = segment.vector_owner
+                first = np.flatnonzero(np.diff(owner, prepend=-1))
+                best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
+                found[start + owner[first]] = best
         return found
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:

@@ -142,9 +142,11 @@ class Pool:
 
 def rank(
     question: Question, pools: Sequence[Pool], weights: RecallWeights, vectors: WordVectors | None,
-    known: Mapping[str, Floats] | None = None,
+    known: Mapping[str, Floats] | None = None, *, most: int | None = None,
 ) -> list[Ranked]:  # fmt: skip
-    """The candidates, best first; equal scores by `doc`, lowest first. `known` adds signals that the caller knows.
+    """The candidates, best first, `most` of them; equal scores by `doc`, lowest first.
+
+    `known` adds signals that the caller knows.
 
     `signals` holds what each signal said before weighting. A memory that matches nothing scores about 0; scores
     compare within one answer only.
@@ -187,21 +189,16 @@ def rank(
     for name, column in told.items():
         score += getattr(weights, name) * column
     score = np.round(score, 6)
-    order = np.lexsort((docs, -score))
+    order = np.lexsort((docs, -score))[:most].tolist()
     columns = {**own, **flows, **told}
+    values = {name: np.round(column[order], 6).tolist() for name, column in columns.items()}
     always = {"text", "vector", "words"}
     return [
         Ranked(
-            int(docs[number]),
-            float(score[number]),
-            {
-                name: round(float(column[number]), 6)
-                for name, column in columns.items()
-                if name in always or column[number]
-            },
+            doc, value, {name: found[place] for name, found in values.items() if name in always or found[place]}
         )
-        for number in order.tolist()
-    ]
+        for place, (doc, value) in enumerate(zip(docs[order].tolist(), score[order].tolist(), strict=True))
+    ]  # fmt: skip
 
 
 def _sessions(pools: Sequence[Pool]) -> Ints:
@@ -261,14 +258,13 @@ def _likeness(
     import numpy as np
 
     known = corpus.vocabulary
-    spelled = [known.spelled[number] for number in distinct.tolist()]
-    rows = vectors([*asked, *spelled]) if vectors is not None and asked and spelled else None
-    if rows is None:
-        likeness = np.zeros((len(spelled), len(asked)), dtype=np.float64)
+    meant = vectors(asked) if vectors is not None and asked and len(distinct) else None
+    rows = known.meanings(distinct, vectors) if vectors is not None and meant is not None else None
+    if meant is None or rows is None:
+        likeness = np.zeros((len(distinct), len(asked)), dtype=np.float64)
     else:
         # Row by row rather than by a matrix product, whose threads cost more than they save here.
-        products = np.einsum("ij,kj->ik", rows[len(asked) :], rows[: len(asked)])
-        likeness = np.clip(products, 0.0, 1.0).astype(np.float64) ** _SHARPNESS
+        likeness = np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
     terms = known.term_of[distinct]
     for column, word in enumerate(asked):
         number = known.terms.get(question.words[word])

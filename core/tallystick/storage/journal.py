@@ -11,21 +11,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from tallystick.errors import CorruptTally
 from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
 from tallystick.storage import tables
-from tallystick.storage.rows import new_key
+from tallystick.storage.hot import Hot
+from tallystick.storage.rows import inserting
 
 __all__ = ["Event", "about", "all_entries", "append", "entries", "foil", "genesis", "verify_stream"]
 
 _j = tables.journal
 _s = tables.streams
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
-_NEW_STREAM = insert(_s)
-_MOVE_HEAD = update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
-_INSERT = insert(_j)
+_HEAD_OF = Hot(_HEAD)
+_NEW_STREAM = Hot(inserting(_s, "name", "count", "head"))
+_MOVE_HEAD = Hot(
+    update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
+)
+_INSERT = Hot(
+    inserting(_j, "audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest").returning(
+        _j.c.sequence
+    )
+)
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
@@ -53,8 +61,8 @@ def genesis(stream: str) -> str:
 
 def append(tx: Connection, event: Event) -> JournalEntry:
     """Write `event` at the end of its stream, in the same transaction as the change it tells of."""
-    head = tx.execute(_HEAD, {"stream": event.stream}).first()
-    position, previous = (head.entries, head.head) if head else (0, genesis(event.stream))
+    head = _HEAD_OF(tx, {"stream": event.stream})
+    position, previous = head[0] if head else (0, genesis(event.stream))
     body: dict[str, Any] = {
         "schema_version": 1,
         "audit_id": event.audit_id,
@@ -69,8 +77,8 @@ def append(tx: Connection, event: Event) -> JournalEntry:
     }
     text = canonical_json(body).decode()
     digest = _digest(event.stream, position, previous, text)
-    result = tx.execute(
-        _INSERT,
+    ((sequence,),) = _INSERT(
+        tx,
         {
             "audit_id": event.audit_id,
             "stream": event.stream,
@@ -83,11 +91,11 @@ def append(tx: Connection, event: Event) -> JournalEntry:
         },
     )
     if head:
-        tx.execute(_MOVE_HEAD, {"stream": event.stream, "n": position + 1, "digest": digest})
+        _MOVE_HEAD(tx, {"stream": event.stream, "n": position + 1, "digest": digest})
     else:
-        tx.execute(_NEW_STREAM, {"name": event.stream, "count": 1, "head": digest})
+        _NEW_STREAM(tx, {"name": event.stream, "count": 1, "head": digest})
     return JournalEntry.model_construct(
-        sequence=new_key(result),
+        sequence=sequence,
         stream=event.stream,
         position=position,
         previous=previous,

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, literal_column, select, update
 
 from tallystick.records import Memory, Scope, Source, SourceHash, SourceRef, commitment, json_bytes
 from tallystick.storage import tables
-from tallystick.storage.rows import new_key
+from tallystick.storage.hot import Hot
+from tallystick.storage.rows import inserting
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
@@ -58,22 +59,40 @@ _SELECT = (
 )
 _BY_ID = _SELECT.where(_m.c.id == bindparam("id"))
 _BY_DOCS = _SELECT.where(_m.c.doc.in_(bindparam("docs", expanding=True)))
-_STATEMENT = select(_m.c.doc, _m.c.id, _m.c.version).where(
-    _m.c.scope_id == bindparam("scope_id"),
-    _m.c.kind == bindparam("kind"),
-    _m.c.content_key == bindparam("content_key"),
-    _m.c.state == "active",
-    _m.c.conversation.is_(None),
+_STATEMENT = Hot(
+    select(_m.c.doc, _m.c.id, _m.c.version).where(
+        _m.c.scope_id == bindparam("scope_id"),
+        _m.c.kind == bindparam("kind"),
+        _m.c.content_key == bindparam("content_key"),
+        _m.c.state == literal_column("'active'"),
+        _m.c.conversation.is_(None),
+    )
 )
 _TURN = select(_m.c.doc, _m.c.id, _m.c.version, _m.c.content_key, _m.c.state).where(
     _m.c.scope_id == bindparam("scope_id"),
     _m.c.conversation == bindparam("conversation"),
     _m.c.position == bindparam("position"),
 )
-_LAST_POSITION = select(func.max(_m.c.position)).where(
-    _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
+_LAST_POSITION = Hot(
+    select(func.max(_m.c.position)).where(
+        _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
+    )
 )
-_INSERT, _INSERT_VERSION, _INSERT_SOURCE, _LINK = insert(_m), insert(_v), insert(_s), insert(_ms)
+_INSERT = Hot(
+    inserting(
+        _m, "id", "scope_id", "kind", "content_key", "state", "version", "pinned", "conversation", "position",
+        "occurred_at", "expires_at", "extraction_status", "source_run_id", "source_step_ids", "created_at",
+        "created_by", "updated_at", "updated_by", "schema_version",
+    ).returning(_m.c.doc)
+)  # fmt: skip
+_INSERT_VERSION = Hot(inserting(_v, "doc", "version", "body", "salt", "commitment", "created_at"))
+_INSERT_SOURCE = Hot(
+    inserting(
+        _s, "id", "scope_id", "source_type", "uri", "title", "source_version", "content_hash", "reference",
+        "privacy_class", "created_by", "created_at", "occurred_at", "lifecycle_state", "schema_version",
+    )
+)  # fmt: skip
+_LINK = Hot(inserting(_ms, "doc", "source_id", "ordinal"))
 _SOURCES_OF = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
     .join(_s, _s.c.id == _ms.c.source_id)
@@ -120,8 +139,8 @@ def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
 ) -> tuple[int, str]:  # fmt: skip
     """Write a new memory with its first version; (doc, commitment of the version)."""
-    result = tx.execute(
-        _INSERT,
+    ((doc,),) = _INSERT(
+        tx,
         {
             "id": memory.id,
             "scope_id": scope.id,
@@ -144,7 +163,6 @@ def insert_memory(
             "schema_version": memory.schema_version,
         },
     )
-    doc = new_key(result)
     return doc, add_version(tx, doc, memory, at=memory.created_at)
 
 
@@ -153,8 +171,8 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
     body = json_bytes(body_of(memory))
     salt = os.urandom(16)
     committed = commitment("memory-version", salt, body)
-    tx.execute(
-        _INSERT_VERSION,
+    _INSERT_VERSION(
+        tx,
         {
             "doc": doc,
             "version": memory.version,
@@ -175,8 +193,8 @@ def update_row(tx: Connection, doc: int, *, expected_version: int, **columns: An
 
 def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> tuple[int, str, int] | None:
     """(doc, id, version) of the active loose memory that says the same, or None."""
-    row = tx.execute(_STATEMENT, {"scope_id": scope_id, "kind": kind, "content_key": content_key}).first()
-    return (row.doc, row.id, row.version) if row else None
+    rows = _STATEMENT(tx, {"scope_id": scope_id, "kind": kind, "content_key": content_key})
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
 
 def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Any | None:
@@ -186,14 +204,14 @@ def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -
 
 def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
     """The place after the last turn of a conversation; 0 for a new one."""
-    last = tx.execute(_LAST_POSITION, {"scope_id": scope_id, "conversation": conversation}).scalar()
+    ((last,),) = _LAST_POSITION(tx, {"scope_id": scope_id, "conversation": conversation})
     return 0 if last is None else int(last) + 1
 
 
 def add_source(tx: Connection, source: Source, reference: SourceRef, *, scope: ScopeRow) -> None:
     """Write a source whose bytes stand in `parts` already."""
-    tx.execute(
-        _INSERT_SOURCE,
+    _INSERT_SOURCE(
+        tx,
         {
             "id": source.id,
             "scope_id": scope.id,
@@ -217,7 +235,7 @@ def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None
     """Say that a memory was derived from a source; the ordinal defaults to the next one."""
     if ordinal is None:
         ordinal = int(tx.execute(_NEXT_ORDINAL, {"doc": doc}).scalar() or 0)
-    tx.execute(_LINK, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
+    _LINK(tx, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
 
 
 def get(connection: Connection, memory_id: str) -> Stored | None:

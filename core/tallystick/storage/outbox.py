@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
+from tallystick.storage.rows import inserting
 
 __all__ = ["append", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
-_APPEND = insert(_o)
+_APPEND = Hot(inserting(_o, "doc"))
 _TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
 _TRIM = delete(_o).where(_o.c.sequence <= bindparam("sequence"))
 
@@ -20,7 +22,7 @@ def append(tx: Connection, docs: Iterable[int]) -> None:
     """Say that the vectors of `docs` changed, appeared or went, in the transaction that did it."""
     rows = [{"doc": doc} for doc in docs]
     if rows:
-        tx.execute(_APPEND, rows)
+        _APPEND(tx, rows)
 
 
 def take(connection: Connection, *, most: int = 200) -> tuple[int, list[int]]:

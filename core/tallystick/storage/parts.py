@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.records import part_key
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = ["get", "get_many", "put", "put_many"]
@@ -18,17 +20,20 @@ _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key 
 _GET_MANY = select(_t.c.key, _t.c.body).where(
     _t.c.scope_id == bindparam("scope_id"), _t.c.key.in_(bindparam("keys", expanding=True))
 )
-_PUT = {
-    "sqlite": sqlite.insert(_t).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(_t).on_conflict_do_nothing(),
-}
+_COLUMNS: dict[str, Any] = {name: bindparam(name) for name in ("scope_id", "key", "body", "created_at")}
+_PUT = Hot(
+    {
+        "sqlite": sqlite.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),
+        "postgresql": postgresql.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),
+    }
+)
 _CHUNK = 500
 
 
 def put(tx: Connection, scope: ScopeRow, body: bytes, *, at: int) -> str:
     """Store `body` unless the scope holds it already; its key either way."""
     key = part_key(scope.secret, body)
-    tx.execute(_PUT[tx.dialect.name], {"scope_id": scope.id, "key": key, "body": body, "created_at": at})
+    _PUT(tx, {"scope_id": scope.id, "key": key, "body": body, "created_at": at})
     return key
 
 
@@ -37,7 +42,7 @@ def put_many(tx: Connection, scope: ScopeRow, bodies: Iterable[bytes], *, at: in
     keyed = [(part_key(scope.secret, body), body) for body in bodies]
     rows = [{"scope_id": scope.id, "key": key, "body": body, "created_at": at} for key, body in dict(keyed).items()]
     if rows:
-        tx.execute(_PUT[tx.dialect.name], rows)
+        _PUT(tx, rows)
     return [key for key, _ in keyed]
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import CursorResult
+from sqlalchemy import CursorResult, Insert, Table, bindparam, insert
 
-__all__ = ["new_key"]
+__all__ = ["inserting", "new_key"]
+
+
+def inserting(table: Table, *columns: str) -> Insert:
+    """An insert of one row with a value for each of `columns`, by name."""
+    return insert(table).values({name: bindparam(name) for name in columns})
 
 
 def new_key(result: CursorResult[Any]) -> int:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
+from tallystick.storage.rows import inserting
 
 __all__ = [
     "Point",
@@ -37,7 +40,18 @@ __all__ = [
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
-_ADD_VECTOR = insert(_v)
+_ADD_VECTOR = Hot(inserting(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
+_SHOWN = ("revision", "words", "marks", "speaker", "tags")
+
+
+def _showing(statement: Any) -> Any:
+    named = statement.values({name: bindparam(name) for name in ("doc", "scope_id", *_SHOWN)})
+    return named.on_conflict_do_update(
+        index_elements=["doc"], set_={name: named.excluded[name] for name in _SHOWN}
+    )  # fmt: skip
+
+
+_SHOW = Hot({"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))})
 _DROP_VECTORS = delete(_v).where(_v.c.doc == bindparam("doc"))
 _HIDE = (
     update(_x)
@@ -76,9 +90,7 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
         "doc": doc, "scope_id": scope_id, "revision": revision, "words": row.words, "marks": row.marks,
         "speaker": row.speaker, "tags": json.dumps(row.tags, ensure_ascii=False),
     }  # fmt: skip
-    statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_x)
-    changing = {name: statement.excluded[name] for name in values if name not in ("doc", "scope_id")}
-    tx.execute(statement.on_conflict_do_update(index_elements=["doc"], set_=changing), values)
+    _SHOW(tx, values)
 
 
 def hide_text(tx: Connection, doc: int, *, revision: int) -> None:
@@ -101,7 +113,7 @@ def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fin
         for doc, scope_id, version, vector in rows
     ]
     if values:
-        tx.execute(_ADD_VECTOR, values)
+        _ADD_VECTOR(tx, values)
 
 
 def is_empty(connection: Connection) -> bool:

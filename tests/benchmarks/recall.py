@@ -1,0 +1,212 @@
+"""Speed of recall and of remembering at 1,000, 10,000 and 100,000 memories, beside FTS5 and Chroma in the same run.
+
+Run it with `make bench-recall`. Turns of 12 to 30 words drawn from 8,000 words by Zipf's law, in conversations of 20.
+FTS5 does its half of the work: the same words by bm25, ten ids. Chroma does its half: ten ids for the query's vector.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tallystick import Actor, BoundTally, Tally
+from tallystick.records import NewMemory
+
+_BATCH = 1_000
+_STEP_US = 60_000_000
+
+
+def _vocabulary() -> tuple[list[str], list[float]]:
+    source = random.Random(1)
+    letters = "bcdfghjklmnprstvwz"
+    words: dict[str, None] = {}
+    while len(words) < 8_000:
+        words["".join(source.choice(letters) + source.choice("aeiou") for _ in range(source.randint(2, 4)))] = None
+    return list(words), [1 / (place + 10) for place in range(len(words))]
+
+
+def turns(count: int, *, seed: int = 2) -> list[NewMemory]:
+    """Turns of two speakers in conversations of twenty."""
+    source = random.Random(seed)
+    words, weights = _vocabulary()
+    return [
+        NewMemory(
+            content=" ".join(source.choices(words, weights, k=source.randint(12, 30))), kind="turn",
+            speaker=("Anna", "Ben")[place % 2], conversation=f"c{seed}-{place // 20}",
+            occurred_at=1_700_000_000_000_000 + place * _STEP_US,
+        )
+        for place in range(count)
+    ]  # fmt: skip
+
+
+def queries(said: Sequence[NewMemory], count: int) -> list[str]:
+    """Four words of some turn, in a question."""
+    source = random.Random(3)
+    return [f"what about {' '.join(source.sample(source.choice(said).content.split(), 4))}" for _ in range(count)]
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fts5(folder: Path, said: Sequence[NewMemory]) -> sqlite3.Connection:
+    connection = sqlite3.connect(folder / "plain.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE VIRTUAL TABLE turns USING fts5(text, tokenize='porter unicode61')")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO turns VALUES (?)", [(one.content,) for one in said])
+    connection.execute("COMMIT")
+    return connection
+
+
+def _by_fts5(connection: sqlite3.Connection, query: str) -> list[int]:
+    wanted = " OR ".join(f'"{word}"' for word in query.split()[2:])
+    rows = connection.execute("SELECT rowid FROM turns WHERE turns MATCH ? ORDER BY rank LIMIT 10", (wanted,))
+    return [row[0] for row in rows]
+
+
+def _chroma(folder: Path, tally: Tally, said: Sequence[NewMemory]) -> Any:
+    import chromadb
+    from chromadb.config import Settings
+
+    client = chromadb.PersistentClient(str(folder / "plain-chroma"), Settings(anonymized_telemetry=False))
+    collection = client.create_collection("turns", embedding_function=None)
+    for start in range(0, len(said), _BATCH):
+        part = said[start : start + _BATCH]
+        vectors = tally.embedder.embed([one.content for one in part])
+        collection.add(ids=[str(start + place) for place in range(len(part))], embeddings=list(vectors))
+    return client, collection
+
+
+def _by_chroma(tally: Tally, collection: Any, query: str) -> list[str]:
+    vector = tally.embedder.embed([query])[0]
+    found: list[str] = collection.query(query_embeddings=[vector], n_results=10)["ids"][0]
+    return found
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Milliseconds."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1_000
+
+
+def spread(times: Sequence[float]) -> str:
+    """p50 / p95, milliseconds."""
+    return f"{statistics.median(times):.1f} / {statistics.quantiles(times, n=20)[-1]:.1f}"
+
+
+def remember_all(bound: BoundTally, said: Sequence[NewMemory]) -> float:
+    """Turns a second."""
+    began = time.perf_counter()
+    for start in range(0, len(said), _BATCH):
+        bound.remember_many(said[start : start + _BATCH])
+    return len(said) / (time.perf_counter() - began)
+
+
+def _raw(folder: Path, bound: BoundTally) -> Callable[[], object]:
+    """What `remember` writes, as bare rows: the last memory's rows of each table, again under new keys."""
+    place = bound.tally.store.place
+    source = sqlite3.connect(str(place.folder / "tally.db") if place.folder else "")
+    connection = sqlite3.connect(folder / "raw.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    copies = []
+    for table in ("parts", "sources", "memories", "memory_versions", "memory_sources", "journal", "search_text",
+                  "vectors", "outbox"):  # fmt: skip
+        (ddl,) = source.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        connection.execute(ddl)
+        for (index,) in source.execute("SELECT sql FROM sqlite_master WHERE type='index' AND tbl_name=?", (table,)):
+            if index:
+                connection.execute(index)
+        row = source.execute(f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
+        info = source.execute(f"PRAGMA table_info({table})").fetchall()
+        copies.append((f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", list(row), info))
+    source.close()
+    number = iter(range(10_000_000, 20_000_000))
+
+    def again() -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement, row, info in copies:
+            fresh = [
+                next(number) if isinstance(value, int) and (column[5] or column[1] in ("position",))
+                else f"{value}-{next(number)}" if isinstance(value, str) and column[1] in ("id", "key", "audit_id",
+                                                                                         "content_key", "source_id")
+                else value
+                for value, column in zip(row, info, strict=True)
+            ]  # fmt: skip
+            connection.execute(statement, fresh)
+        connection.execute("COMMIT")
+
+    return again
+
+
+def measure(count: int, asked: int) -> None:
+    """Print the lines of one size."""
+    said = turns(count)
+    questions = queries(said, asked)
+    with _folder() as folder, Tally.open(folder / "t", owner=Actor(user="anna"), background=False) as tally:
+        bound = tally.bind()
+        bound.tally.embedder.embed(["loaded before the clock runs"])
+        rate = remember_all(bound, said)
+        first = timed(partial(bound.recall, questions[0]))
+        ours = [timed(partial(bound.recall, question)) for question in questions]
+        path = bound.recall(questions[0]).path
+        singles = [timed(partial(bound.remember, f"One more turn {place}", conversation="new")) for place in range(200)]
+        again = _raw(folder, bound)
+        raw = [timed(again) for _ in range(200)]
+        plain = _fts5(folder, said)
+        theirs = [timed(partial(_by_fts5, plain, question)) for question in questions]
+        client, collection = _chroma(folder, tally, said)
+        chroma = [timed(partial(_by_chroma, tally, collection, question)) for question in questions]
+        plain.close()
+        client.close()
+    print(f"{count:>9,} {rate:>10,.0f} {first:>9.0f} {spread(ours) + ' ' + path:>22} {spread(theirs):>16} "
+          f"{spread(chroma):>16} {statistics.median(singles):>9.2f} {statistics.median(raw):>8.2f}",
+          flush=True)  # fmt: skip
+
+
+def measure_small_in_large(large: int, small: int, asked: int) -> None:
+    """Print a small scope alone and among others' memories."""
+    said, others = turns(small), turns(large, seed=9)
+    questions = queries(said, asked)
+    for name, more in (("alone", []), (f"inside {large:,} of others", others)):
+        with _folder() as folder, Tally.open(folder / "t", background=False) as tally:
+            remember_all(tally.bind(Actor(user="ben")), more) if more else None
+            anna = tally.bind(Actor(user="anna"))
+            remember_all(anna, said)
+            anna.recall(questions[0])
+            times = [timed(partial(anna.recall, question)) for question in questions]
+        print(f"{small:,} memories {name}: {spread(times)} ms", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--queries", type=int, default=200)
+    chosen = parser.parse_args()
+    print(f"{'memories':>9} {'import/s':>10} {'first ms':>9} {'recall p50/p95 ms':>22} {'FTS5 ms':>16} "
+          f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8}")  # fmt: skip
+    for size in chosen.sizes:
+        measure(size, chosen.queries)
+    measure_small_in_large(max(chosen.sizes), min(chosen.sizes), chosen.queries)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,360 @@
+"""Recall: what is found, by which signals, and what never changes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick import Actor, BoundTally, Tally
+from tallystick.ranking import Corpus, Entry, RecallWeights, Span, event_named, indexed_words, slices, spans
+from tallystick.ranking.dates import ALWAYS
+from tallystick.records import NewMemory
+from tallystick.testing import StepClock
+
+OpenTally = Callable[..., Tally]
+NOW = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp()) * 1_000_000
+DAY = 24 * 3600 * 1_000_000
+ANNA, BEN = Actor(user="anna"), Actor(user="ben")
+
+WORDS = ["heron", "reed", "stone", "boat", "river", "nest", "walked", "walking", "painted", "museum", "kids", "trip"]
+sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
+
+
+def _talk(bound: BoundTally, *said: tuple[str, str], conversation: str = "talk", at: int = NOW) -> list[str]:
+    made = bound.remember_many(
+        NewMemory(content=text, speaker=who, kind="turn", conversation=conversation, occurred_at=at + place)
+        for place, (who, text) in enumerate(said)
+    )
+    return [one.memory_id for one in made]
+
+
+def _texts(found: Sequence[object]) -> list[str]:
+    return [hit.memory.content for hit in found]  # type: ignore[attr-defined]
+
+
+# Structure
+
+
+def test_an_answer_is_found_by_the_words_of_its_question(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _talk(
+            anna, ("Mia", "Which instrument do you practise?"), ("Leo", "The cello, every evening."), ("Mia", "Lovely!")
+        )
+        _talk(anna, ("Mia", "The bakery opens at six."), ("Leo", "Good to know."), conversation="other")
+        hits = anna.recall("Which instrument is practised?")
+        assert "The cello, every evening." in _texts(hits[:2])
+        answer = next(hit for hit in hits if hit.memory.content.startswith("The cello"))
+        assert answer.signals["answers"] > 0
+
+
+def test_the_one_who_is_named_is_heard_first(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _talk(anna, ("Mia", "I adore sailing on the lake."), conversation="one")
+        _talk(anna, ("Leo", "I adore sailing on the lake!"), conversation="two")
+        (first, *_) = anna.recall("Does Leo adore sailing?")
+        assert first.memory.who == "Leo"
+        assert first.signals["speaker"] == 1.0
+
+
+def test_of_several_who_are_named_the_subject_is_heard(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _talk(anna, ("Mia", "The shop is doing well."), conversation="one")
+        _talk(anna, ("Leo", "The shop is doing well!"), conversation="two")
+        assert anna.recall("What did Mia say of Leo's shop?")[0].memory.who == "Mia"
+        both = anna.recall("What do Mia and Leo say of the shop?")
+        assert all("speaker" not in hit.signals for hit in both)
+
+
+def test_a_speakers_name_still_finds_what_nobody_said(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _talk(anna, ("Leo", "Hello there."))
+        anna.remember("Leo's birthday is the third of March.")
+        anna.remember("Zoe's birthday is the fifth of May.")
+        assert anna.recall("When is Leo's birthday?")[0].memory.content.startswith("Leo")
+
+
+def test_loose_notes_have_no_signals_of_position(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(["The heron nests in March.", "Is the boat painted?", "We indent with tabs."])
+        for hit in anna.recall("Where does the heron nest?"):
+            assert not {"neighbours", "answers", "question"} & set(hit.signals)
+
+
+def test_turns_may_be_appended_out_of_order(open_tally: OpenTally) -> None:
+    said = [
+        ("Mia", "Which instrument do you practise?"),
+        ("Leo", "The cello."),
+        ("Mia", "And in summer?"),
+        ("Leo", "Tennis."),
+    ]
+    orders = ([0, 1, 2, 3], [3, 1, 0, 2])
+    found = []
+    with open_tally() as tally:
+        for number, order in enumerate(orders):
+            bound = tally.bind(Actor(user=f"user{number}"))
+            for place in order:
+                who, text = said[place]
+                bound.remember(text, speaker=who, kind="turn", conversation="c", position=place, occurred_at=NOW)
+            found.append(
+                {hit.memory.content: (hit.score, hit.signals) for hit in bound.recall("Which instrument is practised?")}
+            )
+    assert found[0] == found[1]
+
+
+def test_a_long_text_is_found_by_any_of_its_slices(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        filler = "The committee met again and adjourned without a result. " * 40
+        anna.remember(filler + "The vault code is 7314. " + filler)
+        anna.remember("The committee met.")
+        assert "7314" in anna.recall("vault code")[0].memory.content
+
+
+def test_a_caption_finds_the_turn_it_came_with(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("Look at this!", attributes={"caption": "a lighthouse at dusk"})
+        anna.remember("Look at that!")
+        assert anna.recall("lighthouse")[0].memory.content == "Look at this!"
+
+
+# Time
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("What did we do last week?", "2023-08-14", "2023-08-21"),
+        ("in May", "2023-05-01", "2023-06-01"),
+        ("on 7 May 2022", "2022-05-07", "2022-05-08"),
+        ("yesterday", "2023-08-23", "2023-08-24"),
+        ("two months ago", "2023-06-01", "2023-07-01"),
+        ("last summer", "2022-06-01", "2022-09-01"),
+        ("between May and July", "2023-05-01", "2023-08-01"),
+        ("in 2021", "2021-01-01", "2022-01-01"),
+        ("¿Qué hicimos la semana pasada?", "2023-08-14", "2023-08-21"),
+        ("上周我们做了什么?", "2023-08-14", "2023-08-21"),
+        ("先週何をした?", "2023-08-14", "2023-08-21"),
+        ("지난주에 뭐 했어?", "2023-08-14", "2023-08-21"),
+        ("Was war letzten Monat?", "2023-07-01", "2023-08-01"),
+    ],
+)
+def test_a_query_names_a_span_of_time(query: str, first: str, last: str) -> None:
+    start, end = (int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000 for day in (first, last))
+    assert spans(query, NOW) == (Span(start, end),)
+
+
+def test_a_span_may_be_open() -> None:
+    (since,) = spans("since May", NOW)
+    (before,) = spans("before June 2023", NOW)
+    assert since.end == ALWAYS
+    assert before.start == -ALWAYS
+
+
+@pytest.mark.parametrize("query", ["May I ask what the sun did?", "We march on", "what Mars does", "", "31 of them"])
+def test_words_that_look_like_dates_are_none(query: str) -> None:
+    assert spans(query, NOW) == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60), st.integers(-(2**62), 2**62))
+def test_any_text_and_any_moment_can_be_asked(text: str, now: int) -> None:
+    for span in spans(text, now):
+        assert span.start < span.end
+    event_named(text)
+
+
+def test_a_date_is_seen_from_the_querys_own_clock(open_tally: OpenTally) -> None:
+    with open_tally(clock=StepClock(NOW)) as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("We repaired the roof.", occurred_at=NOW - 7 * DAY)
+        anna.remember("We repaired the fence.", occurred_at=NOW - 70 * DAY)
+        assert anna.recall("What was repaired last week?")[0].memory.content.endswith("roof.")
+        earlier = anna.recall("What was repaired last week?", asked_at=NOW - 63 * DAY)
+        assert earlier[0].memory.content.endswith("fence.")
+
+
+def test_an_event_bounds_the_time(open_tally: OpenTally) -> None:
+    with open_tally(clock=StepClock(NOW)) as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("We bought tickets and a tent.", occurred_at=NOW - 40 * DAY)
+        anna.remember("Our Iceland trip begins today.", occurred_at=NOW - 30 * DAY)
+        anna.remember("We bought frames for the pictures.", occurred_at=NOW - 20 * DAY)
+        assert anna.recall("What was bought before the trip?")[0].memory.content.startswith("We bought tickets")
+        assert anna.recall("What was bought after the trip?")[0].memory.content.startswith("We bought frames")
+
+
+# Filters and budgets
+
+
+def test_filters_keep_what_passes_all_of_them(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The heron is grey.", tags=["bird", 'o"dd'], occurred_at=NOW, kind="fact")
+        anna.remember("The heron is patient.", tags=["bird"], occurred_at=NOW - 10 * DAY)
+        source = anna.remember("The heron is not a stork.").source_id
+        assert _texts(anna.recall("heron", tags=["bird", 'o"dd'])) == ["The heron is grey."]
+        assert _texts(anna.recall("heron", tags=["bir"])) == []
+        assert _texts(anna.recall("heron", kinds=["fact"])) == ["The heron is grey."]
+        assert _texts(anna.recall("heron", since=NOW - 20 * DAY, until=NOW)) == ["The heron is patient."]
+        assert _texts(anna.recall("heron", source=source)) == ["The heron is not a stork."]
+
+
+def test_a_budget_of_tokens_is_filled_and_never_passed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many([f"The heron of pond {number} is grey and very patient." for number in range(40)])
+        packed = anna.recall("grey heron", budget_tokens=120)
+        spent = sum(tally.count_tokens(f": {hit.memory.content}") for hit in packed)
+        assert 5 <= len(packed) < 40
+        assert spent <= 120
+
+
+class _Slow:
+    def rerank(self, query: str, texts: Sequence[str], *, deadline_ms: int) -> Sequence[float]:
+        time.sleep(deadline_ms / 1_000 * 5)
+        return [0.0] * len(texts)
+
+
+class _Backwards:
+    def rerank(self, query: str, texts: Sequence[str], *, deadline_ms: int) -> Sequence[float]:
+        return list(range(len(texts)))
+
+
+class _Broken:
+    def rerank(self, query: str, texts: Sequence[str], *, deadline_ms: int) -> Sequence[float]:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("reranker", [_Slow(), _Broken()], ids=["slow", "broken"])
+def test_a_reranker_that_does_not_answer_changes_nothing(tmp_path: Path, reranker: object) -> None:
+    texts = ["The heron is grey.", "The heron nests.", "A boat."]
+    found = []
+    for name, chosen in (("with", reranker), ("without", None)):
+        with Tally.open(tmp_path / name, reranker=chosen, background=False) as tally:  # type: ignore[arg-type]
+            tally.bind().remember_many(texts)
+            found.append(tally.bind().recall("heron"))
+    assert _texts(found[0]) == _texts(found[1])
+    assert any("reranker was not used" in warning for warning in found[0].warnings)
+
+
+def test_a_reranker_orders_anew(tmp_path: Path) -> None:
+    with Tally.open(tmp_path, reranker=_Backwards(), background=False) as tally:
+        tally.bind().remember_many(["The heron is grey.", "The heron nests on grey stone."])
+        first = tally.bind().recall("grey heron")[0]
+        assert "rerank" in first.signals
+
+
+def test_weights_are_the_users(tmp_path: Path) -> None:
+    with Tally.open(tmp_path, background=False) as tally:
+        bound = tally.bind()
+        bound.remember("The heron is old news.", occurred_at=NOW - 400 * DAY)
+        bound.remember("The heron is fresh news!", occurred_at=tally.now())
+        fresh = bound.recall("heron news", weights=RecallWeights(freshness=5.0))
+        assert fresh[0].memory.content == "The heron is fresh news!"
+        assert fresh[0].signals["freshness"] > 0.9
+        assert all("freshness" not in hit.signals for hit in bound.recall("heron news"))
+
+
+# What never happens
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(sentences, min_size=1, max_size=6), st.lists(sentences, max_size=12), sentences)
+def test_what_others_hold_changes_no_result_and_no_score(
+    tmp_path_factory: pytest.TempPathFactory, mine: list[str], theirs: list[str], query: str
+) -> None:
+    found = []
+    for others in ([], theirs):
+        with Tally.open(tmp_path_factory.mktemp("tally"), background=False) as tally:
+            tally.bind(BEN).remember_many(others)
+            anna = tally.bind(ANNA)
+            anna.remember_many(mine)
+            tally.bind(BEN).remember_many([f"{text} too" for text in others])
+            found.append([(hit.memory.content, hit.score, hit.signals) for hit in anna.recall(query)])
+    assert found[0] == found[1]
+
+
+def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        kept = anna.remember("The heron nests in March.")
+        assert anna.recall("heron")
+        anna.forget(kept.memory_id, reason="test")
+        assert not anna.recall("heron")
+        anna.recover(kept.memory_id, reason="test")
+        assert anna.recall("heron")
+
+
+def test_another_opened_tally_finds_what_was_written_since(tmp_path: Path) -> None:
+    with Tally.open(tmp_path, background=False) as one, Tally.open(tmp_path, background=False) as two:
+        assert not two.bind().recall("heron")
+        kept = one.bind().remember("The heron nests in March.")
+        assert _texts(two.bind().recall("heron")) == ["The heron nests in March."]
+        one.bind().modify(kept.memory_id, content="The stork nests in April.", reason="test")
+        assert _texts(two.bind().recall("stork")) == ["The stork nests in April."]
+        assert not any("heron" in text for text in _texts(two.bind().recall("heron")))
+
+
+# The corpus
+
+
+def _entry(doc: int, text: str | None, place: int = 0) -> Entry:
+    words = None if text is None else indexed_words([text])
+    return Entry(doc, words, 0, None, "note", f"c{doc % 3}", place, None, None, None)
+
+
+changes = st.lists(st.tuples(st.integers(0, 12), st.none() | sentences), min_size=1, max_size=40)
+
+
+@given(changes, st.data())
+def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
+    steps: list[tuple[int, str | None]], data: st.DataObject
+) -> None:
+    corpus, standing = Corpus.empty(), dict[int, str | None]()
+    for start in range(0, len(steps), 3):
+        part = dict(steps[start : start + 3])
+        standing |= part
+        corpus = corpus.updated([_entry(doc, text, doc) for doc, text in sorted(part.items())])
+    whole = Corpus.empty().updated([_entry(doc, text, doc) for doc, text in sorted(standing.items())])
+    weights = dict.fromkeys(("heron", "walk", "paint", "boat"), 1.5)
+
+    def seen(found: Corpus) -> dict[int, tuple[float, tuple[int, ...], tuple[str, ...]]]:
+        rows = found.rows_of(sorted(doc for doc, text in standing.items() if text is not None))
+        scores = found.text_scores(weights, average=4.0)
+        docs = found.column("doc")
+        beside = [found.beside(rows, step) for step in (-2, -1, 1, 2)]
+        said = []
+        for row in rows.tolist():
+            words, _ = found.words_of(rows[rows == row])
+            said.append(tuple(sorted(found.vocabulary.spelled[number] for number in words.tolist())))
+        return {
+            int(docs[row]): (
+                float(scores[row]),
+                tuple(int(docs[other[place]]) if other[place] >= 0 else -1 for other in beside),
+                said[place],
+            )
+            for place, row in enumerate(rows.tolist())
+        }
+
+    assert seen(corpus) == seen(whole)
+    assert (len(corpus), corpus.size, corpus.entries) == (len(whole), whole.size, whole.entries)
+    assert [corpus.frequency(term) for term in weights] == [whole.frequency(term) for term in weights]
+
+
+@given(st.text(max_size=3_000), st.integers(2, 900))
+def test_slices_are_the_text_again_and_short(text: str, most: int) -> None:
+    parts = slices(text, most=most)
+    assert "".join(parts) == text
+    assert all(len(part) <= most for part in parts)
