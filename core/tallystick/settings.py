@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     """`normal` survives the death of the process, `full` also the loss of power."""
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     """How vectors are searched; `auto` scans small scopes exactly and asks Chroma for large ones."""
-    exact_scan_limit: int = Field(default=20_000, ge=0)
+    exact_scan_limit: int = Field(default=150_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
     """How much searchable text recall keeps in memory, in MB; the scopes asked last stay."""

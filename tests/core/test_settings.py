@@ -31,7 +31,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "busy_timeout_ms": 10_000,
         "durability": "normal",
         "vector_search": "auto",
-        "exact_scan_limit": 20_000,
+        "exact_scan_limit": 150_000,
         "recall_cache_mb": 512,
         "rerank_deadline_ms": 300,
         "chroma": None,

@@ -34,7 +34,7 @@ class MemoryRoom:
     local_embedder: bool
     """Whether the embedder runs here: then its vector commits with the text, else embedding is a job."""
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
-    exact_scan_limit: int = 20_000
+    exact_scan_limit: int = 150_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
 
     weights: RecallWeights = field(default_factory=RecallWeights)
