@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select
 
 from tallystick.records import Scope
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
 from tallystick.storage.rows import new_key
 
 __all__ = ["ScopeRow", "all_scopes", "ensure", "find", "named", "next_revision", "revisions"]
@@ -19,8 +20,10 @@ _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.name.in_(bindpara
 _BY_ID = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id"))
 _INSERT = insert(_t)
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(_t.c.name.in_(bindparam("names", expanding=True)))
-_NEXT_REVISION = (
-    update(_t).where(_t.c.id == bindparam("scope_id")).values(revision=_t.c.revision + 1).returning(_t.c.revision)
+_BY_NAME = Hot(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
+_NEXT_REVISION = Hot.written(
+    sqlite="UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision",
+    postgresql="UPDATE scopes SET revision = revision + 1 WHERE id = %(scope_id)s RETURNING revision",
 )
 
 
@@ -36,9 +39,9 @@ class ScopeRow:
 
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
     """The row of `scope`, made with a fresh secret when it is new."""
-    found = find(tx, [scope])
+    found = _BY_NAME(tx, {"name": str(scope)})
     if found:
-        return found[0]
+        return ScopeRow(found[0][0], scope, bytes(found[0][1]))
     secret = os.urandom(32)
     result = tx.execute(_INSERT, {"name": str(scope), "secret": secret})
     return ScopeRow(new_key(result), scope, secret)
@@ -76,4 +79,5 @@ def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]
 
 def next_revision(tx: Connection, scope_id: int) -> int:
     """A new revision of a scope's text, for the rows that this transaction changes."""
-    return int(tx.execute(_NEXT_REVISION, {"scope_id": scope_id}).scalar_one())
+    ((revision,),) = _NEXT_REVISION(tx, {"scope_id": scope_id})
+    return int(revision)
