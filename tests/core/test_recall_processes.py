@@ -85,8 +85,8 @@ def test_a_killed_owner_of_chroma_loses_nothing_and_the_index_agrees(
         stop_after = chance.randint(1, 100)
         for count, line in enumerate(process.stdout):
             if line[0].isdigit() and line.endswith("\n"):
-                number, memory_id = line.split()
-                acknowledged[int(number)] = memory_id
+                told, memory_id = line.split()
+                acknowledged[int(told)] = memory_id
             if count >= stop_after:
                 process.send_signal(signal.SIGKILL)
                 break
