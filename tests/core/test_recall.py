@@ -328,7 +328,7 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
         standing |= part
         corpus = corpus.updated([_entry(doc, text, doc) for doc, text in sorted(part.items())])
     whole = Corpus.empty().updated([_entry(doc, text, doc) for doc, text in sorted(standing.items())])
-    weights = dict.fromkeys(("heron", "walk", "paint", "boat"), 1.5)
+    weights: dict[str, float] = dict.fromkeys(["heron", "walk", "paint", "boat"], 1.5)
 
     def seen(found: Corpus) -> dict[int, tuple[float, tuple[int, ...], tuple[str, ...]]]:
         rows = found.rows_of(sorted(doc for doc, text in standing.items() if text is not None))
