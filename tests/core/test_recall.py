@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ranking import Corpus, Entry, RecallWeights, Span, event_named, indexed_words, slices, spans
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import NewMemory
+from tallystick.settings import Settings
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -167,7 +170,7 @@ def test_words_that_look_like_dates_are_none(query: str) -> None:
     assert spans(query, NOW) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60), st.integers(-(2**62), 2**62))
 def test_any_text_and_any_moment_can_be_asked(text: str, now: int) -> None:
     for span in spans(text, now):
@@ -270,7 +273,7 @@ def test_weights_are_the_users(tmp_path: Path) -> None:
 # What never happens
 
 
-@settings(max_examples=15, deadline=None)
+@hypothesis_settings(max_examples=15, deadline=None)
 @given(st.lists(sentences, min_size=1, max_size=6), st.lists(sentences, max_size=12), sentences)
 def test_what_others_hold_changes_no_result_and_no_score(
     tmp_path_factory: pytest.TempPathFactory, mine: list[str], theirs: list[str], query: str
@@ -358,3 +361,30 @@ def test_slices_are_the_text_again_and_short(text: str, most: int) -> None:
     parts = slices(text, most=most)
     assert "".join(parts) == text
     assert all(len(part) <= most for part in parts)
+
+
+def test_threads_may_remember_and_recall_at_once(tmp_path: Path) -> None:
+    with Tally.open(tmp_path, background=False) as tally:
+        bound = tally.bind()
+
+        def work(number: int) -> list[str]:
+            missing = []
+            for count in range(20):
+                text = f"speaker{number} saw heron{number * 100 + count}"
+                bound.remember(text, speaker=f"Person{number}x{count}", conversation=f"c{number}", kind="turn")
+                if text not in _texts(bound.recall(f"heron{number * 100 + count}")):
+                    missing.append(text)
+            return missing
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(work, range(4))) == [[], [], [], []]
+
+
+def test_shelves_that_were_not_asked_for_longest_go_and_come_back(tmp_path: Path) -> None:
+    with Tally.open(tmp_path, settings=Settings.read(recall_cache_mb=1), background=False) as tally:
+        bounds = [tally.bind(Actor(user=f"user{number}")) for number in range(3)]
+        for number, bound in enumerate(bounds):
+            bound.remember_many([f"heron {number} {place} {'reed ' * 20}" for place in range(600)])
+        for _ in range(2):
+            for number, bound in enumerate(bounds):
+                assert bound.recall(f"heron {number} 599")[0].memory.content.startswith(f"heron {number} 599")

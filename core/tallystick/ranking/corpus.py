@@ -424,7 +424,7 @@ class Corpus:
         names = list(self.vocabulary.speakers)
         return tuple(names[number] for number in present.tolist() if number >= 0)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """About how much memory it holds."""
         return sum(

@@ -296,5 +296,6 @@ def _told(question: Question, pools: Sequence[Pool], marks: Ints) -> dict[str, F
 def _said_by(pool: Pool, wanted: Callable[[str], bool]) -> Floats:
     import numpy as np
 
-    numbers = [number for name, number in pool.corpus.vocabulary.speakers.items() if wanted(name)]
+    # A list first: another thread may add a speaker meanwhile.
+    numbers = [number for name, number in list(pool.corpus.vocabulary.speakers.items()) if wanted(name)]
     return np.isin(pool.corpus.column("speaker")[pool.rows], numbers).astype(np.float64)

@@ -46,8 +46,9 @@ class Shelves:
             shelf = self._shelves.setdefault(key, _Shelf())
             self._shelves.move_to_end(key)
         with shelf.guard:
-            if shelf.revision < revision:
-                self._bring_up(connection, shelf, scope_id, revision, fingerprint, dimension)
+            if shelf.revision >= revision:
+                return shelf.corpus
+            self._bring_up(connection, shelf, scope_id, revision, fingerprint, dimension)
             corpus = shelf.corpus
         self._trim()
         return corpus
