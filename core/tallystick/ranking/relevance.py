@@ -1,6 +1,7 @@
 """Relevance for the compiler: how well each candidate answers a request, as quantised integers.
 
-The same words, formula, vectors and weights as recall; statistics are those of the candidates themselves.
+The words and vectors of recall, in a weighted sum without the signals of conversations; statistics are those of the
+candidates themselves.
 """
 
 from __future__ import annotations
