@@ -77,6 +77,21 @@ def test_of_several_who_are_named_the_subject_is_heard(open_tally: OpenTally) ->
         assert all("speaker" not in hit.signals for hit in both)
 
 
+def test_an_alias_names_the_speaker_who_goes_by_it(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _talk(anna, ("Melanie", "I adore sailing on the lake."), conversation="one")
+        _talk(anna, ("Leo", "I adore sailing on the lake!"), conversation="two")
+        assert "speaker" not in anna.recall("Does Mel adore sailing?")[0].signals
+        told = anna.remember(
+            "Melanie goes by Mel.", kind="entity", subject="Melanie", attributes={"aliases": ["Mel", "Mellie"]}
+        )
+        first = anna.recall("Does Mel adore sailing?", kinds=["turn"])[0]
+        assert (first.memory.who, first.signals["speaker"]) == ("Melanie", 1.0)
+        anna.forget(told.memory_id, reason="test")
+        assert "speaker" not in anna.recall("Does Mel adore sailing?")[0].signals
+
+
 def test_a_speakers_name_still_finds_what_nobody_said(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)

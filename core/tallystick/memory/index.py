@@ -27,7 +27,16 @@ def text_row(memory: Memory) -> search.TextRow:
         marks=marks_of(memory.content),
         speaker=memory.who,
         tags=memory.tags,
+        names=_names(memory),
     )
+
+
+def _names(memory: Memory) -> tuple[str, ...]:
+    """The subject of an entity with its aliases."""
+    aliases = memory.attributes.get("aliases")
+    if memory.kind != "entity" or memory.subject is None or not isinstance(aliases, list):
+        return ()
+    return (memory.subject, *(alias for alias in aliases if isinstance(alias, str) and alias.strip()))
 
 
 def show(

@@ -7,14 +7,15 @@ Its statistics are its own: what stands in another scope never changes a score. 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.words import is_stop_word, stems
+from tallystick.ranking.words import analyze, is_stop_word, stems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +54,8 @@ class Entry(NamedTuple):
     expires_at: int | None
     vector: bytes | None
     """One float16 vector for each slice, one after the other; None while it has none."""
+    names: str | None = None
+    """A JSON list of the names by which one person goes, where the memory says so."""
 
 
 class _Numbers(dict[str, int]):
@@ -166,6 +169,8 @@ class Corpus:
     segments: tuple[_Segment, ...] = ()
     entries: int = 0
     """How many entries made it, those that are gone included."""
+    aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By the memory that says so, the names by which one person goes."""
     gone: frozenset[int] = field(default_factory=frozenset)
 
     @classmethod
@@ -189,9 +194,12 @@ class Corpus:
             segments.append(_segment(self.vocabulary, living, dimension))
         while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
             segments[-2:] = [_merged(segments[-2:])]
+        aliases = {doc: names for doc, names in self.aliases.items() if doc not in docs}
+        aliases |= {entry.doc: tuple(json.loads(entry.names)) for entry in entries if entry.names is not None}
         gone = (self.gone - docs) | {entry.doc for entry in entries if entry.words is None}
         return Corpus(
-            self.vocabulary, tuple(segments), entries=self.entries + len(docs) - known, gone=frozenset(gone)
+            self.vocabulary, tuple(segments), entries=self.entries + len(docs) - known, aliases=aliases,
+            gone=frozenset(gone),
         )  # fmt: skip
 
     def _known(self, docs: Iterable[int]) -> int:
@@ -425,6 +433,19 @@ class Corpus:
         return tuple(names[number] for number in present.tolist() if number >= 0)
 
     @cached_property
+    def named_by(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """By each term of a name (the name, the speaker who goes by it)."""
+        known = set(self.speakers)
+        pairs = {(name, name) for name in known}
+        for names in self.aliases.values():
+            pairs |= {(name, who) for who in known.intersection(names) for name in names}
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, who in sorted(pairs):
+            for term in set(_name_terms(name)):
+                found.setdefault(term, []).append((name, who))
+        return {term: tuple(named) for term, named in found.items()}
+
+    @cached_property
     def bytes(self) -> int:
         """About how much memory it holds."""
         return sum(
@@ -436,6 +457,11 @@ class Corpus:
             )
             for segment in self.segments
         ) + 200 * len(self.vocabulary.surfaces)  # fmt: skip
+
+
+@lru_cache(maxsize=65_536)
+def _name_terms(name: str) -> tuple[str, ...]:
+    return tuple(analyze(name))
 
 
 def _same_size(query: Vectors, vectors: Vectors) -> None:

@@ -84,8 +84,8 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     """Read a query, seen from `now`, against what these corpora hold."""
     words = query_words(query)
     terms = set(words.values())
-    named = [name for corpus in corpora for name in corpus.speakers if not terms.isdisjoint(analyze(name))]
-    dropped = {term for name in named for term in analyze(name)}
+    named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
+    dropped = {term for name, _ in named for term in analyze(name)}
     kept = {surface: term for surface, term in words.items() if term not in dropped}
     statistics = Statistics.of(corpora)
 
@@ -103,19 +103,23 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     )
 
 
-def _subject(query: str, named: Sequence[str]) -> Sequence[str]:
-    """Who of the named the query is about: in "What did Jon say of Gina's store" Jon; of "Jon and Gina" both."""
-    found = []
-    for name in named:
+def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
+    """Who of the named (name, speaker) the query is about.
+
+    In "What did Jon say of Gina's store" Jon; of "Jon and Gina" both.
+    """
+    pairs = sorted(named)
+    found = set()
+    for name, who in pairs:
         match = re.search(rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE)
         if match is not None:
-            found.append((match.start(), match.end(), match[1] is not None, name))
-    found.sort()
-    free = [place for place in found if not place[2]] or found
+            found.add((match.start(), match.end(), match[1] is not None, who))
+    ordered = sorted(found)
+    free = [place for place in ordered if not place[2]] or ordered
     if len(free) < 2:
-        return [place[3] for place in free] or named
+        return {place[3] for place in free} or {who for _, who in pairs}
     between = query[free[0][1] : free[1][0]]
-    return [place[3] for place in free] if _TOGETHER.fullmatch(between) else [free[0][3]]
+    return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
 
 
 def proposals(scores: Floats, depth: int) -> Ints:

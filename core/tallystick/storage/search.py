@@ -41,7 +41,7 @@ __all__ = [
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
 _ADD_VECTOR = Hot(inserting(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
-_SHOWN = ("revision", "words", "marks", "speaker", "tags")
+_SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
 
 
 def _showing(statement: Any) -> Any:
@@ -56,14 +56,14 @@ _DROP_VECTORS = delete(_v).where(_v.c.doc == bindparam("doc"))
 _HIDE = (
     update(_x)
     .where(_x.c.doc == bindparam("d"))
-    .values(words=None, marks=0, speaker=None, tags="[]", revision=bindparam("to_revision"))
+    .values(words=None, marks=0, speaker=None, tags="[]", names=None, revision=bindparam("to_revision"))
 )
 _TOUCH = update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
 _COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("scope_id"))
 _CHANGED = (
     select(
         _x.c.doc, _x.c.words, _x.c.marks, _x.c.speaker, _m.c.kind, _m.c.conversation, _m.c.position, _m.c.occurred_at,
-        _m.c.expires_at, _v.c.vector,
+        _m.c.expires_at, _v.c.vector, _x.c.names,
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
@@ -82,6 +82,8 @@ class TextRow:
     """As `ranking.marks_of` reads them off the text."""
     speaker: str | None
     tags: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """The names by which one person goes, where the memory says so."""
 
 
 def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision: int) -> None:
@@ -89,6 +91,7 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
     values = {
         "doc": doc, "scope_id": scope_id, "revision": revision, "words": row.words, "marks": row.marks,
         "speaker": row.speaker, "tags": json.dumps(row.tags, ensure_ascii=False),
+        "names": json.dumps(row.names, ensure_ascii=False) if row.names else None,
     }  # fmt: skip
     _SHOW(tx, values)
 

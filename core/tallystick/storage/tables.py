@@ -226,10 +226,12 @@ search_text = Table(
     Column("marks", Integer, nullable=False),
     Column("speaker", Text),
     Column("tags", Text, nullable=False),
+    Column("names", Text),
     Index(None, "scope_id", "revision"),
 )
 """The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer be found.
 
+`names` is a JSON list where the memory says by which names one person goes.
 `revision` is that of its scope when the row last changed, so that a process reads only what is new to it.
 """
 

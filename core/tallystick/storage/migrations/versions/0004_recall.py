@@ -27,6 +27,7 @@ def upgrade() -> None:
         sa.Column("marks", sa.Integer(), nullable=False),
         sa.Column("speaker", sa.Text()),
         sa.Column("tags", sa.Text(), nullable=False),
+        sa.Column("names", sa.Text()),
         sa.ForeignKeyConstraint(["doc"], ["memories.doc"], name="fk_search_text_doc"),
         sa.ForeignKeyConstraint(["scope_id"], ["scopes.id"], name="fk_search_text_scope_id"),
         sa.PrimaryKeyConstraint("doc", name="pk_search_text"),
