@@ -209,8 +209,9 @@ def test_an_event_bounds_the_time(open_tally: OpenTally) -> None:
         anna.remember("We bought tickets and a tent.", occurred_at=NOW - 40 * DAY)
         anna.remember("Our Iceland trip begins today.", occurred_at=NOW - 30 * DAY)
         anna.remember("We bought frames for the pictures.", occurred_at=NOW - 20 * DAY)
-        assert anna.recall("What was bought before the trip?")[0].memory.content.startswith("We bought tickets")
-        assert anna.recall("What was bought after the trip?")[0].memory.content.startswith("We bought frames")
+        for word, wanted in (("before", "We bought tickets"), ("after", "We bought frames")):
+            bought = [text for text in _texts(anna.recall(f"What was bought {word} the trip?")) if "bought" in text]
+            assert bought[0].startswith(wanted)
 
 
 # Filters and budgets

@@ -329,10 +329,7 @@ def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
     if best is None:
         return question
     span = Span(-ALWAYS, best[1]) if relation == "before" else Span(best[1], ALWAYS)
-    # The event says when; what is asked for is said by the other words.
-    asked = {word: term for word, term in question.words.items() if term not in weights} or question.words
-    kept = {term: weight for term, weight in question.weights.items() if term in asked.values()}
-    return replace(question, dates=(span,), words=asked, weights=kept)
+    return replace(question, dates=(span,))
 
 
 def _known(

@@ -109,7 +109,7 @@ def date_fit(moment: int | None, named: Sequence[Span]) -> float:
     """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance, 0.0 for None.
 
     What happens is told of afterwards: the fit halves with every 4 days after a span and with every day before
-    it, and more slowly beside longer spans, by a quarter of their length.
+    it, and more slowly beside longer spans, by a quarter of their length. Outside of an open span nothing fits: "before" means before.
     """
     if moment is None:
         return 0.0
@@ -119,8 +119,9 @@ def date_fit(moment: int | None, named: Sequence[Span]) -> float:
 def _fit(moment: int, span: Span) -> float:
     if span.start <= moment < span.end:
         return 1.0
-    is_open = span.start <= -ALWAYS or span.end >= ALWAYS
-    length = 0.0 if is_open else (span.end - span.start) / _DAY - 1
+    if span.start <= -ALWAYS or span.end >= ALWAYS:
+        return 0.0
+    length = (span.end - span.start) / _DAY - 1
     if moment >= span.end:
         distance, half = (moment - span.end) / _DAY, 4 + length / 4
     else:
