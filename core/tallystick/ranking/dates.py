@@ -109,7 +109,8 @@ def date_fit(moment: int | None, named: Sequence[Span]) -> float:
     """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance, 0.0 for None.
 
     What happens is told of afterwards: the fit halves with every 4 days after a span and with every day before
-    it, and more slowly beside longer spans, by a quarter of their length. Outside of an open span nothing fits: "before" means before.
+    it, and more slowly beside longer spans, by a quarter of their length.
+    Outside of an open span nothing fits: "before" means before.
     """
     if moment is None:
         return 0.0
