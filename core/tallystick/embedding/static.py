@@ -29,8 +29,6 @@ _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _METHOD = b"mean of rows, unit length, blank text is zero; 1"
 """How vectors are made of the table. Change it and the fingerprint changes with it."""
-_WORDS = 16_384
-"""Words whose vectors are kept in memory (16 MB)."""
 _SLICE = 8192
 """Rows gathered at once, so that a very long text needs little memory."""
 
@@ -54,8 +52,6 @@ class StaticEmbedder:
         self._guard = threading.Lock()
         self._table: _Table | None = None
         self._fingerprint: str | None = None
-        self._words: dict[str, int] = {}
-        self._word_rows: NDArray[np.float32] | None = None
 
     @property
     def dimension(self) -> int:
@@ -96,31 +92,11 @@ class StaticEmbedder:
         return result
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32]:
-        """Same as `embed` for single words, of which the vectors of the last thousands are kept.
+        """Same as `embed`: one table serves words and texts, so that single words can be compared.
 
         Raises EmbedderUnavailable.
         """
-        import numpy as np
-
-        with self._guard:
-            new = [word for word in dict.fromkeys(words) if word not in self._words]
-        made = self.embed(new) if new else None
-        with self._guard:
-            if self._word_rows is None or len(self._words) + len(words) > len(self._word_rows):
-                kept = {word: place for word in words if (place := self._words.get(word)) is not None}
-                before = self._word_rows
-                self._word_rows = np.zeros((max(_WORDS, 2 * len(words)), _DIMENSION), dtype=np.float32)
-                if before is not None:
-                    self._word_rows[: len(kept)] = before[list(kept.values())]
-                self._words = {word: place for place, word in enumerate(kept)}
-            if made is not None:
-                for word, row in zip(new, made, strict=True):
-                    place = self._words.setdefault(word, len(self._words))
-                    self._word_rows[place] = row
-            missing = [word for word in dict.fromkeys(words) if word not in self._words]
-            if not missing:
-                return self._word_rows[[self._words[word] for word in words]]
-        return self.embed(words)  # another thread began the store anew in between
+        return self.embed(words)
 
     def _loaded(self) -> _Table:
         table = self._table

@@ -28,7 +28,6 @@ __all__ = [
     "docs_missing_vectors",
     "from_source",
     "hide_text",
-    "is_empty",
     "page_of_points",
     "points",
     "show_text",
@@ -117,11 +116,6 @@ def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fin
     ]
     if values:
         _ADD_VECTOR(tx, values)
-
-
-def is_empty(connection: Connection) -> bool:
-    """Whether nothing is findable in any scope."""
-    return connection.execute(select(_x.c.doc).limit(1)).first() is None
 
 
 def count_rows(connection: Connection, scope_id: int) -> int:
