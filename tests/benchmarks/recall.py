@@ -7,6 +7,7 @@ FTS5 does its half of the work: the same words by bm25, ten ids. Chroma does its
 from __future__ import annotations
 
 import argparse
+import hashlib
 import random
 import shutil
 import sqlite3
@@ -24,6 +25,7 @@ from tallystick.records import NewMemory
 
 _BATCH = 1_000
 _STEP_US = 60_000_000
+_KEYS = {"id", "key", "audit_id", "content_key", "source_id"}
 
 
 def _vocabulary() -> tuple[list[str], list[float]]:
@@ -119,34 +121,33 @@ def remember_all(bound: BoundTally, said: Sequence[NewMemory]) -> float:
     return len(said) / (time.perf_counter() - began)
 
 
+def _key(number: int) -> str:
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
 def _raw(folder: Path, bound: BoundTally) -> Callable[[], object]:
-    """What `remember` writes, as bare rows: the last memory's rows of each table, again under new keys."""
+    """What `remember` writes, as bare rows into a copy of the same database: each table's last row, under new keys."""
     place = bound.tally.store.place
     source = sqlite3.connect(str(place.folder / "tally.db") if place.folder else "")
+    source.execute("VACUUM INTO ?", (str(folder / "raw.db"),))
+    source.close()
     connection = sqlite3.connect(folder / "raw.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     copies = []
     for table in ("parts", "sources", "memories", "memory_versions", "memory_sources", "journal", "search_text",
                   "vectors", "outbox"):  # fmt: skip
-        (ddl,) = source.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        connection.execute(ddl)
-        for (index,) in source.execute("SELECT sql FROM sqlite_master WHERE type='index' AND tbl_name=?", (table,)):
-            if index:
-                connection.execute(index)
-        row = source.execute(f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
-        info = source.execute(f"PRAGMA table_info({table})").fetchall()
+        row = connection.execute(f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
+        info = connection.execute(f"PRAGMA table_info({table})").fetchall()
         copies.append((f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", list(row), info))
-    source.close()
-    number = iter(range(10_000_000, 20_000_000))
+    number = iter(range(10_000_000, 2_000_000_000))
 
     def again() -> None:
         connection.execute("BEGIN IMMEDIATE")
         for statement, row, info in copies:
             fresh = [
-                next(number) if isinstance(value, int) and (column[5] or column[1] in ("position",))
-                else f"{value}-{next(number)}" if isinstance(value, str) and column[1] in ("id", "key", "audit_id",
-                                                                                         "content_key", "source_id")
+                next(number) if isinstance(value, int) and (column[5] or column[1] == "position")
+                else _key(next(number)) if isinstance(value, str) and column[1] in _KEYS
                 else value
                 for value, column in zip(row, info, strict=True)
             ]  # fmt: skip
