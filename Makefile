@@ -67,6 +67,10 @@ bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGr
 bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 memories beside FTS5 and Chroma
 	@$(BIN)/python tests/benchmarks/recall.py $(ARGS)
 
+.PHONY: bench-vectors
+bench-vectors: $(VENV)/.dev ## measure the exact scan of vectors beside Chroma, by the size of the scope
+	@$(BIN)/python tests/benchmarks/vectors.py $(ARGS)
+
 .PHONY: eval-recall
 eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=conversations.json"; exit 1; }

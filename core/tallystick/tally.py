@@ -19,7 +19,7 @@ from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError, VersionConflict
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
-from tallystick.pipeline import Drained, Indexer, Reconciled, generation_setting
+from tallystick.pipeline import Drained, Indexer, Reconciled
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights, relevance
@@ -54,6 +54,7 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
+from tallystick.storage.layout import layout_of
 from tallystick.storage.shelves import Shelves
 from tallystick.threads import Threads, ThreadsRoom, upgrade
 from tallystick.tokens import counter_for
@@ -354,7 +355,7 @@ class BoundTally:
                     limit=(10 if budget_tokens is None else 200) if limit is None else limit, kinds=tuple(kinds),
                     tags=tuple(tags), conversation=conversation, source=source, since=_micros(since),
                     until=_micros(until), asked_at=_micros(asked_at), run_id=run.id if (run := current_run()) else None,
-                    weights=weights,
+                    project=self.scope.key if self.scope.kind == "project" else None, weights=weights,
                     budget=None if budget_tokens is None else lambda hits: self._packed(hits, budget_tokens),
                 ),
             )  # fmt: skip
@@ -654,12 +655,12 @@ def _owner_of(store: Store, given: Actor | None) -> Actor | None:
 
 def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:
     with store.database.read() as connection:
-        generation = int(keyed.get_setting(connection, generation_setting(fingerprint)) or 1)
+        layout = layout_of(connection, fingerprint)
     if settings.chroma is not None:
-        return ChromaIndex(fingerprint, server=settings.chroma, generation=generation)
+        return ChromaIndex(fingerprint, server=settings.chroma, layout=layout)
     if store.place.folder is None:
         return None
-    return ChromaIndex(fingerprint, folder=store.place.folder, generation=generation)
+    return ChromaIndex(fingerprint, folder=store.place.folder, layout=layout)
 
 
 def _cache_folder(place: Place) -> Path:

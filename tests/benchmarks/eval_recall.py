@@ -43,6 +43,9 @@ _ABLATIONS: dict[str, dict[str, float]] = {
         "time words": "time_words", "date": "date", "speaker": "speaker", "role": "role",
     }.items()
 }  # fmt: skip
+_BOOSTS = ("freshness", "access", "task", "project", "source")
+"""Signals that weigh nothing by default; the table shows what they would do."""
+_BOOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -397,12 +400,14 @@ def run(conversations: Sequence[Conversation], *, chroma: bool, ablate: bool) ->
             add("ours", conversation, searcher(tally, names))
             for name, changes in _ABLATIONS.items() if ablate else ():
                 add(f"- {name}", conversation, weighted(tally, names, changes))
+            for name in _BOOSTS if ablate else ():
+                add(f"+ {name}", conversation, weighted(tally, names, {name: _BOOST}))
     return results
 
 
 def report(results: Results) -> None:
     """Print systems side by side, recall by category, and what each signal is worth."""
-    systems = [name for name in results if not name.startswith("- ")]
+    systems = [name for name in results if name[:2] not in ("- ", "+ ")]
     asked = {name: [row for row in results[name] if row["category"] != 5] for name in results}
     measures = [name for name in results[systems[0]][0] if name != "category"]
     print(f"\n{len(asked[systems[0]])} questions of categories 1 to 4; percent; tokens by {_counter().method}")
@@ -418,9 +423,10 @@ def report(results: Results) -> None:
         by = [[row for row in results[name] if row["category"] == category] for category in present]
         print(f"{name:<20}" + "".join(f"{_mean(rows, 'R@10'):>14.1f}" for rows in by))
     if len(systems) < len(results):
-        print("\nOurs with one signal left out: R@10, and the difference with its paired 95% interval")
+        print(f"\nOurs with one signal left out, or one boost at {_BOOST}: R@10, and the difference with its "
+              "paired 95% interval")  # fmt: skip
     for name in results:
-        if name.startswith("- "):
+        if name not in systems:
             pairs = zip(asked[name], asked["ours"], strict=True)
             differences = [left["R@10"] - full["R@10"] for left, full in pairs]
             low, high = interval(differences)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ranking import Corpus, Entry, RecallWeights, Span, event_named, indexed_words, slices, spans
 from tallystick.ranking.dates import ALWAYS
-from tallystick.records import NewMemory
+from tallystick.records import NewMemory, Scope, SourceRef
 from tallystick.settings import Settings
-from tallystick.testing import StepClock
+from tallystick.testing import HashEmbedder, StepClock
 
 OpenTally = Callable[..., Tally]
 NOW = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp()) * 1_000_000
@@ -273,6 +276,71 @@ def test_a_reranker_orders_anew(tmp_path: Path) -> None:
         tally.bind().remember_many(["The heron is grey.", "The heron nests on grey stone."])
         first = tally.bind().recall("grey heron")[0]
         assert "rerank" in first.signals
+
+
+def _ones(bound: BoundTally, query: str, signal: str, **asked: object) -> list[str]:
+    """What a boost speaks for, with that boost alone at work; each must come first."""
+    found = bound.recall(query, weights=RecallWeights(**{signal: 9.0}), **asked)  # type: ignore[arg-type]
+    boosted = [hit.memory.content for hit in found if hit.signals.get(signal)]
+    assert _texts(found[: len(boosted)]) == boosted
+    return boosted
+
+
+def test_boosts_put_first_what_they_speak_for(open_tally: OpenTally) -> None:
+    """Recent, often recalled, of the run under way, of the project at hand, of the source that is named."""
+    with open_tally(clock=StepClock(start=NOW)) as tally:
+        anna = tally.bind(ANNA)
+        old, new = "The heron nests in reeds.", "The heron nests in March."
+        notes = SourceRef(source_type="file", uri="notes/birds.md")
+        anna.remember_many([
+            NewMemory(content=old, occurred_at=NOW - 900 * DAY, source=notes),
+            NewMemory(content=new, occurred_at=NOW - DAY),
+        ])  # fmt: skip
+        assert _ones(anna, "Where does the heron nest?", "freshness") == [new]
+        assert _ones(anna, "What does birds.md say of the heron?", "source") == [old]
+        assert _ones(anna, "What does the bird say of the heron?", "source") == []
+        for _ in range(5):
+            anna.recall("reeds", limit=1)
+        tally.gate.flush()
+        (often, *_) = anna.recall("Where does the heron nest?", weights=RecallWeights(access=9.0))
+        assert (often.memory.content, often.signals["access"] > 0.5) == (old, True)
+        with anna.run("birds"):
+            anna.remember("The heron nests on rocks.")
+            assert _ones(anna, "Where does the heron nest?", "task") == ["The heron nests on rocks."]
+        assert _ones(anna, "Where does the heron nest?", "task") == []
+
+
+def test_what_belongs_to_the_project_at_hand_can_be_put_first(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        both = Actor(user="anna", projects=frozenset({"pond", "lake"}))
+        scopes = [Scope.parse(f"project:{name}") for name in both.projects]
+        for scope in scopes:
+            tally.bind(both, scope=scope).remember(f"The heron nests at the {scope.key}.")
+        for scope in scopes:
+            boosted = _ones(tally.bind(both, scope=scope), "Where does the heron nest?", "project", scopes=scopes)
+            assert boosted == [f"The heron nests at the {scope.key}."]
+
+
+def test_an_embedder_far_away_holds_no_reader(tmp_path: Path) -> None:
+    """While the query is embedded, as many recalls wait as like, and the database is still read."""
+
+    class FarAway(HashEmbedder):
+        waiting = threading.Barrier(21)
+
+        def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            if list(texts) == ["heron nests"]:
+                self.waiting.wait(timeout=60)
+            return super().embed(texts)
+
+    settings = Settings.read(readers=1)
+    with Tally.open(tmp_path / "tally", embedder=FarAway(), settings=settings, background=False) as tally:
+        anna = tally.bind(ANNA)
+        kept = anna.remember("The heron nests in March.").memory_id
+        with ThreadPoolExecutor(20) as threads:
+            asked = [threads.submit(anna.recall, "heron nests") for _ in range(20)]
+            assert anna.get(kept) is not None
+            FarAway.waiting.wait(timeout=60)
+            assert all(_texts(one.result()) == ["The heron nests in March."] for one in asked)
 
 
 def test_weights_are_the_users(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy.exc
 from sqlalchemy import text
 
-from tallystick import Actor, Tally, errors
+from tallystick import Actor, BoundTally, Tally, errors
 from tallystick.errors import (
     BusyTally,
     CorruptTally,
@@ -272,7 +272,7 @@ def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", background=False) as tally:
         index = _filled(tally)
         found = tally.reconcile_index()
-        assert (found.whole, found.checked, found.rebuilt, index.generation) == (True, 40, False, 1)
+        assert (found.whole, found.checked, found.rebuilt, index.layout.generation) == (True, 40, False, 1)
 
 
 @pytest.mark.parametrize("damage", ["missing", "stale", "ghosts"])
@@ -289,12 +289,90 @@ def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: P
 
         found = tally.reconcile_index()
 
-        assert (getattr(found, damage), found.rebuilt, index.generation) == (3, True, 2)
+        assert (getattr(found, damage), found.rebuilt, index.layout.generation) == (3, True, 2)
         assert tally.reconcile_index(repair=False).whole
     with Tally.open(tmp_path / "tally", settings=Settings.read(vector_search="chroma"), background=False) as tally:
         assert tally.bind().recall("heron number 7").path == "chroma"
         assert tally.index is not None
-        assert (tally.index.generation, tally.index.count()) == (2, 40)
+        assert (tally.index.layout.generation, tally.index.count()) == (2, 40)
+
+
+def _large_scope(tally: Tally) -> BoundTally:
+    """Alice's forty memories of herons beside the owner's; the limit of the exact scan is below forty."""
+    alice = tally.bind(ALICE)
+    alice.remember_many([f"heron number {number} of the reeds" for number in range(40)])
+    tally.bind(tally.owner).remember_many([f"egret number {number} of the pond" for number in range(20)])
+    tally.drain()
+    return alice
+
+
+LARGE_ABOVE_THIRTY = Settings.read(exact_scan_limit=30)
+
+
+def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
+        alice, index = _large_scope(tally), tally.index
+        assert index is not None
+        assert len(index.layout.own) == 1
+        assert index.count() == 60
+        found = alice.recall("heron number 7")
+        assert (found[0].memory.content, found.path, found.warnings) == ("heron number 7 of the reeds", "chroma", ())
+        assert tally.bind(tally.owner).recall("egret number 7").path == "exact"
+        assert tally.reconcile_index().whole
+        alice.forget(found[0].memory.id, reason="flew off")
+        tally.drain()
+        assert index.count() == 59
+    with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
+        assert "number 7 of" not in " ".join(hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7"))
+        assert tally.rebuild_index() == 59
+        assert tally.index is not None
+        assert len(tally.index.layout.own) == 1
+        assert tally.reconcile_index(repair=False).whole
+
+
+def test_a_move_that_was_cut_off_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
+        monkeypatch.setattr("tallystick.pipeline.reconcile.keep_layout", _refuse)
+        with pytest.raises(RuntimeError, match="cut off"):
+            _large_scope(tally)
+        monkeypatch.undo()
+    with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
+        alice = tally.bind(ALICE)
+        assert alice.recall("heron number 7")[0].memory.content == "heron number 7 of the reeds"
+        alice.remember("heron number 40 of the reeds")
+        tally.drain()
+        assert tally.index is not None
+        assert len(tally.index.layout.own) == 1
+        assert tally.reconcile_index(repair=False).whole
+        assert tally.index.count() == 61
+
+
+def _refuse(*_: object) -> None:
+    raise RuntimeError("cut off")
+
+
+def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) -> None:
+    with _chroma_server(tmp_path / "server") as address:
+        settings = Settings.read(vector_search="chroma", chroma=address, exact_scan_limit=30)
+        place = tmp_path / "tally"
+        with (
+            Tally.open(place, settings=settings, background=False) as first,
+            Tally.open(place, settings=settings, background=False) as second,
+        ):
+            alice = _large_scope(first)
+            elsewhere = second.bind(ALICE)
+            elsewhere.remember("heron number 40 of the reeds")
+            assert second.drain().left == 0
+            assert first.index is not None
+            assert second.index is not None
+            assert second.index.layout == first.index.layout
+            second.rebuild_index()
+            elsewhere.remember("heron number 41 of the reeds")
+            assert first.drain().left == 0
+            for number in (7, 40, 41):
+                found = alice.recall(f"heron number {number}")
+                assert (found[0].memory.content, found.path) == (f"heron number {number} of the reeds", "chroma")
+            assert first.reconcile_index(repair=False).whole
 
 
 def test_a_deleted_chroma_folder_loses_nothing(tmp_path: Path) -> None:

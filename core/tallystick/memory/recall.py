@@ -21,6 +21,7 @@ from tallystick.ranking import (
     ask,
     cosines,
     event_named,
+    names_source,
     proposals,
     query_terms,
     rank,
@@ -30,6 +31,7 @@ from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, Scope, SourceRef
 from tallystick.storage import memories, scopes, search
+from tallystick.storage.layout import layout_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +97,8 @@ class Wanted:
     """The moment from which "last week" is seen; None is now."""
     run_id: str | None = None
     """The run under way."""
+    project: str | None = None
+    """The project that the caller is bound to."""
     weights: RecallWeights | None = None
     budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
     """Keeps those that fit a budget of tokens."""
@@ -121,7 +125,11 @@ def recall(
     decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
     now = room.store.clock.now()
     with room.store.database.read() as connection:
-        found = _search(connection, room, scope_list, query, wanted, now)
+        asked = _asked(connection, room, scope_list, query, wanted, now)
+    # Between two snapshots: an embedder that is far away must not hold a reader.
+    vector = room.query_vector(asked.question.meaning) if asked.corpora else None
+    with room.store.database.read() as connection:
+        found = _search(connection, room, asked, vector, wanted, now)
         stored, refs = _loaded(connection, found, now)
         # Once more by what this snapshot sees: a membership may have ended since.
         decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
@@ -169,23 +177,40 @@ def _loaded(
     return stored, memories.source_refs(connection, list(stored))
 
 
-def _search(
+@dataclass(frozen=True)
+class _Asked:
+    """A question, read with the words of the scopes that it is put to."""
+
+    question: Question
+    corpora: dict[int, Corpus]
+    revisions: dict[int, int]
+    scopes: dict[int, Scope]
+    by_chroma: bool = False
+
+
+def _asked(
     connection: Connection, room: MemoryRoom, scope_list: Sequence[Scope], query: str, wanted: Wanted, now: int
-) -> _Found:  # fmt: skip
+) -> _Asked:  # fmt: skip
+    named = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
-    if not revisions:
-        return _Found([])
-    weights = wanted.weights or room.weights
-    by_chroma = _wants_chroma(connection, room, list(revisions))
+    by_chroma = bool(revisions) and _wants_chroma(connection, room, list(revisions))
     corpora = _corpora(connection, room, revisions, exact=not by_chroma)
     question = ask(query, list(corpora.values()), now if wanted.asked_at is None else wanted.asked_at)
-    question = _placed_by_event(question, list(corpora.values()))
-    vector = room.query_vector(question.meaning)
+    return _Asked(_placed_by_event(question, list(corpora.values())), corpora, revisions, named, by_chroma)
+
+
+def _search(
+    connection: Connection, room: MemoryRoom, asked: _Asked, vector: Vector | None, wanted: Wanted, now: int
+) -> _Found:  # fmt: skip
+    corpora, revisions, question = asked.corpora, asked.revisions, asked.question
+    if not corpora:
+        return _Found([])
+    weights = wanted.weights or room.weights
     warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
     proposed: list[int] | None = None
-    if by_chroma and vector is not None:
+    if asked.by_chroma and vector is not None:
         try:
-            proposed = _proposed(room, list(revisions), vector)
+            proposed = _proposed(connection, room, list(revisions), vector)
         except StorageError as error:
             warnings.append(f"Chroma was not used ({error}); vectors were scanned exactly")
             corpora = _corpora(connection, room, revisions, exact=True)
@@ -199,7 +224,7 @@ def _search(
         allowed = _allowed(connection, corpus, scope_id, wanted, now)
         narrow |= wanted.filters and 10 * int(allowed.sum()) < len(corpus)
         pools.append(_pool(connection, room, corpus, scope_id, question, vector, proposed, allowed, depth))
-    known = _known(connection, pools, weights, wanted, now, narrow=narrow)
+    known = _known(connection, asked, pools, weights, wanted, now, narrow=narrow)
     words = room.word_vectors if vector is not None else None
     most = max(wanted.limit, _RERANKED) if room.reranker is not None else wanted.limit
     # Some more than asked, because what left meanwhile or is no answer is passed over.
@@ -229,10 +254,11 @@ def _wants_chroma(connection: Connection, room: MemoryRoom, ids: Sequence[int]) 
     return sum(sizes) > room.exact_scan_limit
 
 
-def _proposed(room: MemoryRoom, ids: list[int], vector: Vector) -> list[int]:
+def _proposed(connection: Connection, room: MemoryRoom, ids: list[int], vector: Vector) -> list[int]:
     """What Chroma proposes. Raises StorageError."""
     if room.index is None:
         raise StorageError("this tally has no Chroma index")
+    room.index.arrange(layout_of(connection, room.embedder.fingerprint))
     return room.index.propose(vector, ids, most=_OVERFETCH)
 
 
@@ -333,7 +359,8 @@ def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
 
 
 def _known(
-    connection: Connection, pools: Sequence[Pool], weights: RecallWeights, wanted: Wanted, now: int, *, narrow: bool
+    connection: Connection, asked: _Asked, pools: Sequence[Pool], weights: RecallWeights, wanted: Wanted, now: int, *,
+    narrow: bool,
 ) -> dict[str, Floats]:  # fmt: skip
     """Signals that stand outside of the text: they cost something, so they are read where they weigh something."""
     import numpy as np
@@ -353,7 +380,20 @@ def _known(
     if weights.task and wanted.run_id is not None:
         written = memories.written_in(connection, docs, wanted.run_id)
         found["task"] = np.array([float(doc in written) for doc in docs])
+    if weights.project and wanted.project is not None:
+        matches = [_is_project(asked.scopes[scope_id], wanted.project) for scope_id in asked.corpora]
+        found["project"] = join([np.full(len(pool.rows), match) for pool, match in zip(pools, matches, strict=True)])
+    if weights.source:
+        refs = memories.source_refs(connection, docs)
+        found["source"] = np.array([
+            float(any(names_source(asked.question.text, ref.uri, ref.title) for _, ref in refs.get(doc, [])))
+            for doc in docs
+        ])  # fmt: skip
     return found
+
+
+def _is_project(scope: Scope, project: str) -> float:
+    return float(scope.kind == "project" and scope.key == project)
 
 
 def _hit(

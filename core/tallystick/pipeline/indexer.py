@@ -17,9 +17,10 @@ from sqlalchemy import Connection
 from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryRoom
-from tallystick.pipeline.reconcile import Progress, Reconciled, rebuild, reconcile
+from tallystick.pipeline.reconcile import Progress, Reconciled, give_own, rebuild, reconcile
 from tallystick.ranking import whole_vectors
 from tallystick.storage import jobs, memories, outbox, scopes, search
+from tallystick.storage.layout import layout_of
 
 __all__ = ["Drained", "Indexer"]
 
@@ -57,6 +58,7 @@ class Indexer:
         self._thread: threading.Thread | None = None
         self._looked = 0.0
         self._checked = False
+        self._drained, self._look_at = 0, 1
         self.failures = 0
         """Rounds that failed since the tally was opened."""
 
@@ -87,6 +89,7 @@ class Indexer:
             if self._room.index is not None and self._room.index.owned:
                 while (done := self._drain()) > 0:
                     indexed += done
+                self._give_own()
             return Drained(embedded, indexed, self._backlog())
 
     def reconcile(self, *, repair: bool) -> Reconciled:
@@ -133,6 +136,8 @@ class Indexer:
                 self._repair_if_needed()
             while not self._stop.is_set() and self._drain() > 0:
                 pass
+            if not self._stop.is_set():
+                self._give_own()
 
     def _repair_if_needed(self) -> None:
         """Once per opening, before this process writes to Chroma for the first time."""
@@ -223,12 +228,14 @@ class Indexer:
         """Bring the oldest entries of the outbox into Chroma: current state in, what is gone out, then trim."""
         index = self._room.index
         assert index is not None
-        database = self._room.store.database
+        database, fingerprint = self._room.store.database, self._room.embedder.fingerprint
         with database.read() as connection:
             last, docs = outbox.take(connection, most=_BATCH)
             if not docs:
                 return 0
-            rows = search.points(connection, self._room.embedder.fingerprint, docs)
+            rows = search.points(connection, fingerprint, docs)
+            layout = layout_of(connection, fingerprint)
+        index.arrange(layout)
         living = {row.doc for row in rows}
         if rows:
             matrix = whole_vectors([row.vector for row in rows], self._room.embedder.dimension)
@@ -236,5 +243,18 @@ class Indexer:
                 [(row.doc, row.scope_id, row.version, vector) for row, vector in zip(rows, matrix, strict=True)]
             )
         index.delete([doc for doc in docs if doc not in living])
-        database.write(lambda tx: outbox.trim(tx, last), name="outbox.trim")
+
+        def trim(tx: Connection) -> None:
+            # Another process may have moved the collections meanwhile: then these entries are drained once more.
+            if layout_of(tx, fingerprint) == layout:
+                outbox.trim(tx, last)
+
+        database.write(trim, name="outbox.trim")
+        self._drained += len(docs)
         return len(docs)
+
+    def _give_own(self) -> None:
+        """Look whether a scope has grown large: after the first drain, and then now and then."""
+        if self._drained >= self._look_at:
+            give_own(self._room)
+            self._drained, self._look_at = 0, max(_BATCH, self._room.exact_scan_limit // 10)

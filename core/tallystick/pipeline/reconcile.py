@@ -1,21 +1,26 @@
 """Reconcile and rebuild: hold Chroma against the database, and make it anew where it does not match.
 
 Chroma was seen to lose vectors while its count stayed right, so that the check asks for ids and versions page by page
-and for a sample of vectors by their own value. A rebuild fills a new generation of the collection beside the old one
-and swaps; a search meanwhile is answered by the old one or by the exact scan.
+and for a sample of vectors by their own value. A rebuild fills a new generation of the collections beside the old one
+and swaps; a search meanwhile is answered by the old one or by the exact scan. A scope that has grown large is given a
+collection of its own in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
 
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryRoom
 from tallystick.ranking import whole_vectors
-from tallystick.storage import ChromaIndex, keyed, outbox, search
+from tallystick.storage import ChromaIndex, outbox, scopes, search
+from tallystick.storage.chroma import VectorPoint
+from tallystick.storage.layout import Layout, keep_layout, layout_of
 
-__all__ = ["Reconciled", "generation_setting", "rebuild", "reconcile"]
+__all__ = ["Reconciled", "give_own", "rebuild", "reconcile"]
 
 Progress = Callable[[int, int], None]
 """Told (vectors done, vectors in all)."""
@@ -47,11 +52,6 @@ class Reconciled:
         return not (self.missing or self.stale or self.ghosts or self.unreachable or self.problem)
 
 
-def generation_setting(fingerprint: str) -> str:
-    """The name of the setting that holds the generation of an embedder's collection."""
-    return f"chroma.generation:{fingerprint}"
-
-
 def reconcile(room: MemoryRoom, *, sample: int = 64) -> Reconciled:
     """Hold what Chroma has against the database; what still waits in the outbox is no difference.
 
@@ -65,34 +65,77 @@ def reconcile(room: MemoryRoom, *, sample: int = 64) -> Reconciled:
 
 
 def rebuild(room: MemoryRoom, *, progress: Progress = lambda done, total: None) -> int:
-    """Make the collection anew from the database and swap it in; how many vectors it holds.
+    """Make the collections anew from the database and swap them in; how many vectors they hold.
 
-    What is written meanwhile waits in the outbox and is drained after the swap. Raises StorageError.
+    Raises StorageError.
     """
     index = _owned(room)
     fingerprint = room.embedder.fingerprint
-    fresh = index.begin_generation()
     with room.store.database.read() as connection:
         total = search.count_points(connection, fingerprint)
+        large = search.large_scopes(connection, fingerprint, above=room.exact_scan_limit)
+        before = layout_of(connection, fingerprint)
+    index.arrange(before)
+    fresh = replace(before, generation=before.generation + 1, own=frozenset(large))
+    progress(0, total)
+    return _move(room, index, fresh, None, lambda done: progress(done, max(total, done)))
+
+
+def give_own(room: MemoryRoom) -> list[int]:
+    """Give each scope that has outgrown the exact scan a Chroma collection of its own; the scopes that got one.
+
+    Raises StorageError.
+    """
+    index = _owned(room)
+    fingerprint = room.embedder.fingerprint
+    given = []
+    with room.store.database.read() as connection:
+        large = search.large_scopes(connection, fingerprint, above=room.exact_scan_limit)
+        layout = layout_of(connection, fingerprint)
+    index.arrange(layout)
+    for scope_id in sorted(large - layout.own):
+        layout = layout.with_own(scope_id)
+        _move(room, index, layout, scope_id, lambda done: None)
+        given.append(scope_id)
+    return given
+
+
+def _move(
+    room: MemoryRoom, index: ChromaIndex, layout: Layout, scope_id: int | None, told: Callable[[int], None]
+) -> int:
+    """Fill what `layout` has and the one in use has not, with the points of one scope or of all, and swap."""
+    fingerprint, database = room.embedder.fingerprint, room.store.database
+    before = index.layout
+    fresh = index.begin(layout)
+    with database.read() as connection:
+        began = scopes.all_revisions(connection)
     done = last = 0
-    progress(done, total)
     while True:
-        with room.store.database.read() as connection:
-            points = search.page_of_points(connection, fingerprint, after=last, most=_PAGE)
+        with database.read() as connection:
+            points = search.page_of_points(connection, fingerprint, after=last, most=_PAGE, scope_id=scope_id)
         if not points:
             break
-        matrix = whole_vectors([point.vector for point in points], room.embedder.dimension)
-        fresh.upsert(
-            [(point.doc, point.scope_id, point.version, vector) for point, vector in zip(points, matrix, strict=True)]
-        )
+        fresh.upsert(_vectors(room, points))
         last, done = points[-1].doc, done + len(points)
-        progress(done, max(total, done))
-    # The database names the new generation first: after a crash in between, an old collection is only left over.
-    room.store.database.write(
-        lambda tx: keyed.set_setting(tx, generation_setting(fingerprint), str(fresh.generation)), name="chroma.swap"
-    )
-    index.adopt(fresh)
+        told(done)
+
+    def swap(tx: Connection) -> None:
+        keep_layout(tx, fingerprint, layout)
+        # What another process drained into the old collections meanwhile is drained once more.
+        outbox.append(tx, search.changed_since(tx, began))
+
+    # The database names the new layout first: after a crash in between, old points are only left over.
+    database.write(swap, name="chroma.swap")
+    index.arrange(layout)
+    index.leave(before)
     return done
+
+
+def _vectors(room: MemoryRoom, points: Sequence[search.Point]) -> list[VectorPoint]:
+    if not points:
+        return []
+    matrix = whole_vectors([point.vector for point in points], room.embedder.dimension)
+    return [(point.doc, point.scope_id, point.version, vector) for point, vector in zip(points, matrix, strict=True)]
 
 
 def _owned(room: MemoryRoom) -> ChromaIndex:
@@ -108,6 +151,7 @@ def _compared(room: MemoryRoom, index: ChromaIndex, sample: int) -> Reconciled:
     with room.store.database.read() as connection:
         total = search.count_points(connection, fingerprint)
         waiting = set(outbox.waiting(connection))
+        index.arrange(layout_of(connection, fingerprint))
     every = max(1, total // sample) if sample else total + 1
     checked = missing = stale = unreachable = seen = last = 0
     living: set[int] = set()
@@ -118,22 +162,17 @@ def _compared(room: MemoryRoom, index: ChromaIndex, sample: int) -> Reconciled:
             break
         last = points[-1].doc
         living.update(point.doc for point in points)
-        settled = [point for point in points if point.doc not in waiting]
-        there = index.versions([point.doc for point in settled])
-        missing += sum(point.doc not in there for point in settled)
-        stale += sum(there.get(point.doc, point.version) != point.version for point in settled)
+        settled = _vectors(room, [point for point in points if point.doc not in waiting])
+        there = index.versions(settled)
+        missing += sum(doc not in there for doc, *_ in settled)
+        stale += sum(there.get(doc, version) != version for doc, _, version, _ in settled)
         checked += len(settled)
-        vectors = list(whole_vectors([point.vector for point in settled], room.embedder.dimension)) if settled else []
-        for point, vector in zip(settled, vectors, strict=True):
-            if seen % every == 0 and point.doc in there and vector.any():
-                unreachable += not index.reaches(point.doc, vector)
+        for point in settled:
+            if seen % every == 0 and point[0] in there and point[3].any():
+                unreachable += not index.reaches(point)
             seen += 1
     return Reconciled(checked, missing, stale, _ghosts(index, living | waiting), unreachable)
 
 
 def _ghosts(index: ChromaIndex, known: set[int]) -> int:
-    found = offset = 0
-    while docs := index.docs(offset=offset, most=_PAGE):
-        found += sum(doc not in known for doc in docs)
-        offset += len(docs)
-    return found
+    return sum(doc not in known for page in index.docs(page=_PAGE) for doc in page)

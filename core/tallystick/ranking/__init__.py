@@ -9,7 +9,7 @@ from tallystick.ranking.dates import Span, date_fit, event_named, spans
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, rank
 from tallystick.ranking.relevance import relevance
-from tallystick.ranking.signals import marks_of
+from tallystick.ranking.signals import marks_of, names_source
 from tallystick.ranking.slices import slices
 from tallystick.ranking.vectors import cosines, from_float16_bytes, slices_of, to_float16_bytes, whole_vectors
 from tallystick.ranking.weights import RecallWeights
@@ -35,6 +35,7 @@ __all__ = [
     "indexed_words",
     "inverse_frequency",
     "marks_of",
+    "names_source",
     "proposals",
     "quantise",
     "query_terms",

@@ -28,6 +28,7 @@ __all__ = [
     "has_time_word",
     "is_assistant",
     "marks_of",
+    "names_source",
     "neighbour_flow",
     "standardise",
     "word_flow",
@@ -170,3 +171,18 @@ def is_assistant(speaker: str | None) -> bool:
 def asks_assistant(query: str) -> bool:
     """Whether the query asks what the assistant said."""
     return _ASKS_ASSISTANT.search(query) is not None
+
+
+def names_source(query: str, uri: str | None, title: str | None) -> bool:
+    """Whether a query names a source: by its title, its address, or the file at the end of its address."""
+    names = [title, uri]
+    if uri is not None:
+        file = uri.rstrip("/").rpartition("/")[2]
+        names += [file, file.partition(".")[0]]
+    asked = query.casefold()
+    return any(_stands_in(name.strip().casefold(), asked) for name in names if name is not None)
+
+
+def _stands_in(name: str, text: str) -> bool:
+    # Two letters stand in every other sentence by chance.
+    return len(name) > 2 and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None

@@ -49,6 +49,10 @@ class RecallWeights(Record):
     """It was recalled often: the logarithm of 1 and how often, to base 10."""
     task: float = Field(default=0.0, allow_inf_nan=False)
     """It was written in the run under way."""
+    project: float = Field(default=0.0, allow_inf_nan=False)
+    """It belongs to the project that the caller is bound to; the other scopes asked may be others."""
+    source: float = Field(default=0.0, allow_inf_nan=False)
+    """The query names the source it was drawn from: its title, its address or its file."""
 
     def by_itself(self) -> RecallWeights:
         """These weights for what a memory says itself, without what stands beside it."""

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 
 from tallystick.errors import InvalidInput, StorageError, TallystickError
+from tallystick.storage.layout import Layout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,13 +34,18 @@ VectorPoint = tuple[int, int, int, "NDArray[np.float32]"]
 
 
 class ChromaIndex:
-    """The Chroma collection of one embedder: embedded in a folder that this process owns, or on a server."""
+    """The Chroma collections of one embedder: embedded in a folder that this process owns, or on a server.
+
+    Points of most scopes share one collection and are told apart by a filter; a filter over a large collection is
+    slow, so that a scope which has grown large has a collection of its own.
+    """
 
     def __init__(
-        self, fingerprint: str, *, folder: Path | None = None, server: str | None = None, generation: int = 1
+        self, fingerprint: str, *, folder: Path | None = None, server: str | None = None,
+        layout: Layout | None = None,
     ) -> None:  # fmt: skip
         self._fingerprint = fingerprint
-        self._generation = generation
+        self._layout = layout or Layout()
         self._folder = folder
         self._server = server
         self._lock = (
@@ -48,7 +54,7 @@ class ChromaIndex:
         self._guard = threading.RLock()
         self._pid = os.getpid()
         self._client: Any = None
-        self._collection: Any = None
+        self._collections: dict[int | None, Any] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -56,9 +62,9 @@ class ChromaIndex:
         return self._fingerprint
 
     @property
-    def generation(self) -> int:
-        """Which rebuild of the collection is in use."""
-        return self._generation
+    def layout(self) -> Layout:
+        """Which rebuild is in use, and which scopes have a collection of their own."""
+        return self._layout
 
     @property
     def owned(self) -> bool:
@@ -79,81 +85,103 @@ class ChromaIndex:
     @property
     def is_open(self) -> bool:
         """Whether Chroma was imported and opened by this index."""
-        return self._collection is not None
+        return self._client is not None
+
+    def arrange(self, layout: Layout) -> None:
+        """Go on by `layout`, as the database has it now; an earlier one than that in use is passed over."""
+        with self._guard:
+            if layout.later_than(self._layout):
+                self._layout, self._collections = layout, {}
 
     def upsert(self, points: Sequence[VectorPoint]) -> None:
         """Write points, replacing those of the same doc."""
-        if not points:
-            return
         with self._guard, _translated():
-            self._opened().upsert(
-                ids=[str(doc) for doc, *_ in points],
-                embeddings=[vector for *_, vector in points],
-                metadatas=[{"scope": scope_id, "version": version} for _, scope_id, version, _ in points],
-            )
+            for shelf, some in self._by_collection(points).items():
+                self._collection(shelf).upsert(
+                    ids=[str(doc) for doc, *_ in some],
+                    embeddings=[vector for *_, vector in some],
+                    metadatas=[{"scope": scope_id, "version": version} for _, scope_id, version, _ in some],
+                )
 
     def delete(self, docs: Sequence[int]) -> None:
-        """Remove points; unknown ones are no error."""
+        """Remove points, wherever they stand; unknown ones are no error."""
         if not docs:
             return
         with self._guard, _translated():
-            self._opened().delete(ids=[str(doc) for doc in docs])
+            for shelf in self._shelves():
+                self._collection(shelf).delete(ids=[str(doc) for doc in docs])
 
     def propose(self, query: NDArray[np.float32], scope_ids: Sequence[int], *, most: int) -> list[int]:
-        """The docs nearest to `query` in these scopes, nearest first. Approximate: re-score and re-check them."""
+        """The docs nearest to `query` in these scopes, `most` of each collection. Approximate: re-score them."""
+        found: list[int] = []
+        shared = [scope_id for scope_id in scope_ids if scope_id not in self._layout.own]
         with self._guard, _translated():
-            where = {"scope": scope_ids[0]} if len(scope_ids) == 1 else {"scope": {"$in": list(scope_ids)}}
-            found = self._opened().query(query_embeddings=[query], n_results=most, where=cast(Any, where), include=[])
-        return [int(doc) for doc in found["ids"][0]]
+            if shared:
+                where = {"scope": shared[0]} if len(shared) == 1 else {"scope": {"$in": shared}}
+                found += self._nearest(None, query, most, where)
+            for scope_id in sorted(self._layout.own.intersection(scope_ids)):
+                found += self._nearest(scope_id, query, most, None)
+        return found
 
-    def versions(self, docs: Sequence[int]) -> dict[int, int]:
-        """Doc to version of those of `docs` that stand here."""
+    def versions(self, points: Sequence[VectorPoint]) -> dict[int, int]:
+        """Doc to version of those points that stand where a search looks for them."""
+        there: dict[int, int] = {}
         with self._guard, _translated():
-            found = self._opened().get(ids=[str(doc) for doc in docs], include=["metadatas"])
-        return {
-            int(doc): int(metadata["version"]) for doc, metadata in zip(found["ids"], found["metadatas"], strict=True)
-        }
+            for shelf, some in self._by_collection(points).items():
+                found = self._collection(shelf).get(ids=[str(doc) for doc, *_ in some], include=["metadatas"])
+                pairs = zip(found["ids"], found["metadatas"], strict=True)
+                there.update((int(doc), int(metadata["version"])) for doc, metadata in pairs)
+        return there
 
-    def docs(self, *, offset: int, most: int) -> list[int]:
-        """A page of the docs that stand here, in the collection's own order."""
-        with self._guard, _translated():
-            found = self._opened().get(limit=most, offset=offset, include=[])
-        return [int(doc) for doc in found["ids"]]
+    def docs(self, *, page: int) -> Iterator[list[int]]:
+        """Pages of the docs that stand here, collection by collection."""
+        for shelf in self._shelves():
+            offset = 0
+            while True:
+                with self._guard, _translated():
+                    found = self._collection(shelf).get(limit=page, offset=offset, include=[])["ids"]
+                if not found:
+                    break
+                yield [int(doc) for doc in found]
+                offset += len(found)
 
-    def reaches(self, doc: int, vector: NDArray[np.float32]) -> bool:
+    def reaches(self, point: VectorPoint) -> bool:
         """Whether a search for a point's own vector finds the point, or others no farther: a count does not show it."""
+        doc, scope_id, _, vector = point
         with self._guard, _translated():
-            found = self._opened().query(query_embeddings=[vector], n_results=10, include=["distances"])
+            collection = self._collection(self._shelf(scope_id))
+            found = collection.query(query_embeddings=[vector], n_results=10, include=["distances"])
         ids, distances = found["ids"][0], found["distances"][0]
         return str(doc) in ids or (len(ids) == 10 and distances[-1] < 1e-4)
 
-    def begin_generation(self) -> ChromaIndex:
-        """An empty collection of the next generation, beside this one, which stays in use until `adopt`."""
+    def begin(self, layout: Layout) -> ChromaIndex:
+        """An index by a later layout, beside this one, which stays in use until it is arranged."""
         with self._guard, _translated():
             self._opened()
-            fresh = ChromaIndex(self._fingerprint, folder=self._folder, server=self._server)
+            fresh = ChromaIndex(self._fingerprint, folder=self._folder, server=self._server, layout=layout)
             fresh._lock, fresh._guard, fresh._client = self._lock, self._guard, self._client
-            fresh._generation = self._generation + 1
-            fresh._discard(fresh._name())
-            fresh._collection = fresh._make()
+            # What a rebuild that was cut off left behind goes first.
+            fresh._discard(fresh._names() - self._names())
             return fresh
 
-    def adopt(self, fresh: ChromaIndex) -> None:
-        """Go on with the collection of `fresh`, and drop the one in use before."""
+    def leave(self, before: Layout) -> None:
+        """Drop what the layout in use before held and this one does not need."""
+        old = ChromaIndex(self._fingerprint, layout=before)
         with self._guard, _translated():
-            old = self._name()
-            self._generation, self._collection = fresh._generation, fresh._collection
-            self._discard(old)
+            self._opened()
+            self._discard(old._names() - self._names())
+            for scope_id in self._layout.own - before.own if before.generation == self._layout.generation else ():
+                self._collection(None).delete(where={"scope": scope_id})
 
     def count(self) -> int:
-        """How many points the collection says it has (which does not prove that they are reachable)."""
+        """How many points the collections say they have (which does not prove that they are reachable)."""
         with self._guard, _translated():
-            return int(self._opened().count())
+            return sum(int(self._collection(shelf).count()) for shelf in self._shelves())
 
     def close(self) -> None:
         """Close Chroma and give up the folder."""
         with self._guard:
-            client, self._client, self._collection = self._client, None, None
+            client, self._client, self._collections = self._client, None, {}
             if self._pid != os.getpid():
                 return
             if client is not None:
@@ -161,9 +189,35 @@ class ChromaIndex:
             if self._lock is not None and self._lock.is_locked:
                 self._lock.release()
 
+    def _nearest(
+        self, shelf: int | None, query: NDArray[np.float32], most: int, where: dict[str, Any] | None
+    ) -> list[int]:  # fmt: skip
+        collection = self._collection(shelf)
+        found = collection.query(query_embeddings=[query], n_results=most, where=cast(Any, where), include=[])
+        return [int(doc) for doc in found["ids"][0]]
+
+    def _shelf(self, scope_id: int) -> int | None:
+        return scope_id if scope_id in self._layout.own else None
+
+    def _shelves(self) -> list[int | None]:
+        return [None, *sorted(self._layout.own)]
+
+    def _by_collection(self, points: Sequence[VectorPoint]) -> dict[int | None, list[VectorPoint]]:
+        of: dict[int | None, list[VectorPoint]] = {}
+        for point in points:
+            of.setdefault(self._shelf(point[1]), []).append(point)
+        return of
+
+    def _collection(self, shelf: int | None) -> Any:
+        if shelf not in self._collections:
+            self._collections[shelf] = self._opened().get_or_create_collection(
+                name=self._name(shelf), embedding_function=None, configuration=cast(Any, {"hnsw": _HNSW})
+            )
+        return self._collections[shelf]
+
     def _opened(self) -> Any:
-        if self._collection is not None:
-            return self._collection
+        if self._client is not None:
+            return self._client
         if not self.owned:
             raise StorageError("Another process owns this tally's Chroma folder; vectors are searched exactly here.")
         import chromadb
@@ -184,20 +238,19 @@ class ChromaIndex:
         else:
             assert self._folder is not None
             self._client = chromadb.PersistentClient(path=str(self._folder / "chroma"), settings=quiet)
-        self._collection = self._make()
-        return self._collection
+        return self._client
 
-    def _make(self) -> Any:
-        return self._client.get_or_create_collection(
-            name=self._name(), embedding_function=None, configuration=cast(Any, {"hnsw": _HNSW})
-        )
+    def _discard(self, names: set[str]) -> None:
+        for collection in self._client.list_collections():
+            if collection.name in names:
+                self._client.delete_collection(collection.name)
 
-    def _discard(self, name: str) -> None:
-        if any(collection.name == name for collection in self._client.list_collections()):
-            self._client.delete_collection(name)
+    def _names(self) -> set[str]:
+        return {self._name(shelf) for shelf in self._shelves()}
 
-    def _name(self) -> str:
-        return f"tally-{hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]}-g{self._generation}"
+    def _name(self, shelf: int | None) -> str:
+        name = f"tally-{hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]}-g{self._layout.generation}"
+        return name if shelf is None else f"{name}-s{shelf}"
 
 
 def _close(client: Any) -> None:

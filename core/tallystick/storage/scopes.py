@@ -13,7 +13,7 @@ from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.rows import new_key
 
-__all__ = ["ScopeRow", "all_scopes", "ensure", "find", "named", "next_revision", "revisions"]
+__all__ = ["ScopeRow", "all_revisions", "all_scopes", "ensure", "find", "named", "next_revision", "revisions"]
 
 _t = tables.scopes
 _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.name.in_(bindparam("names", expanding=True)))
@@ -75,6 +75,11 @@ def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]
     if not names:
         return {}
     return {row.id: row.revision for row in connection.execute(_REVISIONS, {"names": names})}
+
+
+def all_revisions(connection: Connection) -> dict[int, int]:
+    """The revision of every scope's text, by the scope's number."""
+    return {row.id: row.revision for row in connection.execute(select(_t.c.id, _t.c.revision))}
 
 
 def next_revision(tx: Connection, scope_id: int) -> int:

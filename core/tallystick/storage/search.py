@@ -6,7 +6,7 @@ Every query carries the numbers of the scopes that policy allowed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,13 @@ __all__ = [
     "TextRow",
     "add_vectors",
     "changed",
+    "changed_since",
     "count_points",
     "count_rows",
     "docs_missing_vectors",
     "from_source",
     "hide_text",
+    "large_scopes",
     "page_of_points",
     "points",
     "show_text",
@@ -199,15 +201,39 @@ class Point:
     vector: bytes
 
 
-def page_of_points(connection: Connection, fingerprint: str, *, after: int, most: int) -> list[Point]:
-    """The current vectors under one embedder with a doc above `after`, by doc."""
+def page_of_points(
+    connection: Connection, fingerprint: str, *, after: int, most: int, scope_id: int | None = None
+) -> list[Point]:  # fmt: skip
+    """The current vectors under one embedder, of one scope or of all, with a doc above `after`, by doc."""
     query = (
         select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
         .where(_v.c.fingerprint == fingerprint, _v.c.doc > after)
         .order_by(_v.c.doc)
         .limit(most)
     )
+    if scope_id is not None:
+        query = query.where(_v.c.scope_id == scope_id)
     return [Point(row.doc, row.scope_id, row.version, bytes(row.vector)) for row in connection.execute(query)]
+
+
+def large_scopes(connection: Connection, fingerprint: str, *, above: int) -> set[int]:
+    """The scopes with more than `above` vectors under one embedder."""
+    query = (
+        select(_v.c.scope_id)
+        .where(_v.c.fingerprint == fingerprint)
+        .group_by(_v.c.scope_id)
+        .having(func.count() > above)
+    )
+    return set(connection.execute(query).scalars())
+
+
+def changed_since(connection: Connection, revisions: Mapping[int, int]) -> list[int]:
+    """The memories of any scope whose words or vectors changed after these revisions; a scope not named is new."""
+    changed = or_(
+        _x.c.scope_id.not_in(list(revisions)),
+        *(and_(_x.c.scope_id == scope_id, _x.c.revision > revision) for scope_id, revision in revisions.items()),
+    )
+    return list(connection.execute(select(_x.c.doc).where(changed).order_by(_x.c.doc)).scalars())
 
 
 def count_points(connection: Connection, fingerprint: str) -> int:
