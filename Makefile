@@ -76,6 +76,11 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the Lo
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=conversations.json"; exit 1; }
 	@$(BIN)/python tests/benchmarks/eval_recall.py $(DATA) $(ARGS)
 
+.PHONY: eval-context
+eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache can reuse; DATA=file.json in the LoCoMo format
+	@test -n "$(DATA)" || { echo "Name the data: make eval-context DATA=conversations.json"; exit 1; }
+	@$(BIN)/python tests/benchmarks/eval_context.py $(DATA) $(ARGS)
+
 .PHONY: clean
 clean: ## remove the environment and what tools left behind
 	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

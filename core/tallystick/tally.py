@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from tallystick import compiler
 from tallystick import memory as memory_room
 from tallystick.access import Gate, Spaces
 from tallystick.compiler import compile_context
@@ -22,7 +23,7 @@ from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
-from tallystick.ranking import RecallWeights, relevance
+from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step
 from tallystick.records import (
     AccessDecision,
@@ -70,6 +71,8 @@ Candidate = ContextItem | Memory | Hit | Mapping[str, Any]
 C = TypeVar("C")
 
 
+_SHORT_TEXT = 20
+"""Tokens of a short text: a budget holds at most so many, and relevance scores that many."""
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
 
@@ -105,6 +108,7 @@ class Tally:
             shelves=Shelves(most_bytes=settings.recall_cache_mb * 1024 * 1024),
             forget_window_us=settings.forget_window_days * 24 * 3600 * 1_000_000,
         )
+        self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         memory_room.analyze_anew(self.memory)
         self.recording = RecorderRoom(
             store=store,
@@ -499,8 +503,6 @@ class BoundTally:
         compile is recorded with it. Raises InvalidRecord, InvalidContext or BudgetInfeasible.
         """
         candidates, memories = _candidates(items)
-        asked = query if query is not None else _latest_request(candidates)
-        texts = {item.id: item.content for item in candidates} | {memory.id: memory.content for memory in memories}
         with self._observed("other", "compile") as step:
             request = CompilationRequest.load(
                 {
@@ -519,19 +521,29 @@ class BoundTally:
                     "as_of": self.tally.now(),
                     "compile_config": config or CompileConfig(),
                     "target": target or TargetProfile(),
-                    "relevance": relevance(asked, texts, self.tally.embedder) if asked else {},
                     "summaries": dict(summaries or {}),
                     "agent": self.actor.agent,
                     "task_type": task_type,
                     "environment": environment,
                 }
             )
+            request = request.model_copy(update={"relevance": self._relevance(request, query)})
             compiled = compile_context(request, counter=self.tally.counter(model))
             if step is not None:
                 step.counted_by(compiled.token_method)
                 step.record("compile_request", request, summary={"request_id": request.request_id, "budget": budget})
                 step.record("compiled", compiled, summary=_compile_summary(compiled))
         return compiled
+
+    def _relevance(self, request: CompilationRequest, query: str | None) -> dict[str, int]:
+        """How well what may be seen answers the query, by id."""
+        items = compiler.visible(request)
+        asked = query if query is not None else compiler.asked(items, request)
+        if asked is None:
+            return {}
+        texts = compiler.texts(items, request)
+        most = request.token_budget // _SHORT_TEXT
+        return self.tally.working_sets.relevance(asked, texts, now=request.as_of, most=most)
 
     # Recording
 
@@ -681,10 +693,6 @@ def _candidates(items: Iterable[Candidate]) -> tuple[tuple[ContextItem, ...], tu
         else:
             found.append(ContextItem.load(item))
     return tuple(found), tuple(memories)
-
-
-def _latest_request(items: Sequence[ContextItem]) -> str | None:
-    return next((item.content for item in reversed(items) if item.kind == "user_msg"), None)
 
 
 def _compile_summary(compiled: CompiledContext) -> dict[str, Any]:

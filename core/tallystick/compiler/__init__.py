@@ -3,7 +3,8 @@
 Pure: it reads nothing but the request and the token counter it is handed.
 """
 
+from tallystick.compiler.candidates import asked, texts, visible
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
 
-__all__ = ["PASSES", "compile_context", "diff_compiled"]
+__all__ = ["PASSES", "asked", "compile_context", "diff_compiled", "texts", "visible"]

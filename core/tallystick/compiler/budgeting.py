@@ -1,7 +1,8 @@
 """Budgeting: required items first, then the best that fits, class by class.
 
-Units (an item, or a call with its results) are taken whole, with everything they need. Each class is served in
-order of worth per token; conversation also by recency. Ties are settled by id, in a conversation by recency.
+Units (an item, or a call with its results) are taken whole, with everything they need. After what is required comes
+the history window, then each class in order of worth per token, turns of which nothing says how they matter by
+recency. Ties are settled by id, in a conversation by recency.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
 from tallystick.compiler.dependencies import closure, needed
+from tallystick.compiler.history import earlier_talk, turn_start, window_of
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.state import State, Taken
 from tallystick.errors import BudgetInfeasible, SettingsError
@@ -33,8 +35,15 @@ def budget(state: State) -> State:
     for name in state.request.compile_config.class_ceilings:
         if name not in CLASSES:
             raise SettingsError(f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}.")
-    state = _queued(_take_required(state))
+    state = _take_required(state)
+    state = replace(state, turn=turn_start(state))
+    talk = earlier_talk(state)
+    ranked = _is_ranked(state, talk)
+    state = _queued(replace(state, window=tuple(window_of(state, talk, ranked=ranked))), ranked=ranked)
     ledger = Ledger(state)
+    for head in reversed(state.window):
+        ledger.take(head)
+    state = replace(state, window=tuple(head for head in state.window if head in ledger.taken))
     for name in CLASSES:
         _serve(state, ledger, name, state.queues[name])
     # Room that later classes left may take whole what was about to be shortened.
@@ -180,21 +189,22 @@ def _needed(state: State) -> int:
     return sum(state.costs[item_id] for item_id in state.required)
 
 
-def _queued(state: State) -> State:
+def _queued(state: State, *, ranked: bool) -> State:
     """The state with its units in classes, and those not taken in the order in which each class is served."""
     groups: dict[str, list[str]] = {name: [] for name in CLASSES}
     classes: dict[str, str] = {}
     for item_id in state.living():
         if state.head(item_id) == item_id:
-            name = classes[item_id] = budget_class(state, item_id)
+            name = classes[item_id] = budget_class(state, item_id, ranked=ranked)
             if item_id not in state.taken:
                 groups[name].append(item_id)
     queues: dict[str, tuple[str, ...]] = {}
     for name, heads in groups.items():
-        talk = [head for head in heads if head in state.position]
-        loose = [head for head in heads if head not in state.position]
-        talk = by_worth(state, talk) if _is_ranked(state, talk) else _by_recency(state, talk)
-        queues[name] = (*by_worth(state, loose), *talk)
+        if ranked:
+            queues[name] = tuple(by_worth(state, heads))
+        else:
+            talk = sorted((head for head in heads if head in state.position), key=lambda head: -state.position[head])
+            queues[name] = (*by_worth(state, (head for head in heads if head not in state.position)), *talk)
     return replace(state, classes=classes, queues=queues)
 
 
@@ -203,23 +213,9 @@ def _is_ranked(state: State, heads: Iterable[str]) -> bool:
     return any(state.scores[member]["relevance"] for head in heads for member in state.members(head))
 
 
-def _by_recency(state: State, heads: Iterable[str]) -> list[str]:
-    return sorted(heads, key=lambda head: -state.position[head])
-
-
 def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str]) -> None:
     """Give a class its first share."""
     share = ledger.room(name) * FIRST_SHARES.get(name, 100) // 100
-    talk = [head for head in heads if head in state.position]
-    if talk:
-        # The newest turns first and without gaps, for half the share when relevance can choose the other half.
-        recent = share // 2 if _is_ranked(state, talk) else share
-        for head in _by_recency(state, talk):
-            spent = ledger.take(head, most=recent)
-            if spent is None:
-                break
-            recent -= spent
-            share -= spent
     for head in heads:
         if share <= 0:
             return

@@ -16,9 +16,10 @@ CLASSES: tuple[str, ...] = (
 )
 """In the order in which they are served."""
 
-FIRST_SHARES = {"task_and_tools": 60, "working_memory": 50, "retrieval": 85}
-"""Percent of what is left that a class may take when it is first served, so that a long conversation leaves
-room for what was found and for summaries. What nobody took is then given out again, without these limits."""
+FIRST_SHARES = {"task_and_tools": 60, "working_memory": 0, "retrieval": 85}
+"""Percent of what is left that a class may take when it is first served, so that a long conversation, which has its
+window already, leaves room for what was found and for summaries. What nobody took is then given out again, without
+these limits."""
 
 _BY_KIND = {
     "constraint": "constraints_and_request",
@@ -35,11 +36,27 @@ _BY_KIND = {
 }
 
 
-def budget_class(state: State, head: str) -> str:
-    """The class of a unit. A tool group is active while it is required or of the current turn, else history."""
+_KEPT = frozenset({"constraint", "decision", "open_question"})
+"""Tags of turns, and kinds of memories, that outlast a compaction where anything does."""
+
+
+def budget_class(state: State, head: str, *, ranked: bool) -> str:
+    """The class of a unit. A tool group is active while it is required or of the current turn, else history.
+
+    Where something says which older turns matter (`ranked`), those outside of the window compete with what was
+    retrieved, as what they are: text found again.
+    """
     if head == state.latest:
         return "constraints_and_request"
+    if head in state.groups and (head in state.required or head in state.answered):
+        return "task_and_tools"
+    item = state.items[head]
+    if head in state.position and state.position[head] < state.turn and head not in state.window:
+        if not _KEPT.isdisjoint(item.tags):
+            return "task_and_tools"
+        return "retrieval" if ranked else "working_memory"
     if head in state.groups:
-        active = head in state.required or head in state.answered
-        return "task_and_tools" if active else "working_memory"
-    return _BY_KIND.get(state.items[head].kind, "retrieval")
+        return "working_memory"
+    if not _KEPT.isdisjoint(item.tags) or item.metadata.get("memory_kind") in _KEPT:
+        return "task_and_tools"
+    return _BY_KIND.get(item.kind, "retrieval")

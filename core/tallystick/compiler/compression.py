@@ -123,6 +123,7 @@ def _close(state: State) -> State:
     """The state with a reason for everything that is neither in nor out yet."""
     ledger = Ledger(state)
     out: dict[str, Outcome] = {}
+    begins = state.position[state.window[0]] if state.window else -1
     for head in state.living():
         if head in state.taken or state.head(head) != head:
             continue
@@ -131,6 +132,8 @@ def _close(state: State) -> State:
             outcome = Outcome("class_budget", "budgeting")
         elif absent is not None and state.cost(head) <= ledger.free:
             outcome = Outcome("dependency_excluded", "budgeting", absent)
+        elif head in state.position and state.position[head] < begins:
+            outcome = Outcome("compacted", "budgeting", state.window[0])
         else:
             outcome = Outcome("over_budget", "budgeting")
         out[head] = outcome

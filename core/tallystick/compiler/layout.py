@@ -64,7 +64,7 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
         token_method=token_method,
         token_exact=token_exact,
         stable_prefix_hash=sections[0].digest,
-        volatile_suffix_hash=sections[2].digest,
+        volatile_suffix_hash=sections[3].digest,
         sections=sections,
         wishes=wished,
     )
@@ -88,14 +88,15 @@ def _sections(state: State) -> dict[SectionName, list[str]]:
             task.append((_TASK_ORDER.get(item.kind, len(_TASK_ORDER)), item_id))
     talk.sort(key=lambda head: state.position[head])
     changed.sort()
-    # Before the latest request: what changes each step must not stand in front of turns that do not, and a call
-    # that waits for its result must end the conversation.
-    at = talk.index(state.latest) if state.latest in talk else max(0, len(talk) - 1)
-    suffix = [*_spread(state, talk[:at]), *changed, *_spread(state, talk[at:])]
+    window = set(state.window)
+    # What changes each step stands after turns that do not, and a call that waits for its result ends the prompt.
+    now = [head for head in talk if state.position[head] >= state.turn]
+    quoted = [head for head in talk if head not in window and state.position[head] < state.turn]
     return {
         "stable_prefix": [item_id for *_, item_id in sorted(prefix)],
-        "task_context": [item_id for _, item_id in sorted(task)],
-        "volatile_suffix": suffix,
+        "history": _spread(state, state.window),
+        "task_context": [item_id for _, item_id in sorted(task)] + _spread(state, quoted),
+        "volatile_suffix": [*changed, *_spread(state, now)],
     }
 
 

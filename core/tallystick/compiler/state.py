@@ -93,6 +93,10 @@ class State:
     """First of each unit that is not out to its budget class."""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Budget class to the firsts of its units that are not required, in the order in which they are served."""
+    turn: int = 0
+    """Place in the conversation at which the current turn begins."""
+    window: tuple[str, ...] = ()
+    """Firsts of the units of conversation that stand in the history window, oldest first."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
     reserved: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens, overhead included, kept free for its compressed form."""

@@ -8,7 +8,7 @@ from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.dates import Span, date_fit, event_named, spans
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, rank
-from tallystick.ranking.relevance import relevance
+from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.signals import marks_of, names_source
 from tallystick.ranking.slices import slices
 from tallystick.ranking.vectors import cosines, from_float16_bytes, slices_of, to_float16_bytes, whole_vectors
@@ -23,7 +23,9 @@ __all__ = [
     "Ranked",
     "RecallWeights",
     "Span",
+    "Text",
     "Weights",
+    "WorkingSets",
     "analyze",
     "ask",
     "bm25",
@@ -40,7 +42,6 @@ __all__ = [
     "quantise",
     "query_terms",
     "rank",
-    "relevance",
     "slices",
     "slices_of",
     "spans",

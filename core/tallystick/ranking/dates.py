@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-__all__ = ["ALWAYS", "Span", "date_fit", "event_named", "spans"]
+__all__ = ["ALWAYS", "Span", "date_fit", "event_named", "moment", "spans"]
 
 _LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
 _DAY = 24 * 3600 * 1_000_000
@@ -95,6 +95,21 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
         if not apart or start >= apart[-1][1]:
             apart.append((start, end, span))
     return tuple(dict.fromkeys(_joined(text, apart)))
+
+
+@lru_cache(maxsize=4096)
+def moment(text: str) -> int | None:
+    """The moment that `text` is the whole date of, in English, microseconds UTC; None when no day is named."""
+    if re.search(r"\d", text) is None:
+        return None
+    from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
+
+    settings = {"TIMEZONE": "UTC", "RETURN_AS_TIMEZONE_AWARE": True, "REQUIRE_PARTS": ["day", "month", "year"]}
+    try:
+        read = DateDataParser(languages=["en"], settings=settings).get_date_data(text).date_obj
+    except (ValueError, OverflowError):
+        return None
+    return None if read is None else int(read.timestamp()) * 1_000_000
 
 
 def event_named(query: str) -> tuple[str, str] | None:

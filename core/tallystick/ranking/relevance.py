@@ -1,53 +1,211 @@
 """Relevance for the compiler: how well each candidate answers a request, as quantised integers.
 
-The words and vectors of recall, in a weighted sum without the signals of conversations; statistics are those of the
-candidates themselves.
+The signals, weights and statistics of recall, over the candidates themselves: messages are the turns of one
+conversation, everything else is a note. Lines of a transcript that begin with who speaks are read so.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.errors import EmbeddingError
-from tallystick.ranking.bm25 import bm25
-from tallystick.ranking.fusion import fuse, quantise
-from tallystick.ranking.vectors import cosines
-from tallystick.ranking.words import analyze, query_terms
+from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.fusion import quantise
+from tallystick.ranking.headers import read_header, speakers_of
+from tallystick.ranking.order import Pool, Question, ask, proposals, rank
+from tallystick.ranking.signals import marks_of
+from tallystick.ranking.slices import slices
+from tallystick.ranking.vectors import to_float16_bytes
+from tallystick.ranking.weights import RecallWeights
+from tallystick.ranking.words import indexed_words
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tallystick.ports import Embedder
 
-__all__ = ["relevance"]
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Text", "WorkingSets"]
+
+_LEAST = 200
+"""How many candidates each of words and vectors proposes, at least."""
+_ANALYSED = 20_000
+"""Texts whose words and vectors are kept."""
 
 
-def relevance(query: str, texts: Mapping[str, str], embedder: Embedder | None) -> dict[str, int]:
-    """Candidate id to relevance in 0..1,000,000. An embedder that fails costs its signal, nothing else."""
-    if not texts:
-        return {}
-    ids = sorted(texts)
-    words = [analyze(texts[name]) for name in ids]
-    terms = query_terms(query)
-    wanted = set(terms)
-    counted = [Counter(word for word in document if word in wanted) for document in words]
-    scores = bm25(
-        terms,
-        counted,
-        [len(document) for document in words],
-        n_documents=len(ids),
-        average_length=sum(map(len, words)) / len(ids) or 1.0,
-        document_frequency=Counter(word for counts in counted for word in counts),
-    )
-    fused = fuse({"text": scores, "vector": _nearness(query, [texts[name] for name in ids], embedder)})
-    return {name: quantise(score) for name, score in zip(ids, fused, strict=True)}
+class Text(NamedTuple):
+    """One candidate, as relevance sees it."""
+
+    id: str
+    content: str
+    kind: str
+    speaker: str | None = None
+    conversation: str | None = None
+    """The exchange it is a turn of; None for a note."""
+    position: int | None = None
+    """Its place there; None where turns are given in their order."""
+    at: int | None = None
+    """When it was said or known to hold, microseconds UTC."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its place is that in which it is given."""
+        return self.conversation is not None and self.position is None
 
 
-def _nearness(query: str, texts: list[str], embedder: Embedder | None) -> list[float]:
-    if embedder is None:
-        return [0.0] * len(texts)
-    try:
-        vectors = embedder.embed([query, *texts])
-    except EmbeddingError:
-        return [0.0] * len(texts)
-    return [max(0.0, float(value)) for value in cosines(vectors[0], vectors[1:])]
+@dataclass
+class _Set:
+    """A corpus that follows one working set from compile to compile."""
+
+    corpus: Corpus = field(default_factory=Corpus.empty)
+    docs: dict[Text, int] = field(default_factory=dict)
+    speakers: frozenset[str] = frozenset()
+    last: int = 0
+
+
+class WorkingSets:
+    """Relevance of candidates, with what was learnt of texts kept from one compile to the next. Thread-safe.
+
+    What is kept changes no result: a corpus that follows a working set is the one that would be made anew.
+    """
+
+    def __init__(self, embedder: Embedder | None, *, weights: RecallWeights | None = None, most: int = 4) -> None:
+        self._embedder = embedder if embedder is not None and getattr(embedder, "local", False) else None
+        self._weights = weights or RecallWeights()
+        self._most = most
+        self._guard = threading.Lock()
+        self._sets: list[_Set] = []
+        self._analysed: OrderedDict[tuple[str, str], tuple[str, int, bytes | None]] = OrderedDict()
+
+    def relevance(self, query: str, texts: Sequence[Text], *, now: int, most: int = 0) -> dict[str, int]:
+        """Candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for what says nothing of it.
+
+        At least `most` candidates are scored, the likeliest; the others have no relevance. An embedder that fails
+        or runs elsewhere costs its signal, nothing else: a compile sends nothing anywhere.
+        """
+        if not texts or not query.strip():
+            return {}
+        with self._guard:
+            corpus, ids = self._follow(texts)
+        question = ask(query, [corpus], now)
+        vector = self._vector(question.meaning)
+        pool = _pool(corpus, question, vector, max(_LEAST, most))
+        words = None if vector is None else self._word_vectors
+        ranked = rank(question, [pool], self._weights, words)
+        best = max((one.score for one in ranked[:1]), default=0.0)
+        if best <= 0:
+            return {}
+        return {ids[one.doc]: quantise(one.score / best) for one in ranked if one.score > 0}
+
+    def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
+        speakers = speakers_of([text.content for text in texts if text.in_order])
+        wanted = set(texts)
+        near = max(self._sets, key=lambda one: len(wanted & one.docs.keys()), default=None)
+        if near is None or near.speakers != speakers or 2 * len(wanted & near.docs.keys()) < len(wanted):
+            near = _Set(speakers=speakers)
+        else:
+            self._sets.remove(near)
+        gone = [text for text in near.docs if text not in wanted]
+        fresh = [text for text in texts if text not in near.docs]
+        turns = [near.docs[text] for text in texts if text.in_order and text in near.docs]
+        if turns != sorted(turns) or (fresh and not _appended(texts, near.docs)) or len(gone) > len(wanted):
+            near, gone, fresh = _Set(speakers=speakers), [], list(texts)
+        entries = [Entry(near.docs.pop(text), None, 0, None, text.kind, None, None, None, None, None) for text in gone]
+        for text in fresh:
+            near.last += 1
+            near.docs[text] = near.last
+            entries.append(self._entry(near.last, text, speakers))
+        near.corpus = near.corpus.updated(entries, dimension=self._dimension())
+        self._sets.append(near)
+        del self._sets[: -self._most]
+        return near.corpus, {doc: text.id for text, doc in near.docs.items()}
+
+    def _entry(self, doc: int, text: Text, speakers: frozenset[str]) -> Entry:
+        speaker, at = text.speaker, text.at
+        header = read_header(text.content) if text.in_order else None
+        if header is not None and header.name in speakers:
+            speaker, at = header.name, header.when if header.when is not None else at
+        words, marks, vector = self._analyse(text.content, speaker or "")
+        position = doc if text.in_order else text.position
+        return Entry(doc, words, marks, speaker, text.kind, text.conversation, position, at, None, vector)
+
+    def _analyse(self, content: str, speaker: str) -> tuple[str, int, bytes | None]:
+        known = self._analysed.get((content, speaker))
+        if known is None:
+            parts = slices(content)
+            words = indexed_words(parts, header=speaker)
+            known = self._analysed[content, speaker] = (words, marks_of(content), self._vectors(parts))
+            if len(self._analysed) > _ANALYSED:
+                self._analysed.popitem(last=False)
+        else:
+            self._analysed.move_to_end((content, speaker))
+        return known
+
+    def _dimension(self) -> int:
+        try:
+            return self._embedder.dimension if self._embedder is not None else 0
+        except EmbeddingError:
+            return 0
+
+    def _vectors(self, parts: Sequence[str]) -> bytes | None:
+        if self._embedder is None:
+            return None
+        try:
+            return b"".join(to_float16_bytes(self._embedder.embed(list(parts))))
+        except EmbeddingError:
+            return None
+
+    def _vector(self, text: str) -> NDArray[np.float32] | None:
+        if self._embedder is None:
+            return None
+        try:
+            vector: NDArray[np.float32] = self._embedder.embed([text])[0]
+        except EmbeddingError:
+            return None
+        return vector if bool(vector.any()) else None
+
+    def _word_vectors(self, words: Sequence[str]) -> NDArray[np.float32] | None:
+        offered = getattr(self._embedder, "embed_words", None)
+        if offered is None:
+            return None
+        try:
+            vectors: NDArray[np.float32] | None = offered(words)
+        except EmbeddingError:
+            return None
+        return vectors
+
+
+def _appended(texts: Sequence[Text], known: dict[Text, int]) -> bool:
+    """Whether every turn that is new comes after every one that is known."""
+    new = False
+    for text in texts:
+        if text.in_order:
+            if text not in known:
+                new = True
+            elif new:
+                return False
+    return True
+
+
+def _pool(corpus: Corpus, question: Question, vector: NDArray[np.float32] | None, depth: int) -> Pool:
+    """The likeliest by words and by vectors, and the turns beside them."""
+    import numpy as np
+
+    scores = partial(corpus.text_scores, average=question.average_length, loose=question.names)
+    text = np.where(corpus.alive, scores({**question.weights, **question.names}), 0.0)
+    rows = proposals(text, depth)
+    if vector is not None:
+        rows = np.union1d(rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth))
+    rows = np.unique(np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))]))
+    rows = rows[rows >= 0]
+    rows = rows[corpus.alive[rows]]
+    nearness = np.zeros(len(rows)) if vector is None else corpus.exact_nearness(vector, rows)
+    return Pool(corpus, rows, text[rows], nearness)

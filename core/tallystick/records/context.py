@@ -36,7 +36,7 @@ ItemKind = Literal[
 ]  # fmt: skip
 Sensitivity = Literal["public", "internal", "restricted", "secret"]
 Decision = Literal["include", "exclude", "compress", "redact"]
-SectionName = Literal["stable_prefix", "task_context", "volatile_suffix"]
+SectionName = Literal["stable_prefix", "history", "task_context", "volatile_suffix"]
 
 CompileReason = Literal[
     # included
@@ -48,8 +48,8 @@ CompileReason = Literal[
     "policy_redacted",
     # excluded
     "policy_denied", "policy_requires_approval", "duplicate", "conflict_loser", "superseded", "expired", "stale",
-    "empty", "over_budget", "class_budget", "dependency_missing", "dependency_excluded", "tool_pair_excluded",
-    "unpaired_tool_result",
+    "empty", "over_budget", "compacted", "class_budget", "dependency_missing", "dependency_excluded",
+    "tool_pair_excluded", "unpaired_tool_result",
 ]  # fmt: skip
 
 
@@ -83,7 +83,10 @@ class ContextItem(Record):
     stable_hash: str | None = None
     """Digest of what the item says, the same for equal items; always computed anew by the compiler."""
     tags: Names = frozenset()
-    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must stay."""
+    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must stay.
+
+    `decision` and `open_question` mark turns that come before others when the conversation is compacted.
+    """
     metadata: JsonObject = {}
     """`subject` and `supersedes` (ids) steer conflict detection; the rest is the caller's."""
     tool_call_ids: tuple[str, ...] = ()
@@ -138,6 +141,8 @@ class CompileConfig(Persisted):
     """A remnant shorter than this is left out instead."""
     class_ceilings: dict[str, int] = {}
     """Budget class to its largest share, percent of the budget; classes not named may use what is left."""
+    history_share: int = Field(default=50, ge=0, le=100)
+    """Percent of the budget for the newest turns, which stay as they are from step to step. The rest is chosen."""
     max_sensitivity: Sensitivity = "secret"
     """Items above this never enter, whatever the rules say."""
 

@@ -54,11 +54,12 @@ def test_sections_hold_what_changes_at_their_speed(compile_items: Compile) -> No
     compiled = compile_items(some_of_everything(), tool_specs=TOOLS)
     assert [(section.name, section.item_ids) for section in compiled.sections] == [
         ("stable_prefix", ("sys", "tool:read", "tool:write", "rule", "never", "me")),
+        ("history", ("u1", "a1")),
         ("task_context", ("todo", "steps", "rather", "mem", "doc", "file", "z-sum")),
-        ("volatile_suffix", ("u1", "a1", "a-diff", "new-file", "u2", "c", "r")),
+        ("volatile_suffix", ("a-diff", "new-file", "u2", "c", "r")),
     ]
     assert compiled.stable_prefix_hash == compiled.sections[0].digest
-    assert compiled.volatile_suffix_hash == compiled.sections[2].digest
+    assert compiled.volatile_suffix_hash == compiled.sections[3].digest
 
 
 def test_a_tool_is_shown_as_one_line_of_json_with_sorted_keys(compile_items: Compile) -> None:
@@ -143,8 +144,10 @@ def test_a_diff_tells_why_an_item_left(compile_items: Compile) -> None:
     assert diff_compiled(compile_items(items), compile_items(items[:2])).stable_prefix_changed
 
 
-def test_the_room_shows_three_names() -> None:
-    assert tallystick.compiler.__all__ == ["PASSES", "compile_context", "diff_compiled"]
+def test_the_room_shows_few_names() -> None:
+    assert tallystick.compiler.__all__ == [
+        "PASSES", "asked", "compile_context", "diff_compiled", "texts", "visible"
+    ]  # fmt: skip
     assert tallystick.compiler.PASSES == (
         "normalize", "validate", "dedupe", "dependencies", "conflicts", "scoring", "budgeting", "compression",
         "policy", "layout",

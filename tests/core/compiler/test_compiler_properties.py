@@ -263,9 +263,11 @@ def test_a_call_and_its_results_are_never_separated(request: CompilationRequest,
             assert set(answers) == set(item.tool_call_ids) or is_last
         elif item.tool_call_id is not None:
             assert talk[place - 1].tool_call_ids or talk[place - 1].tool_call_id is not None
-    # A result that came late moves up to its call; apart from that the order stays.
-    alone = [item.id for item in talk if item.tool_call_id is None]
-    assert alone == sorted(alone)
+    # A result that came late moves up to its call, and older turns are quoted after the window; else the order stays.
+    alone = {item.id for item in talk if item.tool_call_id is None}
+    for section in compiled.sections:
+        said = [name for name in section.item_ids if name in alone]
+        assert said == sorted(said)
 
 
 @many
@@ -300,6 +302,45 @@ def test_a_stored_request_compiles_to_the_same_bytes(request: CompilationRequest
     once = compiled_or_none(request, words)
     again = compiled_or_none(CompilationRequest.loads(request.dumps()), words)
     assert (once and once.dumps()) == (again and again.dumps())
+
+
+@many
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=60),
+    budget=st.integers(20, 300),
+    share=st.integers(0, 100),
+    system=st.integers(0, 10),
+)
+def test_the_prompt_begins_as_the_one_before_until_it_is_compacted(
+    sizes: list[int], budget: int, share: int, system: int, words: TokenCounter
+) -> None:
+    """A turn more leaves the prefix and the window as they were, or cuts a piece off the window's beginning."""
+    talk = [
+        ContextItem(id=f"t{place:02}", kind=("user_msg", "assistant_msg")[place % 2], content=f"w{place} " * size)
+        for place, size in enumerate(sizes)
+    ]
+    rule = ContextItem(id="s", kind="system", content="s " * system) if system else None
+    config = CompileConfig(history_share=share)
+    before: tuple[str, ...] = ()
+    for end in range(1, len(talk) + 1, 2):
+        request = CompilationRequest(
+            request_id="r", context_items=(*((rule,) if rule else ()), *talk[:end]), token_budget=budget, as_of=1,
+            target=TargetProfile(per_item=0, per_tool=0, per_request=0), compile_config=config,
+            relevance={"t00": 1_000_000},
+        )  # fmt: skip
+        compiled = compiled_or_none(request, words)
+        if compiled is None:
+            return
+        prefix, window, *_ = compiled.sections
+        assert prefix.item_ids == (("s",) if system else ())
+        assert list(window.item_ids) == sorted(window.item_ids)
+        if window.item_ids[: len(before)] != before:
+            kept = [name for name in before if name in window.item_ids]
+            assert tuple(kept) == before[len(before) - len(kept) :]
+            for name in before[: len(before) - len(kept)]:
+                decision = compiled.decision(name)
+                assert decision.decision == "include" or decision.reason_code in {"compacted", "over_budget"}
+        before = window.item_ids
 
 
 @many

@@ -1,0 +1,52 @@
+"""What relevance may look at: the request and the candidates, after policy took away what may not be seen.
+
+A denied item does not even lend its words to the statistics by which others are scored.
+"""
+
+from __future__ import annotations
+
+from tallystick.compiler.normalize import normalize
+from tallystick.compiler.policy import decide
+from tallystick.compiler.state import CONVERSATION, State
+from tallystick.ranking import Text
+from tallystick.records import CompilationRequest, ContextItem
+
+__all__ = ["asked", "texts", "visible"]
+
+_TALK = "talk"
+
+
+def visible(request: CompilationRequest) -> tuple[ContextItem, ...]:
+    """The candidates that may be seen as they are, in their order."""
+    state = decide(normalize(State(request=request, count=len)))
+    return tuple(item for item_id, item in state.items.items() if item_id not in state.verdicts)
+
+
+def asked(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
+    """The latest user message, or None when it may not be seen."""
+    latest = next((item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None)
+    return next((item.content for item in items if item.id == latest), None)
+
+
+def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
+    """The candidates as relevance sees them; what is required whatever it says is left out."""
+    memories = {memory.id: memory for memory in request.memory_records}
+    found = []
+    for item in items:
+        if item.kind in _ALWAYS_IN or not item.content.strip():
+            continue
+        memory = memories.get(item.id)
+        conversation, position = None, None
+        if item.kind in CONVERSATION:
+            conversation = _TALK
+        elif memory is not None and memory.conversation is not None:
+            conversation, position = f"memory:{memory.conversation}", memory.position
+        at = item.freshness_ts if item.freshness_ts is not None else item.created_at
+        if memory is not None:
+            at = memory.occurred_at
+        kind = item.kind if memory is None else memory.kind
+        found.append(Text(item.id, item.content, kind, item.source_ref.author, conversation, position, at))
+    return found
+
+
+_ALWAYS_IN = frozenset({"system", "policy", "tool_schema"})

@@ -1,0 +1,63 @@
+"""History: the newest part of the conversation that stays in the prompt as it is, from step to step.
+
+A provider's cache reuses the literal beginning of the last prompt. So the window's beginning moves rarely and by a
+large piece at once (a compaction), at boundaries that depend on nothing but what was said before them: the same
+conversation with a turn more gives the same window with a turn more. What left the window can still be chosen on
+merit; it is then quoted after the window, where it disturbs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.compiler.state import State
+
+__all__ = ["earlier_talk", "turn_start", "window_of"]
+
+_PIECES = 3
+"""Pieces of the window, of which a compaction gives up one."""
+
+
+def turn_start(state: State) -> int:
+    """Where the current turn begins: at the latest request, else at the last unit of the conversation."""
+    places = state.position
+    if state.latest is not None:
+        return places[state.latest]
+    return max((places[head] for head in state.living() if head in places and state.head(head) == head), default=0)
+
+
+def earlier_talk(state: State) -> list[str]:
+    """The firsts of the units of conversation before the current turn, oldest first."""
+    places = state.position
+    return sorted(
+        (head for head in state.living() if head in places and state.head(head) == head and places[head] < state.turn),
+        key=lambda head: places[head],
+    )
+
+
+def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
+    """Which of the units of earlier talk stand in the window, oldest first: all of them when everything fits.
+
+    The window takes at most `history_share` of the budget, or all of it when there is nothing else to choose from
+    and nothing says which of the older turns matter (`ranked` is False), and never what required items need. A unit
+    too large for it is passed over.
+    """
+    living = [head for head in state.living() if state.head(head) == head]
+    if sum(state.cost(head) for head in living) <= state.limit:
+        return list(talk)
+    inside = set(talk)
+    required = {state.head(item_id) for item_id in state.required}
+    room = state.limit - sum(state.cost(head) for head in required - inside)
+    others = any(head not in inside and head not in required for head in living)
+    share = state.request.compile_config.history_share if ranked or others else 100
+    most = state.limit * share // 100
+    piece = max(1, most // _PIECES)
+    window = most if room >= most else room // piece * piece
+    sizes = [(head, cost) for head in talk if (cost := state.cost(head)) <= most]
+    start = -(-(sum(cost for _, cost in sizes) - window) // piece) * piece
+    before, kept = 0, []
+    for head, cost in sizes:
+        if before >= start:
+            kept.append(head)
+        before += cost
+    return kept
