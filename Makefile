@@ -71,6 +71,10 @@ bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 me
 bench-vectors: $(VENV)/.dev ## measure the exact scan of vectors beside Chroma, by the size of the scope
 	@$(BIN)/python tests/benchmarks/vectors.py $(ARGS)
 
+.PHONY: bench-compile
+bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates beside what LangChain and LlamaIndex do
+	@$(BIN)/python -m tests.benchmarks.compile $(ARGS)
+
 .PHONY: eval-recall
 eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-recall DATA=conversations.json"; exit 1; }
@@ -79,7 +83,7 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=file.json in the Lo
 .PHONY: eval-context
 eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache can reuse; DATA=file.json in the LoCoMo format
 	@test -n "$(DATA)" || { echo "Name the data: make eval-context DATA=conversations.json"; exit 1; }
-	@$(BIN)/python tests/benchmarks/eval_context.py $(DATA) $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.eval_context $(DATA) $(ARGS)
 
 .PHONY: clean
 clean: ## remove the environment and what tools left behind

@@ -17,7 +17,6 @@ import asyncio
 import math
 import re
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,9 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from eval_recall import Conversation, load
+from tests.benchmarks.eval_recall import Conversation, load
 
 from tallystick import compiler
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder

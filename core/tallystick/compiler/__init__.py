@@ -6,5 +6,6 @@ Pure: it reads nothing but the request and the token counter it is handed.
 from tallystick.compiler.candidates import asked, texts, visible
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
+from tallystick.compiler.outline import FRAMED, Outline, outline
 
-__all__ = ["PASSES", "asked", "compile_context", "diff_compiled", "texts", "visible"]
+__all__ = ["FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "texts", "visible"]

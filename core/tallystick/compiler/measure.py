@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tallystick.compiler.state import State
+from tallystick.compiler.outline import label
+from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem, text_digest
 
 __all__ = ["content_digest", "measure"]
+
+_NEVER_QUOTED = CONVERSATION | {"system", "policy", "tool_schema"}
+"""What stands for itself in a prompt; a role in front of a quoted turn is counted with the target's overhead."""
 
 
 def measure(state: State) -> State:
@@ -22,14 +26,17 @@ def measure(state: State) -> State:
     """
     tokens: dict[str, int] = {}
     digests: dict[str, str] = {}
+    labels: dict[str, int] = {}
     for item_id, item in state.items.items():
         verdict = state.verdicts.get(item_id)
         if verdict is not None and verdict.effect != "redact":
             continue
         counted = state.count(item.content) if item.content else 0
         tokens[item_id] = max(counted, item.token_estimate or 0)
+        if item.kind not in _NEVER_QUOTED and (before := label(item)):
+            labels[item_id] = state.count(before)
         digests[item_id] = content_digest(item, item.content)
-    state = replace(state, tokens=tokens, digests=digests)
+    state = replace(state, tokens=tokens, digests=digests, labels=labels)
     return replace(state, costs={item_id: count + state.overhead(item_id) for item_id, count in tokens.items()})
 
 

@@ -46,6 +46,8 @@ def _memory_item(memory: Memory) -> ContextItem:
     metadata: JsonObject = {"memory_kind": memory.kind, "version": memory.version}
     if memory.subject is not None:
         metadata["subject"] = memory.subject
+    if memory.occurred_at is not None:
+        metadata["occurred_at"] = memory.occurred_at
     if memory.sources:
         metadata["source_ids"] = [source.source_id for source in memory.sources]
     known = memory.freshness_ts

@@ -93,6 +93,8 @@ class State:
     """First of each unit that is not out to its budget class."""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Budget class to the firsts of its units that are not required, in the order in which they are served."""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of what stands before an item where it is quoted: who said it, and when."""
     turn: int = 0
     """Place in the conversation at which the current turn begins."""
     window: tuple[str, ...] = ()
@@ -123,9 +125,11 @@ class State:
         return self.groups.get(head) or (head,)
 
     def overhead(self, item_id: str) -> int:
-        """Tokens that the target spends around an item."""
+        """Tokens that the target spends around an item, with what says whose it is."""
         target = self.request.target
-        return target.per_tool if self.items[item_id].kind == "tool_schema" else target.per_item
+        if self.items[item_id].kind == "tool_schema":
+            return target.per_tool
+        return target.per_item + self.labels.get(item_id, 0)
 
     def cost(self, head: str) -> int:
         """Tokens that a unit takes of the budget, overhead included."""

@@ -1,0 +1,97 @@
+"""Outline: what a compiled context says, in the order of a prompt, for renderers to spell in a provider's words.
+
+Instructions and tools, the turns of the history window, everything else as one framed block of data, and the
+current turn. A renderer adds nothing and leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tallystick.errors import InvalidContext
+from tallystick.records import CompiledContext, ContextItem, TargetProfile
+from tallystick.records.framing import framed
+
+__all__ = ["FRAMED", "Outline", "label", "outline", "quoted"]
+
+FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=64)
+"""What the outline itself costs, in tokens, with some room: dashes, roles and separators, and the frame's own lines."""
+_MESSAGES = frozenset({"user_msg", "assistant_msg", "tool_result"})
+_ROLES = {"user_msg": "user", "assistant_msg": "assistant", "tool_result": "tool"}
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A compiled context in the order of a prompt."""
+
+    instructions: tuple[ContextItem, ...]
+    """System texts, policy, hard constraints and profile, most stable first."""
+    tools: tuple[ContextItem, ...]
+    """Tool schemas by name."""
+    history: tuple[ContextItem, ...]
+    """Earlier messages, as they were."""
+    context: str
+    """Task, memories, documents and quoted older turns as one framed block; empty for none."""
+    turn: tuple[ContextItem, ...]
+    """The latest request and what follows it."""
+
+    @property
+    def system(self) -> str:
+        """The instructions as one text; what was remembered is framed, because it is data."""
+        own = [item.content for item in self.instructions if item.kind != "memory"]
+        remembered = framed(quoted(item) for item in self.instructions if item.kind == "memory")
+        return "\n\n".join(filter(None, [*own, remembered]))
+
+
+def outline(compiled: CompiledContext) -> Outline:
+    """The outline of a compiled context. Raises InvalidContext for calls without results and results without calls."""
+    by_id = {item.id: item for item in compiled.selected_items}
+    sections = {section.name: [by_id[name] for name in section.item_ids] for section in compiled.sections}
+    prefix, suffix = sections["stable_prefix"], sections["volatile_suffix"]
+    turn = tuple(item for item in suffix if item.kind in _MESSAGES)
+    changed = [item for item in suffix if item.kind not in _MESSAGES]
+    history = tuple(sections["history"])
+    _refuse_unpaired(history, may_wait=False)
+    _refuse_unpaired(turn, may_wait=True)
+    return Outline(
+        instructions=tuple(item for item in prefix if item.kind != "tool_schema"),
+        tools=tuple(item for item in prefix if item.kind == "tool_schema"),
+        history=history,
+        context=framed(quoted(item) for item in (*sections["task_context"], *changed)),
+        turn=turn,
+    )
+
+
+def quoted(item: ContextItem) -> str:
+    """An item as a line of data: who said it and when, or what it is, and its text."""
+    return f"{label(item)}{item.content}"
+
+
+def label(item: ContextItem) -> str:
+    """What stands before an item's text where it is quoted."""
+    if item.kind in _ROLES:
+        return f"{item.source_ref.author or _ROLES[item.kind]}: "
+    if item.kind == "memory":
+        at = item.metadata.get("occurred_at")
+        day = f"[{datetime.fromtimestamp(at / 1_000_000, tz=UTC):%Y-%m-%d}] " if isinstance(at, int) else ""
+        return f"{day}{item.source_ref.author}: " if item.source_ref.author else day
+    return f"{item.source_ref.title}: " if item.source_ref.title else ""
+
+
+def _refuse_unpaired(items: Sequence[ContextItem], *, may_wait: bool) -> None:
+    open_calls: list[str] = []
+    for place, item in enumerate(items):
+        if item.tool_call_id is not None:
+            if item.tool_call_id not in open_calls:
+                raise InvalidContext(f"The result {item.id!r} answers no call before it.", item_ids=(item.id,))
+            open_calls.remove(item.tool_call_id)
+            continue
+        if open_calls:
+            raise InvalidContext(f"{item.id!r} stands between a call and its results.", item_ids=(item.id,))
+        open_calls = list(item.tool_call_ids)
+        if open_calls and not may_wait and place == len(items) - 1:
+            raise InvalidContext(f"The calls of {item.id!r} have no results.", item_ids=(item.id,))
+    if open_calls and not may_wait:
+        raise InvalidContext("A call in the history has no result.", item_ids=tuple(open_calls))
