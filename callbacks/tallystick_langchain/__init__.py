@@ -1,4 +1,6 @@
-"""LangChain on a tally: `TallyCallbackHandler` records runs, model calls, tools and retrievers with receipts."""
+"""LangChain on a tally: `TallyMiddleware` compiles and records an agent's calls, `TallyCallbackHandler` records any."""
+
+from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import require
 
@@ -7,4 +9,17 @@ require("langchain_core", extra="langchain")
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
 from tallystick_langchain.replay import chat_model_call  # noqa: E402
 
-__all__ = ["TallyCallbackHandler", "chat_model_call"]
+if TYPE_CHECKING:
+    from tallystick_langchain.middleware import TallyMiddleware
+
+__all__ = ["TallyCallbackHandler", "TallyMiddleware", "chat_model_call"]
+
+
+def __getattr__(name: str) -> Any:
+    """`TallyMiddleware` on first use: it alone needs the package `langchain` with its agents."""
+    if name == "TallyMiddleware":
+        require("langchain", extra="langchain")
+        from tallystick_langchain.middleware import TallyMiddleware
+
+        return TallyMiddleware
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

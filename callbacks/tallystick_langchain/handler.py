@@ -80,6 +80,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._leaves: dict[UUID, Callable[[], None]] = {}
         """Callback id of a tool to what leaves its step again."""
 
+    def run_of(self, run_id: UUID) -> Run | None:
+        """The run that a callback under way belongs to."""
+        with self._guard:
+            root = self._roots.get(run_id)
+            return None if root is None else self._runs[root][0]
+
     @_captured
     def on_chain_start(
         self, serialized: dict[str, Any] | None, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None,

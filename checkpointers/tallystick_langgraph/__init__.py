@@ -4,8 +4,9 @@ from tallystick.errors import require
 
 require("langgraph", extra="langgraph")
 
+from tallystick_langgraph.compiling import compile_messages  # noqa: E402
 from tallystick_langgraph.importing import Imported, import_checkpoints  # noqa: E402
 from tallystick_langgraph.saver import TallySaver  # noqa: E402
 from tallystick_langgraph.serde import TallySerializer  # noqa: E402
 
-__all__ = ["Imported", "TallySaver", "TallySerializer", "import_checkpoints"]
+__all__ = ["Imported", "TallySaver", "TallySerializer", "compile_messages", "import_checkpoints"]

@@ -1,0 +1,315 @@
+"""TallyMiddleware: each model call of an agent is compiled to a budget and recorded with its decisions.
+
+The agent's own state is not touched: what is compiled is one request, from the messages, the system prompt, the tools
+and what was recalled for the latest request. Where a TallyCallbackHandler watches the same call, the two fill the
+same step. Stand it last in `middleware`, so that it compiles what the others left.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, ToolCallRequest
+from langchain.agents.middleware.types import PrivateStateAttr
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.runnables.config import ensure_config
+from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from tallystick.compiler import FRAMED
+from tallystick.edge import in_thread
+from tallystick.errors import InvalidInput
+from tallystick.recorder import Run, Step, current_run, status_for
+from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
+from tallystick.tally import Binder, BoundTally, Tally
+from tallystick_langchain.handler import TallyCallbackHandler
+from tallystick_langchain.messages import answer_of_message, goal_of, request_of
+from tallystick_langchain.render import items_of, render, tool_specs
+
+__all__ = ["TallyMiddleware", "TallyState"]
+
+ActorSource = Actor | Callable[[Runtime[Any]], Actor | None]
+"""Who acts: an Actor, or a callable from the runtime of the call."""
+
+_DEFAULT_BUDGET = 16_000
+_RECALLED = 256
+"""Requests whose recalled memories are kept, so that the steps of one turn see the same ones."""
+
+
+class TallyState(AgentState[Any]):
+    """The agent's state with the id of the run that records it."""
+
+    tally_run: NotRequired[Annotated[str, PrivateStateAttr]]
+
+
+class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Context and receipts for an agent: `create_agent(model, tools, middleware=[TallyMiddleware(tally)])`."""
+
+    state_schema: type[AgentState[Any]] = TallyState
+
+    def __init__(
+        self, tally: Tally | BoundTally, *, budget: int | None = None, reserve: int = 0, memories: int = 8,
+        actor: ActorSource | None = None, scope: str | Scope | None = None, agent_name: str | None = None,
+        rules: Sequence[PolicyRule] = (), config: CompileConfig | None = None, record: bool = True,
+    ) -> None:  # fmt: skip
+        """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer; by default what
+        the model's profile says it takes, else 16,000. `memories` are recalled for each request of the user; 0 for
+        none. `actor` says who acts: by default the Actor in the runtime's context (itself, or as `actor`), else the
+        bound actor or the owner.
+        """
+        super().__init__()
+        if budget is not None and budget <= reserve:
+            raise InvalidInput("`budget` must be more than `reserve`.")
+        self._binder = Binder[Runtime[Any]](
+            tally, surface="langchain", actor=actor if actor is not None else _actor_in, scope=scope
+        )
+        self._budget, self._reserve, self._memories = budget, reserve, memories
+        self._agent_name, self._record = agent_name, record
+        self._rules, self._config = tuple(rules), config
+        self._guard = threading.Lock()
+        self._runs: dict[str, Run] = {}
+        self._recalled: OrderedDict[tuple[str, ...], list[Hit]] = OrderedDict()
+
+    # The run
+
+    def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Start a run, unless somebody records this one already."""
+        if not self._record or _watched() is not None or current_run() is not None:
+            return None
+        goal = goal_of(state["messages"])
+        run = self._binder.bound(runtime).run(self._agent_name or _name() or "agent", goal=goal)
+        with self._guard:
+            self._runs[run.id] = run
+        return {"tally_run": run.id}
+
+    async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Same as `before_agent`."""
+        return await in_thread(self.before_agent, state, runtime)
+
+    def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """End the run that `before_agent` started."""
+        self._end(state, "completed")
+
+    async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Same as `after_agent`."""
+        await in_thread(self._end, state, "completed")
+
+    def _end(self, state: Mapping[str, Any], status: Any) -> None:
+        with self._guard:
+            run = self._runs.pop(state.get("tally_run", ""), None)
+        if run is not None:
+            run.end(status)
+
+    def _run(self, state: Mapping[str, Any], runtime: Any) -> Run | None:
+        """The run that this call belongs to; one whose process ended goes on as a new one."""
+        active = _watched() or current_run()
+        if active is not None or not self._record:
+            return active
+        name = state.get("tally_run")
+        with self._guard:
+            run = self._runs.get(name) if name is not None else None
+        if run is None and name is not None:
+            run = self._binder.bound(runtime).run(self._agent_name or "agent", metadata={"continues": name})
+            with self._guard:
+                self._runs[name] = run
+        return run
+
+    # Model calls
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Compile the request, send it, and record both."""
+        run = self._run(request.state, request.runtime)
+        if run is None:
+            return handler(self._compiled(request))
+        step = run.step("model_call", name=_model_name(request) or "model")
+        with step.active():
+            try:
+                compiled = self._compiled(request)
+                response = handler(compiled)
+            except BaseException as error:
+                self._failed(request.state, step, error)
+                raise
+        _note(step, compiled, response)
+        step.close()
+        return response
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Same as `wrap_model_call`; the compile runs on a thread of its own."""
+        run = await in_thread(self._run, request.state, request.runtime)
+        if run is None:
+            return await handler(await in_thread(self._compiled, request))
+        step = run.step("model_call", name=_model_name(request) or "model")
+        with step.active():
+            try:
+                compiled = await in_thread(self._compiled, request)
+                response = await handler(compiled)
+            except BaseException as error:
+                self._failed(request.state, step, error)
+                raise
+        _note(step, compiled, response)
+        step.close()
+        return response
+
+    def _compiled(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        bound = self._binder.bound(request.runtime)
+        model = _model_name(request)
+        system = [] if request.system_message is None else [request.system_message]
+        said = items_of([*_named(system), *request.messages], bound.tally.counter(model).count)
+        compiled = bound.compile(
+            [*(item for item, _ in said.values()), *self._recall(bound, request)],
+            budget=self._budget or _most_input(request.model) or _DEFAULT_BUDGET,
+            reserve=self._reserve, model=model, tools=tool_specs(request.tools), rules=self._rules,
+            config=self._config, target=FRAMED,
+        )  # fmt: skip
+        rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()})
+        offered = {f"tool:{spec.name}" for spec in tool_specs(request.tools)}
+        denied = {name.removeprefix("tool:") for name in offered} - rendered.tools
+        tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
+        messages: Any = rendered.messages
+        return request.override(system_message=rendered.system, messages=messages, tools=tools)
+
+    def _recall(self, bound: BoundTally, request: ModelRequest[Any]) -> list[Hit]:
+        asked = next((message for message in reversed(request.messages) if message.type == "human"), None)
+        text = "" if asked is None else str(asked.text).strip()
+        if not self._memories or not text:
+            return []
+        thread = getattr(request.runtime, "execution_info", None)
+        key = (str(bound.actor), str(bound.scope), str(getattr(thread, "thread_id", None)),
+               str(request.state.get("tally_run")), text)  # fmt: skip
+        with self._guard:
+            known = self._recalled.get(key)
+        if known is None:
+            known = list(bound.recall(text, limit=self._memories))
+            with self._guard:
+                self._recalled[key] = known
+                while len(self._recalled) > _RECALLED:
+                    self._recalled.popitem(last=False)
+        return known
+
+    # Tools
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Record the call and its result."""
+        step = self._tool_step(request)
+        if step is None:
+            return handler(request)
+        with step.active():
+            try:
+                result = handler(request)
+            except BaseException as error:
+                self._failed(request.state, step, error)
+                raise
+        _note_result(step, result)
+        return result
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        """Same as `wrap_tool_call`."""
+        step = await in_thread(self._tool_step, request)
+        if step is None:
+            return await handler(request)
+        with step.active():
+            try:
+                result = await handler(request)
+            except BaseException as error:
+                self._failed(request.state, step, error)
+                raise
+        _note_result(step, result)
+        return result
+
+    def _tool_step(self, request: ToolCallRequest) -> Step | None:
+        """The step of a tool call, unless a handler in the callbacks sees the call itself."""
+        if _watched() is not None:
+            return None
+        run = self._run(request.state, request.runtime)
+        if run is None:
+            return None
+        call = request.tool_call
+        step = run.step("tool_call", name=call["name"])
+        asked = {"name": call["name"], "arguments": call["args"], "tool_call_id": call["id"]}
+        step.record("tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]})
+        return step
+
+    def _failed(self, state: Mapping[str, Any], step: Step, error: BaseException) -> None:
+        """A step that failed ends its run too; one that waits for a person ends nothing."""
+        if isinstance(error, GraphBubbleUp):
+            step.close("blocked")
+            return
+        step.fail(error)
+        self._end(state, status_for(type(error)))
+
+
+def _watched() -> Run | None:
+    """The run of a TallyCallbackHandler in the callbacks of the call under way."""
+    manager = ensure_config().get("callbacks")
+    handlers = getattr(manager, "handlers", manager) or ()
+    parent = getattr(manager, "parent_run_id", None)
+    for handler in handlers if isinstance(handlers, Sequence) else ():
+        if isinstance(handler, TallyCallbackHandler) and parent is not None:
+            return handler.run_of(parent)
+    return None
+
+
+def _actor_in(runtime: Runtime[Any]) -> Actor | None:
+    context = getattr(runtime, "context", None)
+    if isinstance(context, Actor):
+        return context
+    actor = context.get("actor") if isinstance(context, Mapping) else getattr(context, "actor", None)
+    return actor if isinstance(actor, Actor) else None
+
+
+def _name() -> str | None:
+    name = ensure_config().get("metadata", {}).get("lc_agent_name")
+    return name if isinstance(name, str) else None
+
+
+def _named(system: Sequence[SystemMessage]) -> list[BaseMessage]:
+    return [message if message.id else message.model_copy(update={"id": "system"}) for message in system]
+
+
+def _tool_name(tool: Any) -> str | None:
+    if isinstance(tool, Mapping):
+        function = tool.get("function", tool)
+        return function.get("name") if isinstance(function, Mapping) else None
+    return getattr(tool, "name", None) or getattr(tool, "__name__", None)
+
+
+def _model_name(request: ModelRequest[Any]) -> str | None:
+    found = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
+    return found if isinstance(found, str) else None
+
+
+def _most_input(model: Any) -> int | None:
+    profile = getattr(model, "profile", None)
+    most = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    return most if isinstance(most, int) and most > 0 else None
+
+
+def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
+    """The request and the answer, where no handler noted them."""
+    if not step.has("request"):
+        messages = [*([request.system_message] if request.system_message else []), *request.messages]
+        parameters = {"model": _model_name(request), "tools": [spec.dump() for spec in tool_specs(request.tools)]}
+        noted = request_of(messages, parameters)
+        step.record("request", noted, summary={"model": noted["model"], "messages": len(messages)})
+    answer = next((message for message in response.result if isinstance(message, AIMessage)), None)
+    if answer is not None and not step.has("response"):
+        usage = {"usage": dict(answer.usage_metadata)} if answer.usage_metadata else {}
+        step.record("response", answer_of_message(answer), summary=usage)
+
+
+def _note_result(step: Step, result: ToolMessage | Command[Any]) -> None:
+    step.record("tool_result", {"result": result})
+    failed = isinstance(result, ToolMessage) and result.status == "error"
+    step.close("failed" if failed else "completed")

@@ -1,0 +1,54 @@
+"""compile_messages: the best context that fits, inside a node of any graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage, SystemMessage
+from langchain_core.messages.utils import convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config
+
+from tallystick.compiler import FRAMED
+from tallystick.errors import InvalidInput
+from tallystick.records import CompileConfig, PolicyRule, Scope
+from tallystick.tally import Binder, BoundTally, Tally
+from tallystick_langchain.render import items_of, render, tool_specs
+from tallystick_langgraph.saver import ActorSource, actor_from_configurable
+
+__all__ = ["compile_messages"]
+
+
+def compile_messages(
+    state: Mapping[str, Any] | Sequence[Any], tally: Tally | BoundTally, *, budget: int, reserve: int = 0,
+    system: str | SystemMessage | None = None, tools: Sequence[Any] = (), memories: int = 8,
+    config: RunnableConfig | None = None, messages_key: str = "messages", model: str | None = None,
+    actor: ActorSource | None = None, scope: str | Scope | None = None, rules: Sequence[PolicyRule] = (),
+    compile_config: CompileConfig | None = None,
+) -> list[BaseMessage]:  # fmt: skip
+    """The messages to send for this state: `model.invoke(compile_messages(state, tally, budget=8_000))`.
+
+    `state` is the graph's state or its messages, and is not changed. `memories` are recalled for the latest message
+    of the user. Who acts is taken from `config` (by default that of the node) as TallySaver takes it. Inside a step
+    of a run the compile is recorded with it. Raises InvalidInput, BudgetInfeasible, InvalidContext or Denied.
+    """
+    said = state.get(messages_key) if isinstance(state, Mapping) else state
+    if said is None:
+        raise InvalidInput(f"The state has no {messages_key!r}. Name its channel of messages with `messages_key`.")
+    messages = convert_to_messages(said)
+    if system is not None:
+        first = system if isinstance(system, SystemMessage) else SystemMessage(system)
+        messages = [first if first.id else first.model_copy(update={"id": "system"}), *messages]
+    binder = Binder[RunnableConfig](
+        tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
+    )  # fmt: skip
+    bound = binder.bound(ensure_config(config))
+    asked = next((str(message.text) for message in reversed(messages) if message.type == "human"), "").strip()
+    items = items_of(messages, bound.tally.counter(model).count)
+    compiled = bound.compile(
+        [*(item for item, _ in items.values()), *(bound.recall(asked, limit=memories) if memories and asked else ())],
+        budget=budget, reserve=reserve, model=model, tools=tool_specs(tools), rules=rules, config=compile_config,
+        target=FRAMED,
+    )  # fmt: skip
+    return render(compiled, {item_id: message for item_id, (_, message) in items.items()}).all

@@ -1,0 +1,338 @@
+"""TallyMiddleware: an agent's calls are compiled to a budget, recorded once, and its state is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    ContextEditingMiddleware,
+    HumanInTheLoopMiddleware,
+    PIIMiddleware,
+    SummarizationMiddleware,
+)
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from tallystick import Actor, Tally
+from tallystick.compiler import FRAMED, compile_context
+from tallystick.errors import BudgetInfeasible, InvalidInput
+from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
+from tallystick.records.framing import CLOSE, OPEN
+from tallystick.tally import BoundTally
+from tallystick.tokens import counter_for
+from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
+from tallystick_langchain.render import CONTEXT_ID, items_of, render, tool_specs
+
+OpenTally = Callable[..., Tally]
+ANNA, BEN = Actor(user="anna"), Actor(user="ben")
+
+
+class Model(GenericFakeChatModel):
+    """Plays its answers and keeps what it was asked."""
+
+    asked: list[list[BaseMessage]] = []
+    offered: list[str] = []
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        self.offered.extend(getattr(one, "name", "") for one in tools)
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
+        self.asked.append(list(messages))
+        return super()._generate(messages, *args, **kwargs)
+
+
+def _model(*answers: AIMessage | str | Exception) -> Model:
+    def play() -> Iterator[AIMessage | str]:
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+    return Model(messages=play(), asked=[], offered=[])
+
+
+@tool
+def double(value: int) -> int:
+    """Twice the value."""
+    return value * 2
+
+
+@tool
+def erase() -> str:
+    """Erase everything."""
+    return "gone"
+
+
+erase.metadata = {"tool_class": "erasing"}
+
+CALL = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id": "call_1"}])
+
+
+def _steps(bound: BoundTally, run: int = 0) -> list[tuple[str, str | None, str]]:
+    return [(step.step_kind, step.name, step.status) for step in bound.recorder.steps(bound.runs()[run].run_id)]
+
+
+def _ask(agent: Any, text: str, **options: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = agent.invoke({"messages": [HumanMessage(text)]}, **options)
+    return answer
+
+
+@pytest.mark.smoke
+def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("Anna's favourite number is 21.")
+        model = _model(CALL, "It is 42.")
+        agent: Any = create_agent(model, [double], system_prompt="Be brief.", middleware=[TallyMiddleware(anna)])
+        answer = _ask(agent, "Double my favourite number.")
+
+        assert [message.type for message in answer["messages"]] == ["human", "ai", "tool", "ai"]
+        assert "tally_run" not in answer
+        first, second = model.asked
+        assert [message.type for message in first] == ["system", "human", "human"]
+        assert "favourite number is 21" in str(first[1].content)
+        assert str(first[1].content).startswith(OPEN)
+        assert str(first[1].content).endswith(CLOSE)
+        # The next request begins with this one, byte for byte.
+        assert [message.content for message in second[:3]] == [message.content for message in first]
+
+        (run,) = anna.runs()
+        assert run.status == "completed"
+        assert _steps(anna) == [
+            ("model_call", "model", "completed"), ("tool_call", "double", "completed"),
+            ("model_call", "model", "completed"),
+        ]  # fmt: skip
+        assert anna.recorder.verify(run.run_id).ok
+
+
+def test_an_agent_without_threads_does_the_same(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)])
+        answer = asyncio.run(agent.ainvoke({"messages": [HumanMessage("Double 21.")]}))
+        assert answer["messages"][-1].content == "It is 42."
+        assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
+
+
+def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)])
+        _ask(agent, "Double 21.", config={"callbacks": [TallyCallbackHandler(anna, strict=True)]})
+        (run,) = anna.runs()
+        assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
+        steps = anna.recorder.steps(run.run_id)
+        kinds = [entry.kind for step in steps for entry in anna.recorder.entries(step.step_id)]
+        assert kinds.count("request") == kinds.count("response") == kinds.count("compiled") == 2
+        assert kinds.count("tool_call") == 1
+
+
+def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model("Hello."), [], middleware=[TallyMiddleware(anna)])
+        with anna.run("mine") as run:
+            _ask(agent, "Hello?")
+        assert [found.run_id for found in anna.runs()] == [run.id]
+        assert _steps(anna) == [("model_call", "model", "completed")]
+
+
+def test_nothing_is_recorded_where_it_is_not_wanted(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, record=False)])
+        assert _ask(agent, "Double 21.")["messages"][-1].content == "42"
+        assert anna.runs() == []
+
+
+def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model("It is forty two."), [], middleware=[TallyMiddleware(anna)])
+        chunks = list(agent.stream({"messages": [HumanMessage("Double 21.")]}, stream_mode="messages"))
+        said = [chunk for chunk, _ in chunks if isinstance(chunk, AIMessageChunk)]
+        assert "".join(str(chunk.content) for chunk in said) == "It is forty two."
+        assert _steps(anna) == [("model_call", "model", "completed")]
+
+
+def test_a_failing_model_ends_the_run_as_failed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model(ConnectionError("no line")), [], middleware=[TallyMiddleware(anna)])
+        with pytest.raises(ConnectionError):
+            _ask(agent, "Hello?")
+        assert anna.runs()[0].status == "failed"
+        assert _steps(anna) == [("model_call", "model", "failed")]
+
+
+def test_who_acts_comes_with_the_context_of_the_call(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        tally.bind(ANNA).remember("The key is under the mat.")
+        tally.bind(BEN).remember("The key is in the shed.")
+        model = _model("…", "…")
+        agent: Any = create_agent(model, [], middleware=[TallyMiddleware(tally)], context_schema=Actor)
+        for actor, place, other in ((ANNA, "mat", "shed"), (BEN, "shed", "mat")):
+            _ask(agent, "Where is the key?", context=actor)
+            seen = " ".join(str(message.content) for message in model.asked[-1])
+            assert place in seen
+            assert other not in seen
+            assert len(tally.bind(actor).runs()) == 1
+
+
+def test_a_long_conversation_fits_its_budget_and_loses_nothing_of_its_state(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        model = _model("Under the mat.")
+        agent: Any = create_agent(
+            model, [], middleware=[TallyMiddleware(anna, budget=1_000)], checkpointer=InMemorySaver()
+        )
+        said: list[BaseMessage] = [HumanMessage("The key is under the mat, remember that.", id="m0")]
+        for number in range(150):
+            said += [HumanMessage(f"Tell me of the river, part {number}."), AIMessage(f"It bends {number} times. " * 4)]
+        config: Any = {"configurable": {"thread_id": "t"}}
+        answer = agent.invoke({"messages": [*said, HumanMessage("Where is the key?")]}, config)
+
+        assert len(answer["messages"]) == len(said) + 2
+        (asked,) = model.asked
+        count = tally.count_tokens
+        assert sum(count(str(message.content)) + 4 for message in asked) <= 1_000
+        assert asked[-1].content == "Where is the key?"
+        assert "user: The key is under the mat" in str(next(one for one in asked if one.id == CONTEXT_ID).content)
+
+
+def test_required_messages_that_do_not_fit_are_an_error_that_lists_them(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(_model("…"), [], middleware=[TallyMiddleware(anna, budget=100)])
+        with pytest.raises(BudgetInfeasible) as refused:
+            _ask(agent, "word " * 500)
+        assert len(refused.value.required) == 1
+        assert anna.runs()[0].status == "failed"
+        with pytest.raises(InvalidInput, match="reserve"):
+            TallyMiddleware(anna, budget=10, reserve=10)
+
+
+def test_a_tool_that_policy_denies_is_not_offered(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        deny = PolicyRule(
+            id="no-erasing", name="No erasing", effect="deny", applies_to="context_item",
+            conditions=PolicyConditions(tool_class=("erasing",)),
+        )  # fmt: skip
+        model = _model("…")
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(model, [double, erase], middleware=[TallyMiddleware(anna, rules=[deny])])
+        _ask(agent, "Hello?")
+        assert model.offered == ["double"]
+
+
+def test_it_stands_beside_the_stock_middleware(open_tally: OpenTally) -> None:
+    """Summarization, PII and context editing first, Tallystick last: it compiles what they left."""
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        model = _model(CALL, "It is 42.")
+        summaries = _model(*["Anna counts things."] * 5)
+        agent: Any = create_agent(
+            model, [double],
+            middleware=[
+                SummarizationMiddleware(summaries, trigger=("messages", 6), keep=("messages", 2)),
+                PIIMiddleware("email", strategy="redact"),
+                ContextEditingMiddleware(),
+                TallyMiddleware(anna),
+            ],
+        )  # fmt: skip
+        talk: list[BaseMessage] = []
+        for number in range(8):
+            talk += [HumanMessage(f"Count to {number}."), AIMessage("Done.")]
+        agent.invoke({"messages": [*talk, HumanMessage("I am anna@example.org. Double 21.")]})
+        seen = " ".join(str(message.content) for message in model.asked[0])
+        assert "Anna counts things." in seen
+        assert "anna@example.org" not in seen
+        assert "Count to 0." not in seen
+        assert [kind for kind, *_ in _steps(anna)][-3:] == ["model_call", "tool_call", "model_call"]
+
+
+def test_a_person_may_be_asked_in_between(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(
+            _model(CALL, "It is 42."), [double], checkpointer=InMemorySaver(),
+            middleware=[HumanInTheLoopMiddleware(interrupt_on={"double": True}), TallyMiddleware(anna)],
+        )  # fmt: skip
+        config: Any = {"configurable": {"thread_id": "t"}}
+        asked = agent.invoke({"messages": [HumanMessage("Double 21.")]}, config)
+        assert asked["__interrupt__"]
+        answer = agent.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+        assert answer["messages"][-1].content == "It is 42."
+        (run,) = anna.runs()
+        assert run.status == "completed"
+        assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
+
+
+# Rendering
+
+texts = st.text(max_size=40)
+turns = st.lists(
+    st.one_of(
+        st.tuples(st.just("human"), texts), st.tuples(st.just("ai"), texts),
+        st.tuples(st.just("tool"), st.integers(1, 3)),
+    ),
+    max_size=30,
+)  # fmt: skip
+
+
+def _conversation(parts: list[tuple[str, Any]]) -> list[BaseMessage]:
+    said: list[BaseMessage] = [SystemMessage("You plan trips.", id="system")]
+    for place, (kind, what) in enumerate(parts):
+        if kind == "human":
+            said.append(HumanMessage(what, id=f"h{place}"))
+        elif kind == "ai":
+            said.append(AIMessage(what, id=f"a{place}"))
+        else:
+            calls: Any = [{"name": "double", "args": {"value": n}, "id": f"c{place}-{n}"} for n in range(what)]
+            said.append(AIMessage("", id=f"a{place}", tool_calls=calls))
+            said += [ToolMessage(f"result {n}", tool_call_id=f"c{place}-{n}", id=f"t{place}-{n}") for n in range(what)]
+    return [*said, HumanMessage("Where to?", id="ask")]
+
+
+@hypothesis_settings(max_examples=100)
+@given(parts=turns, budget=st.integers(260, 700), relevant=st.integers(0, 30))
+def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
+    parts: list[tuple[str, Any]], budget: int, relevant: int
+) -> None:
+    counter = counter_for(None, cache_dir=Path())
+    said = items_of(_conversation(parts), counter.count)
+    items = [item for item, _ in said.values()]
+    request = CompilationRequest(
+        request_id="r", context_items=tuple(items), tool_specs=tuple(tool_specs([double])), token_budget=budget,
+        as_of=1, target=FRAMED, relevance={item.id: 900_000 for item in items[:relevant]},
+    )  # fmt: skip
+    compiled = compile_context(request, counter=counter)
+    rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()}).all
+
+    used = sum(counter.count(str(message.content)) + 4 for message in rendered)
+    assert used <= budget
+    waiting: list[str] = []
+    for message in rendered:
+        if isinstance(message, ToolMessage):
+            waiting.remove(message.tool_call_id)
+        else:
+            assert waiting == []
+            waiting = [str(call["id"]) for call in message.tool_calls] if isinstance(message, AIMessage) else []
+    assert waiting == []
+    whole = "\n".join(str(message.content) for message in rendered)
+    for item in compiled.selected_items:
+        if item.kind != "tool_schema" and "<" not in item.content:
+            assert item.content.strip() in whole
+    assert rendered[-1].content == "Where to?"
