@@ -55,6 +55,8 @@ class Settings(BaseSettings):
     """What recorded steps keep of their payloads."""
     forget_window_days: int = Field(default=30, ge=0)
     """How long a forgotten memory can be recovered."""
+    manual_override_days: int = Field(default=30, ge=0)
+    """How long a person's edit is locked against agents, where asked for without an end."""
     allow_download: bool = False
     """Whether token encodings may be downloaded."""
     token_cache: Path | None = None

@@ -35,6 +35,9 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    Correction,
+    CorrectionKind,
+    Crossing,
     Forgetting,
     Forgotten,
     HistoryEntry,
@@ -73,6 +76,7 @@ C = TypeVar("C")
 
 _SHORT_TEXT = 20
 """Tokens of a short text: a budget holds at most so many, and relevance scores that many."""
+_DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
 
@@ -106,14 +110,16 @@ class Tally:
             reranker=reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
             shelves=Shelves(most_bytes=settings.recall_cache_mb * 1024 * 1024),
-            forget_window_us=settings.forget_window_days * 24 * 3600 * 1_000_000,
+            forget_window_us=settings.forget_window_days * _DAY_US,
+            override_us=settings.manual_override_days * _DAY_US,
+            redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms),
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         memory_room.analyze_anew(self.memory)
         self.recording = RecorderRoom(
             store=store,
             gate=self.gate,
-            redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms),
+            redactor=self.memory.redactor,
             retention=settings.retention,
         )
         self.checkpoints = ThreadsRoom(store, self.gate)
@@ -271,6 +277,12 @@ class BoundTally:
         """The same view for calls that come through `surface`, such as `langgraph`."""
         return BoundTally(self.tally, self.actor.on(surface), self.scope)
 
+    def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> BoundTally:
+        """The same view for calls that serve a request or belong to a session; the history names both."""
+        return BoundTally(
+            self.tally, self.actor.traced(request_id=request_id, session_id=session_id), self.scope
+        )  # fmt: skip
+
     def diary(self, project: str) -> BoundTally:
         """The diary of this actor's agent in `project`, which nobody else reads. Its calls refuse without an agent."""
         actor = self.actor
@@ -303,12 +315,13 @@ class BoundTally:
         position: int | None = None, source: SourceRef | None = None, tags: Iterable[str] = (),
         attributes: JsonObject | None = None, importance: int = 50, confidence: int = 100, pinned: bool = False,
         valid_from: Moment | None = None, valid_until: Moment | None = None, expires_at: Moment | None = None,
-        idempotency_key: str | None = None,
+        derived_from: Iterable[str] = (), idempotency_key: str | None = None,
     ) -> Remembered:  # fmt: skip
         """Keep `content` as it is and make it recallable; it is both when this returns.
 
         A loose statement that says what an active memory says already answers `duplicate`, and its source is kept.
-        In a conversation each call is a turn of its own. Raises Denied, InvalidRecord, InvalidInput, PositionTaken
+        In a conversation each call is a turn of its own. `derived_from` names memories that this one was concluded
+        from; none may be hidden, redacted or forgotten. Raises Denied, InvalidRecord, InvalidInput, PositionTaken
         or IdempotencyMismatch; then nothing was stored.
         """
         new = NewMemory.load(
@@ -318,7 +331,7 @@ class BoundTally:
                 "source": source, "tags": tuple(tags), "attributes": attributes or {}, "importance": importance,
                 "confidence": confidence, "pinned": pinned, "valid_from": _micros(valid_from),
                 "valid_until": _micros(valid_until), "expires_at": _micros(expires_at),
-                "idempotency_key": idempotency_key,
+                "derived_from": tuple(derived_from), "idempotency_key": idempotency_key,
             }
         )  # fmt: skip
         return self.remember_many([new])[0]
@@ -340,14 +353,16 @@ class BoundTally:
         self, query: str, *, limit: int | None = None, kinds: Sequence[str] = (), conversation: str | None = None,
         scopes: Sequence[str | Scope] | None = None, tags: Sequence[str] = (), source: str | None = None,
         since: Moment | None = None, until: Moment | None = None, asked_at: Moment | None = None,
-        budget_tokens: int | None = None, weights: RecallWeights | None = None,
+        budget_tokens: int | None = None, weights: RecallWeights | None = None, states: Sequence[MemoryState] = (),
+        as_of: Moment | None = None,
     ) -> Recalled:  # fmt: skip
         """The memories that answer `query`, best first, each with the reasons for its place.
 
         Reads the bound scope, or those of `scopes`, each of which must be open to the actor. Filters keep `kinds`,
         all of `tags`, a `conversation`, a `source` (its id or address), and what was said or happened from `since`
-        up to `until`. `asked_at` is the moment from which the query's "last week" is seen. At most `limit` hits (10),
-        or with `budget_tokens` (up to 200 of) the best that fit together. Raises Denied and InvalidInput.
+        up to `until`. What holds now comes first; what it replaced follows as `hit.history`. `states` names the states
+        to look in instead; `as_of` asks what held at a moment. `asked_at` is the moment from which the query's "last
+        week" is seen. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit together. Raises Denied and InvalidInput.
         """
         wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
         if budget_tokens is not None and budget_tokens < 1:
@@ -358,7 +373,8 @@ class BoundTally:
                 memory_room.Wanted(
                     limit=(10 if budget_tokens is None else 200) if limit is None else limit, kinds=tuple(kinds),
                     tags=tuple(tags), conversation=conversation, source=source, since=_micros(since),
-                    until=_micros(until), asked_at=_micros(asked_at), run_id=run.id if (run := current_run()) else None,
+                    until=_micros(until), asked_at=_micros(asked_at), states=tuple(states),
+                    as_of=_micros(as_of), run_id=run.id if (run := current_run()) else None,
                     project=self.scope.key if self.scope.kind == "project" else None, weights=weights,
                     budget=None if budget_tokens is None else lambda hits: self._packed(hits, budget_tokens),
                 ),
@@ -399,17 +415,22 @@ class BoundTally:
 
     def modify(
         self, memory_id: str, *, reason: str, if_version: int | None = None, idempotency_key: str | None = None,
-        **changes: Any,
+        manual_override: Moment | bool = False, **changes: Any,
     ) -> Change:  # fmt: skip
         """Change fields of a memory, such as `content=…` or `tags=…`; the old version stays in its history.
 
-        With `if_version` it changes only what you have seen. Raises InvalidInput, InvalidRecord, NotFound,
-        VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
+        `manual_override` locks a person's edit: until that moment (True: for `manual_override_days`) no agent
+        changes, corrects or forgets the memory. With `if_version` it changes only what you have seen. Raises
+        InvalidInput, InvalidRecord, NotFound, VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
         """
+        lock_until = None
+        if manual_override is not False:
+            until = self.tally.now() + self.tally.memory.override_us
+            lock_until = until if manual_override is True else _micros(manual_override)
         with self._observed("memory_write", "modify") as step:
             result = memory_room.modify(
                 self.tally.memory, self.actor, memory_id, changes, reason=reason, if_version=if_version,
-                idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+                idempotency_key=idempotency_key, correlation_id=step.id if step else None, lock_until=lock_until,
             )  # fmt: skip
             return self._changed(step, result, {"reason": reason, "changes": changes})
 
@@ -483,6 +504,68 @@ class BoundTally:
                 idempotency_key=idempotency_key, correlation_id=step.id if step else None,
             )  # fmt: skip
             return self._changed(step, result, {"reason": reason})
+
+    def correct(
+        self, memory_id: str, correction: CorrectionKind, *, reason: str, mode: Literal["preview", "apply"] = "preview",
+        by: str | None = None, field: str = "content", replacement: str = "[redacted]", evidence: Iterable[str] = (),
+        valid_from: Moment | None = None, confirm_token: str | None = None, if_version: int | None = None,
+        force: bool = False, idempotency_key: str | None = None,
+    ) -> Correction:  # fmt: skip
+        """Preview a correction, or with `mode="apply"` and the preview's token (good for 15 minutes) apply it.
+
+        `by` is the replacement for `supersede`, which holds since `valid_from` as `evidence` (source ids) shows, and
+        the canonical memory for `mark_duplicate`. `redact` puts `replacement` in the place of `field`: content,
+        subject, who, category, tags or a path such as attributes.phone. `restore` takes the latest correction back.
+        Raises InvalidInput, NotFound, Denied (`confirm_token_required`), VersionConflict, StateConflict when the
+        world is not as it was previewed, or IdempotencyMismatch; then nothing changed.
+        """
+        asked = memory_room.Asked(
+            correction=correction, reason=reason, other_id=by, field=field, replacement=replacement,
+            evidence=tuple(evidence), valid_from=_micros(valid_from), force=force,
+        )  # fmt: skip
+        with self._observed("memory_write", "correct") as step:
+            done = memory_room.correct(
+                self.tally.memory, self.actor, memory_id, asked, mode=mode, confirm_token=confirm_token,
+                if_version=if_version, idempotency_key=idempotency_key, correlation_id=step.id if step else None,
+            )  # fmt: skip
+            if done.result is not None:
+                self._changed(step, done.result, {"reason": reason, "correction": correction})
+        return done
+
+    def promote(
+        self, memory_id: str, into: str | Scope, *, reason: str, mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None, if_version: int | None = None, idempotency_key: str | None = None,
+    ) -> Crossing:  # fmt: skip
+        """Preview a copy of a memory into another scope, or with the preview's token make it.
+
+        The preview says who would read it there. Raises as `correct`, and Denied with `missing_memory_space`,
+        `unsupported_scope` or `scope_crossing_requires_promotion`.
+        """
+        return self._cross("promote", memory_id, into, reason, mode, confirm_token, if_version, idempotency_key)
+
+    def share(
+        self, memory_id: str, into: str | Scope, *, reason: str, mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None, if_version: int | None = None, idempotency_key: str | None = None,
+    ) -> Crossing:  # fmt: skip
+        """Same as `promote`, for a copy that says what its origin says and is withdrawn when that goes."""
+        return self._cross("share", memory_id, into, reason, mode, confirm_token, if_version, idempotency_key)
+
+    def _cross(
+        self, operation: Literal["promote", "share"], memory_id: str, into: str | Scope, reason: str,
+        mode: Literal["preview", "apply"], confirm_token: str | None, if_version: int | None,
+        idempotency_key: str | None,
+    ) -> Crossing:  # fmt: skip
+        with self._observed("memory_write", operation) as step:
+            done = memory_room.cross(
+                self.tally.memory, self.actor, memory_id, self.actor.home(into), operation, reason=reason, mode=mode,
+                confirm_token=confirm_token, if_version=if_version, idempotency_key=idempotency_key,
+                correlation_id=step.id if step else None,
+            )  # fmt: skip
+            if done.mode == "apply":
+                self.tally.indexer.nudge()
+                if step is not None:
+                    step.record("memory_write", {"reason": reason, "into": str(done.into)}, summary=done.dump())
+        return done
 
     def history(self, memory_id: str) -> list[HistoryEntry]:
         """Everything that happened to a memory, oldest first. Raises NotFound."""

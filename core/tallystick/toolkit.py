@@ -58,7 +58,13 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     """Search long-term memory for what answers a question. Returns the best matches with their ids and sources."""
     found = bound.recall(query, limit=max(1, min(limit, 50)))
     shown = [
-        {**_shown(hit.memory), "score": round(hit.score, 4), "visible_to": str(hit.visible_to), "reason": hit.reason}
+        {
+            **_shown(hit.memory),
+            "score": round(hit.score, 4),
+            "visible_to": str(hit.visible_to),
+            "reason": hit.reason,
+            **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
+        }
         for hit in found
     ]
     return {"notice": _CITE, "memories": shown, **({"warnings": list(found.warnings)} if found.warnings else {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -10,8 +11,8 @@ from sqlalchemy import Connection
 
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
-from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember
-from tallystick.storage import Store, journal, spaces
+from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember, part_key
+from tallystick.storage import ScopeRow, Store, journal, keyed, scopes, spaces
 
 __all__ = ["Spaces"]
 
@@ -28,7 +29,7 @@ class Spaces:
 
     def create(
         self, scope: str | Scope, *, name: str, description: str = "", members: Iterable[SpaceMember] = (),
-        reason: str,
+        reason: str, idempotency_key: str | None = None,
     ) -> MemorySpace:  # fmt: skip
         """Open `scope` to `members`; a person who creates a project or delegated space becomes its steward.
 
@@ -49,7 +50,12 @@ class Spaces:
             }
         )  # fmt: skip
 
+        asked = [name, description, [member.dump() for member in space.members], reason]
+
         def unit(tx: Connection) -> MemorySpace:
+            answered = self._answered(tx, where, "space.create", idempotency_key, asked)
+            if answered is not None:
+                return answered
             if spaces.of_scopes(tx, [where]):
                 raise StateConflict(
                     str(where), state="taken", reason="this scope has a space", hint="Update that one.",
@@ -57,6 +63,7 @@ class Spaces:
                 )  # fmt: skip
             spaces.add(tx, space)
             self._journal(tx, "space.create", space, reason)
+            self._keep(tx, "space.create", idempotency_key, asked, space)
             return space
 
         return self._store.database.write(unit, name="space.create")
@@ -80,7 +87,8 @@ class Spaces:
             )  # fmt: skip
 
     def update(
-        self, scope: str | Scope, *, reason: str, if_version: int | None = None, **changes: Any
+        self, scope: str | Scope, *, reason: str, if_version: int | None = None,
+        idempotency_key: str | None = None, **changes: Any,
     ) -> MemorySpace:  # fmt: skip
         """Change `name`, `description`, `state` (`open`, `closed`) or `members`; a steward's or operator's work.
 
@@ -96,12 +104,17 @@ class Spaces:
             )
         if "members" in changes:
             changes["members"] = tuple(changes["members"])
+        told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
+        asked = [sorted(changes), told, reason, if_version]
 
         def unit(tx: Connection) -> MemorySpace:
             space = self._seen(tx, where)
             if space is None:
                 raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
             self._gate.confirm(tx, self._actor, "manage", where)
+            answered = self._answered(tx, where, "space.update", idempotency_key, asked)
+            if answered is not None:
+                return answered
             if if_version is not None and space.version != if_version:
                 raise VersionConflict(space.id, expected=if_version, actual=space.version)
             changed = space.replace(
@@ -109,6 +122,7 @@ class Spaces:
             )
             spaces.replace(tx, changed)
             self._journal(tx, "space.update", changed, reason)
+            self._keep(tx, "space.update", idempotency_key, asked, changed)
             return changed
 
         with self._gate.journaling(self._actor):
@@ -124,6 +138,21 @@ class Spaces:
             allowed=False, reason=reason, operation="manage", scope=scope, surface=self._actor.surface
         )
 
+    def _answered(
+        self, tx: Connection, scope: Scope, operation: str, key: str | None, asked: Any
+    ) -> MemorySpace | None:  # fmt: skip
+        if key is None:
+            return None
+        row = scopes.ensure(tx, scope)
+        answer = keyed.first_answer(tx, row.id, operation, key, _request(row, asked))
+        return None if answer is None else MemorySpace.load(answer)
+
+    def _keep(self, tx: Connection, operation: str, key: str | None, asked: Any, space: MemorySpace) -> None:
+        if key is None:
+            return
+        row = scopes.ensure(tx, space.scope)
+        keyed.keep_answer(tx, row.id, operation, key, _request(row, asked), space.dumps(), at=space.updated_at)
+
     def _journal(self, tx: Connection, event: str, space: MemorySpace, reason: str) -> None:
         members = [member.dump() for member in space.members]
         journal.append(
@@ -134,6 +163,10 @@ class Spaces:
                 details={"version": space.version, "state": space.state, "members": members},
             ),
         )  # fmt: skip
+
+
+def _request(row: ScopeRow, asked: Any) -> str:
+    return part_key(row.secret, json.dumps(asked, sort_keys=True, default=str).encode())
 
 
 def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:

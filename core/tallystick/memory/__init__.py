@@ -1,6 +1,8 @@
 """Memory: what was said stays as it was said; what was concluded points back to it."""
 
 from tallystick.memory.change import forget, modify, recover
+from tallystick.memory.correct import Asked, correct
+from tallystick.memory.crossing import cross
 from tallystick.memory.history import history
 from tallystick.memory.index import analyze_anew
 from tallystick.memory.matching import forget_matching
@@ -11,9 +13,12 @@ from tallystick.memory.remember import remember
 from tallystick.memory.room import MemoryRoom
 
 __all__ = [
+    "Asked",
     "MemoryRoom",
     "Wanted",
     "analyze_anew",
+    "correct",
+    "cross",
     "forget",
     "forget_matching",
     "get",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -21,15 +21,24 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, keyed, memories, parts, scopes
+from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
 
-__all__ = ["CHANGEABLE", "forget", "forget_one", "modify", "recover", "require_reason"]
+__all__ = [
+    "CHANGEABLE", "SHARED", "check_recoverable", "follow", "forget", "forget_one", "modify", "recover",
+    "require_reason", "require_unlocked",
+]  # fmt: skip
 
 CHANGEABLE = (
     "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "valid_from",
     "valid_until", "freshness_ts", "expires_at", "tags", "attributes",
 )  # fmt: skip
 """Fields that `modify` may change."""
+
+SHARED = (
+    "content", "kind", "subject", "who", "category", "confidence", "importance", "valid_from", "valid_until",
+    "freshness_ts", "expires_at", "tags", "attributes",
+)  # fmt: skip
+"""Fields that a copy in another scope takes over."""
 
 _TRIES = 4
 """How often a change without `if_version` starts anew when another change came in between."""
@@ -38,8 +47,11 @@ _TRIES = 4
 def modify(
     room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], *, reason: str,
     if_version: int | None = None, idempotency_key: str | None = None, correlation_id: str | None = None,
+    lock_until: int | None = None,
 ) -> Change:  # fmt: skip
     """Change fields of an active memory; the old version stays in its history.
+
+    With `lock_until` (microseconds UTC) a person locks the edit: until then no agent may change the memory.
 
     Raises InvalidInput, InvalidRecord, NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch;
     then nothing changed.
@@ -50,18 +62,22 @@ def modify(
         raise InvalidInput(
             f"{', '.join(unknown) or 'Nothing'} cannot be changed. Give one or more of {', '.join(CHANGEABLE)}."
         )
+    if lock_until is not None and actor.agent is not None:
+        raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
     for _ in range(_TRIES):
         try:
-            return _modify(room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id)
+            return _modify(
+                room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id, lock_until
+            )
         except VersionConflict:
             if if_version is not None:
                 raise
-    return _modify(room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id)
+    return _modify(room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id, lock_until)
 
 
 def _modify(
     room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], reason: str, if_version: int | None,
-    idempotency_key: str | None, correlation_id: str | None,
+    idempotency_key: str | None, correlation_id: str | None, lock_until: int | None,
 ) -> Change:  # fmt: skip
     before = _look(room, actor, memory_id, "correct")
     wanted = _changed(before.memory, changes)
@@ -74,14 +90,18 @@ def _modify(
     def unit(tx: Connection) -> Change:
         current = room.visible(tx, actor, memory_id, "correct")
         scope = scopes.named(tx, current.scope_id)
-        request = _request_key(scope, memory_id, {"changes": wanted_values(wanted, changes), "if": if_version})
+        asked = {"changes": wanted_values(wanted, changes), "if": if_version, "lock": lock_until is not None}
+        request = _request_key(scope, memory_id, asked)
         answered = _answered(tx, scope, "modify", idempotency_key, request)
         if answered is not None:
             return Change.load(answered)
         _check_version(current.memory, before.memory.version if if_version is None else if_version)
         _require_active(current.memory)
+        require_unlocked(current.memory, actor, room.store.clock.now())
         memory = _changed(current.memory, changes)
-        if memories.body_of(memory) == memories.body_of(current.memory):
+        if lock_until is not None:
+            memory = memory.model_copy(update={"locked_until": lock_until})
+        if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
             change = Change(
                 memory_id=memory_id,
                 event="UPDATE",
@@ -132,6 +152,7 @@ def forget(
                     hint="Unpin it first, or let an operator forget it with force=True.",
                 )  # fmt: skip
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            require_unlocked(memory, actor, writing.now)
             result = forget_one(writing, current, reason)
         _keep(tx, scope, "forget", idempotency_key, request, result, room)
         return result
@@ -140,9 +161,10 @@ def forget(
 
 
 def forget_one(writing: Writing, current: memories.Stored, reason: str) -> Forgotten:
-    """Forget a memory that may be forgotten, inside the open transaction."""
-    audit_id = _move(writing, current, "deleted", "memory.forget", reason)
-    writing.hide(current.doc, current.scope_id)
+    """Forget a memory that may be forgotten, and its shared copies with it, inside the open transaction."""
+    memory = current.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
+    _, audit_id = writing.rewrite(current, memory, "memory.forget", reason=reason)
+    follow(writing, current, None)
     return Forgotten(
         memory_id=current.memory.id, event="FORGET", status="changed", version=current.memory.version + 1,
         state="deleted", audit_id=audit_id, recoverable_until=_until(writing.room, writing.now),
@@ -181,11 +203,10 @@ def recover(
             )
         else:
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-            _check_recoverable(tx, room, current, writing.now)
-            audit_id = _move(writing, current, "active", "memory.recover", reason)
-            again = memory.model_copy(update={"state": "active", "version": memory.version + 1})
+            check_recoverable(tx, room, current, writing.now)
             fits = vector if memory.content == before.memory.content else None
-            writing.show(again, doc=current.doc, scope_id=current.scope_id, vector=fits)
+            again = memory.model_copy(update={"state": "active", "corrected": None})
+            again, audit_id = writing.rewrite(current, again, "memory.recover", reason=reason, vector=fits)
             result = Change(
                 memory_id=memory_id, event="RECOVER", status="changed", version=again.version, state="active",
                 audit_id=audit_id,
@@ -221,38 +242,40 @@ def _apply_modify(
                 memory.id, state=memory.state, reason=f"memory {same[1]} says the same already",
                 hint="Forget one of the two.",
             )  # fmt: skip
-    memory = memory.model_copy(
-        update={"version": current.memory.version + 1, "updated_at": now, "updated_by": actor.user}
+    memory, audit_id = writing.rewrite(
+        current, memory, "memory.update", reason=reason, vector=vector, content_key=content_key, details=details
     )
-    committed = memories.add_version(tx, current.doc, memory, at=now)
-    memories.update_row(
-        tx, current.doc, expected_version=current.memory.version, version=memory.version, kind=memory.kind,
-        content_key=content_key, pinned=memory.pinned, expires_at=memory.expires_at, updated_at=now,
-        updated_by=actor.user,
-    )  # fmt: skip
-    writing.hide(current.doc, current.scope_id)
-    writing.show(memory, doc=current.doc, scope_id=current.scope_id, vector=vector)
-    details |= {"version": memory.version, "commitment": committed}
-    audit_id = writing.write_down(memory.scope, "memory.update", memory.id, details, reason=reason)
+    follow(writing, current, memory, vector=vector)
     return Change(
         memory_id=memory.id, event="UPDATE", status="changed", version=memory.version, state=memory.state,
         audit_id=audit_id,
     )  # fmt: skip
 
 
-def _move(
-    writing: Writing, current: memories.Stored, state: Literal["active", "deleted"], event: str, reason: str
-) -> str:
-    now, by = writing.now, writing.actor.user
-    version = current.memory.version + 1
-    memory = current.memory.model_copy(update={"state": state, "version": version, "updated_at": now, "updated_by": by})
-    committed = memories.add_version(writing.tx, current.doc, memory, at=now)
-    memories.update_row(
-        writing.tx, current.doc, expected_version=current.memory.version, version=version, state=state,
-        forgotten_at=now if state == "deleted" else None, updated_at=now, updated_by=by,
-    )  # fmt: skip
-    details = {"version": version, "commitment": committed}
-    return writing.write_down(memory.scope, event, memory.id, details, reason=reason)
+def follow(writing: Writing, origin: memories.Stored, memory: Memory | None, *, vector: bytes | None = None) -> None:
+    """Bring shared copies along: they say what their origin says, and go when it goes (`memory` is None)."""
+    for edge in edges.of(writing.tx, origin.doc):
+        if edge.kind != "SHARES" or edge.to_doc != origin.doc:
+            continue
+        copied = memories.get_docs(writing.tx, [edge.from_doc])[edge.from_doc]
+        if copied.memory.state == "deleted":
+            continue
+        if memory is None:
+            gone = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
+            writing.rewrite(copied, gone, "memory.forget", reason="the shared memory was withdrawn")
+            edges.close(writing.tx, [edge.id], at=writing.now)
+            continue
+        fields = {name: getattr(memory, name) for name in SHARED}
+        scope = scopes.named(writing.tx, copied.scope_id)
+        key = parts.put(writing.tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=writing.now)
+        again = copied.memory.model_copy(update=fields)
+        if memories.body_of(again) != memories.body_of(copied.memory):
+            same = memories.find_statement(writing.tx, scope.id, again.kind, key)
+            if same is not None and same[0] != copied.doc:
+                again = copied.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"})
+                key = copied.content_key
+            why = "the shared memory was changed"
+            writing.rewrite(copied, again, "memory.update", reason=why, vector=vector, content_key=key)
 
 
 def _said_by(actor: Actor) -> SourceRef:
@@ -283,12 +306,21 @@ def _require_active(memory: Memory) -> None:
         )
 
 
+def require_unlocked(memory: Memory, actor: Actor, now: int) -> None:
+    """Raise StateConflict where a person's edit is locked against this agent."""
+    if actor.agent is not None and memory.locked_until is not None and now < memory.locked_until:
+        raise StateConflict(
+            memory.id, state="locked", reason="manual_override",
+            hint="A person locked this edit; ask one, or wait until the lock has ended.",
+        )  # fmt: skip
+
+
 def _check_version(memory: Memory, expected: int) -> None:
     if memory.version != expected:
         raise VersionConflict(memory.id, expected=expected, actual=memory.version)
 
 
-def _check_recoverable(tx: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> None:
+def check_recoverable(tx: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> None:
     memory = current.memory
     if memory.state != "deleted":
         raise StateConflict(memory.id, state=memory.state, reason="only a forgotten memory can be recovered")

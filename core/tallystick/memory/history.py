@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, cast
 
 from tallystick.memory.room import MemoryRoom
-from tallystick.records import Actor, HistoryEntry, JournalEntry
+from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
 from tallystick.storage import journal, memories
 
 __all__ = ["history"]
 
-_Event = Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER"]
+_Event = Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"]
 _EVENTS: dict[str, _Event] = {
     "memory.add": "ADD",
     "memory.seen": "SEEN",
     "memory.update": "UPDATE",
     "memory.forget": "FORGET",
     "memory.recover": "RECOVER",
+    "memory.correct": "CORRECT",
+    "memory.promote": "PROMOTE",
+    "memory.share": "SHARE",
+    "memory.erase": "ERASE",
 }
+_UNREADABLE = {"deleted", "hidden"}
+"""States in which no path gives the text, this one included, until the memory is back."""
+_ALWAYS = (
+    "kind",
+    "state",
+    "pinned",
+    "confidence",
+    "importance",
+    "corrected",
+    "redacted",
+    "valid_from",
+    "valid_until",
+    "expires_at",
+    "freshness_ts",
+    "embedding_model",
+    "transform_version",
+    "extraction_model",
+    "prompt_version",
+)
+"""What a version says that nobody wrote in words."""
 
 
 def history(room: MemoryRoom, actor: Actor, memory_id: str) -> list[HistoryEntry]:
@@ -28,24 +53,38 @@ def history(room: MemoryRoom, actor: Actor, memory_id: str) -> list[HistoryEntry
         events = journal.about(connection, memory_id)
         versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     room.gate.log_read(actor, "history", [stored.memory.scope], results=len(events))
-    return [_entry(event, versions) for event in events if event.event in _EVENTS]
+    memory = stored.memory
+    hidden = {field.partition(".")[0] for field in memory.redacted}
+    if memory.state in _UNREADABLE:
+        hidden = set(memories.BODY_FIELDS) - set(_ALWAYS)
+    return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
 
 
-def _entry(event: JournalEntry, versions: Mapping[int, memories.VersionBody]) -> HistoryEntry:
+def _entry(event: JournalEntry, versions: Mapping[int, memories.VersionBody], hidden: AbstractSet[str]) -> HistoryEntry:
     number = int(cast(int, event.details["version"]))
     kind = _EVENTS[event.event]
-    old, new = ({}, {}) if kind == "SEEN" else _difference(versions.get(number - 1), versions.get(number))
+    old: dict[str, Any] = {}
+    new: dict[str, Any] = {}
+    if kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE"):
+        old, new = _difference(versions.get(number - 1), versions.get(number))
+    withheld = sorted(hidden & {*old, *new})
+    version = versions.get(number)
     return HistoryEntry(
         sequence=event.sequence,
         event=kind,
+        correction=cast("CorrectionKind | None", event.details.get("correction")),
         at=event.at,
         actor=event.actor,
         surface=event.surface,
         reason=event.reason,
         version=number,
-        old=old,
-        new=new,
+        old={name: value for name, value in old.items() if name not in hidden},
+        new={name: value for name, value in new.items() if name not in hidden},
+        withheld=tuple(withheld),
+        erased_at=None if version is None else version.erased_at,
         correlation_id=event.correlation_id,
+        request_id=event.request_id,
+        session_id=event.session_id,
         audit_id=event.audit_id,
     )
 

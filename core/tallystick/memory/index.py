@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from tallystick.logs import get_logger
-from tallystick.memory.room import MemoryRoom, searchable
+from tallystick.memory.room import MemoryRoom, is_local_only, searchable
 from tallystick.ranking import indexed_words, marks_of, slices
 from tallystick.records import Memory
 from tallystick.storage import keyed, memories, outbox, scopes, search
@@ -24,7 +24,7 @@ def text_row(memory: Memory) -> search.TextRow:
     text = searchable(memory.content, memory.attributes)
     return search.TextRow(
         words=indexed_words(slices(text), header=header),
-        marks=marks_of(memory.content),
+        marks=marks_of(memory.content) | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
         speaker=memory.who,
         tags=memory.tags,
         names=_names(memory),
@@ -56,7 +56,7 @@ def hide(tx: Connection, doc: int, *, revision: int) -> None:
 
 
 def analyze_anew(room: MemoryRoom) -> int:
-    """Write the words of every active memory where they were analyzed by an older release; how many those are."""
+    """Write the words of every findable memory where they were analyzed by an older release; how many those are."""
     database = room.store.database
     with database.read() as connection:
         if keyed.get_setting(connection, _ANALYSIS) == _VERSION:
@@ -67,7 +67,7 @@ def analyze_anew(room: MemoryRoom) -> int:
             return 0
         done = last = 0
         revisions: dict[int, int] = {}
-        while docs := memories.active_docs(tx, after=last, most=_PAGE):
+        while docs := memories.findable_docs(tx, after=last, most=_PAGE):
             for stored in memories.get_docs(tx, docs).values():
                 if stored.scope_id not in revisions:
                     revisions[stored.scope_id] = scopes.next_revision(tx, stored.scope_id)

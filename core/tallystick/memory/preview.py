@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.standing import replacements
 from tallystick.policy import PolicyState, decide
 from tallystick.records import AccessPreview, Actor, Scope, ScopePreview
 from tallystick.storage import memories, scopes
@@ -15,6 +16,7 @@ from tallystick.storage import memories, scopes
 __all__ = ["preview_access"]
 
 _RECALLABLE = "active"
+_RECALLED = ("active", "redacted", "superseded")
 _EXPIRED = "expired"
 
 
@@ -29,17 +31,23 @@ def preview_access(room: MemoryRoom, asker: Actor, subject: Actor, wanted: Seque
         return AccessPreview(
             user=subject.user,
             agent=subject.agent,
-            scopes=tuple(_scope(connection, state, asker, subject, scope) for scope in dict.fromkeys(wanted)),
+            scopes=tuple(_scope(connection, room, state, asker, subject, scope) for scope in dict.fromkeys(wanted)),
         )
 
 
-def _scope(connection: Connection, state: PolicyState, asker: Actor, subject: Actor, scope: Scope) -> ScopePreview:
+def _scope(
+    connection: Connection, room: MemoryRoom, state: PolicyState, asker: Actor, subject: Actor, scope: Scope
+) -> ScopePreview:  # fmt: skip
     decision = decide(subject, "read", scope, state)
     inspects = decide(asker, "inspect", scope, state).allowed
-    if not inspects and not (asker == subject and decision.allowed):
+    if not inspects and not (asker.same_as(subject) and decision.allowed):
         return ScopePreview(scope=scope, decision=decision)
     groups: dict[str, list[str]] = {}
-    for memory_id, standing in _standings(connection, scope, state.now):
+
+    def may_read(where: Scope) -> bool:
+        return room.gate.decide(connection, subject, "read", where).allowed
+
+    for memory_id, standing in _standings(connection, scope, state.now, may_read):
         groups.setdefault(standing, []).append(memory_id)
     ids = tuple(groups.pop(_RECALLABLE, ()))
     return ScopePreview(
@@ -51,10 +59,18 @@ def _scope(connection: Connection, state: PolicyState, asker: Actor, subject: Ac
     )
 
 
-def _standings(connection: Connection, scope: Scope, now: int) -> list[tuple[str, str]]:
-    ids = [row.id for row in scopes.find(connection, [scope])]
-    return [
-        (row.id, _EXPIRED if row.state == _RECALLABLE and row.expires_at is not None and row.expires_at <= now
-         else row.state)
-        for row in memories.standings(connection, ids)
-    ]  # fmt: skip
+def _standings(
+    connection: Connection, scope: Scope, now: int, may_read: Callable[[Scope], bool]
+) -> list[tuple[str, str]]:  # fmt: skip
+    rows = memories.standings(connection, [row.id for row in scopes.find(connection, [scope])])
+    # What was replaced is shown only where its replacement is.
+    shown = replacements(connection, [row.doc for row in rows if row.state == "superseded"], may_read, now)
+    found = []
+    for row in rows:
+        standing = row.state
+        if row.state in _RECALLED and row.expires_at is not None and row.expires_at <= now:
+            standing = _EXPIRED
+        elif row.state in _RECALLED and (row.state != "superseded" or row.doc in shown):
+            standing = _RECALLABLE
+        found.append((row.id, standing))
+    return found

@@ -10,8 +10,8 @@ from tallystick.storage import memories, scopes
 
 __all__ = ["get", "list_memories"]
 
-_UNREADABLE = {"deleted", "hidden", "redacted"}
-"""States in which nothing but the history gives the text."""
+_UNREADABLE = {"deleted", "hidden"}
+"""States in which no path gives the text. What is redacted stands there with its replacement."""
 
 
 def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
@@ -31,7 +31,7 @@ def list_memories(
 ) -> list[Memory]:  # fmt: skip
     """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
 
-    Those that were forgotten, hidden or redacted come without their text.
+    Those that were forgotten or hidden come without their text.
     Raises Denied, and NotFound for an unknown `before`.
     """
     room.gate.require(actor, "read", scope)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tallystick.errors import EmbeddingError, InvalidInput, StorageError
 from tallystick.memory.rerank import reranked
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.standing import Standing, arranged
 from tallystick.ranking import (
     Corpus,
     Pool,
@@ -29,7 +30,7 @@ from tallystick.ranking import (
 )
 from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
-from tallystick.records import AccessDecision, Actor, Hit, Scope, SourceRef
+from tallystick.records import AccessDecision, Actor, Hit, MemoryState, Scope, SourceRef
 from tallystick.storage import memories, scopes, search
 from tallystick.storage.layout import layout_of
 
@@ -93,6 +94,10 @@ class Wanted:
     since: int | None = None
     until: int | None = None
     """When it was said or happened, microseconds UTC: from `since` up to `until`, exclusive."""
+    states: tuple[MemoryState, ...] = ()
+    """By default what is active, superseded or redacted; never what is hidden or deleted."""
+    as_of: int | None = None
+    """What held at this moment, microseconds UTC; None is what holds now, and then what held before."""
     asked_at: int | None = None
     """The moment from which "last week" is seen; None is now."""
     run_id: str | None = None
@@ -106,8 +111,8 @@ class Wanted:
     @property
     def filters(self) -> bool:
         """Whether anything is filtered by."""
-        return bool(self.kinds or self.tags or self.conversation or self.source) or not (
-            self.since is None and self.until is None
+        return bool(self.kinds or self.tags or self.conversation or self.source or self.states) or not (
+            self.since is None and self.until is None and self.as_of is None
         )
 
 
@@ -122,6 +127,12 @@ def recall(
     wanted = wanted or Wanted()
     if wanted.limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
+    closed = sorted(set(wanted.states) - set(memories.FINDABLE))
+    if closed:
+        raise InvalidInput(
+            f"Recall never shows what is {' or '.join(closed)}. Use states of {', '.join(memories.FINDABLE)}, or list "
+            "it by `memories(states=…)`."
+        )
     decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
     now = room.store.clock.now()
     with room.store.database.read() as connection:
@@ -130,27 +141,38 @@ def recall(
     vector = room.query_vector(asked.question.meaning) if asked.corpora else None
     with room.store.database.read() as connection:
         found = _search(connection, room, asked, vector, wanted, now)
-        stored, refs = _loaded(connection, found, now)
+        stored, refs = _loaded(connection, found, wanted, now)
         # Once more by what this snapshot sees: a membership may have ended since.
         decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
-    best = max((ranked.score for ranked in found.ranked[:1]), default=0.0)
-    hits = [
-        _hit(stored[ranked.doc], ranked, best, refs.get(ranked.doc, []), decisions, found.path)
-        for ranked in found.ranked
-        if ranked.doc in stored
-        and decisions[stored[ranked.doc].memory.scope].allowed
-        # What neither scores above nothing nor holds a word of the query is no answer.
-        and (ranked.score > 0 or ranked.signals["text"] > 0)
-    ]
+        standing = arranged(
+            connection,
+            [
+                (stored[ranked.doc], ranked)
+                for ranked in found.ranked
+                if ranked.doc in stored
+                and decisions[stored[ranked.doc].memory.scope].allowed
+                # What neither scores above nothing nor holds a word of the query is no answer.
+                and (ranked.score > 0 or ranked.signals["text"] > 0)
+            ],
+            may_read=lambda scope: room.gate.decide(connection, actor, "read", scope).allowed,
+            within=tuple(scope_list), now=now, as_of=wanted.as_of, collapse=not wanted.states,
+            bring=not wanted.filters,
+        )  # fmt: skip
+        missing = [one.stored.doc for one in standing if one.stored.doc not in refs]
+        refs |= memories.source_refs(connection, missing) if missing else {}
+    best = max((one.ranked.score for one in standing), default=0.0)
+    hits = [_hit(one, best, refs.get(one.stored.doc, []), decisions, found.path) for one in standing]
     warnings = list(found.warnings)
     if room.reranker is not None and len(hits) > 1:
-        hits, problem = reranked(room.reranker, query, hits, deadline_ms=room.rerank_deadline_ms)
+        hits, problem = reranked(
+            room.reranker, query, hits, deadline_ms=room.rerank_deadline_ms, redactor=room.redactor
+        )
         warnings += [problem] if problem else []
     if wanted.budget is not None:
         hits = wanted.budget(hits)
     hits = hits[: wanted.limit]
     if logged:
-        docs = {stored[doc].memory.id: doc for doc in stored}
+        docs = {one.stored.memory.id: one.stored.doc for one in standing}
         accessed = [docs[hit.memory.id] for hit in hits]
         room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
     return Recalled(tuple(hits), found.path, found.candidates, tuple(warnings))
@@ -165,16 +187,21 @@ class _Found:
 
 
 def _loaded(
-    connection: Connection, found: _Found, now: int
+    connection: Connection, found: _Found, wanted: Wanted, now: int
 ) -> tuple[dict[int, memories.Stored], dict[int, list[tuple[str, SourceRef]]]]:  # fmt: skip
     """The best as they stand in the database: each is checked again, and what left meanwhile is passed over."""
     docs = [ranked.doc for ranked in found.ranked]
     stored = {
         doc: memory
         for doc, memory in memories.get_docs(connection, docs).items()
-        if memory.memory.state == "active" and (memory.memory.expires_at is None or memory.memory.expires_at > now)
+        if memory.memory.state in _states(wanted)
+        and (memory.memory.expires_at is None or memory.memory.expires_at > now)
     }
     return stored, memories.source_refs(connection, list(stored))
+
+
+def _states(wanted: Wanted) -> tuple[MemoryState, ...]:
+    return wanted.states or memories.FINDABLE
 
 
 @dataclass(frozen=True)
@@ -317,6 +344,10 @@ def _allowed(connection: Connection, corpus: Corpus, scope_id: int, wanted: Want
 
     allowed = corpus.alive & (corpus.column("expires_at") > now)
     known = corpus.vocabulary
+    states = [known.states[state] for state in _states(wanted) if state in known.states]
+    allowed &= np.isin(corpus.column("state"), states)
+    if wanted.as_of is not None:
+        allowed &= (corpus.column("valid_from") <= wanted.as_of) & (corpus.column("valid_until") > wanted.as_of)
     if wanted.kinds:
         allowed &= np.isin(corpus.column("kind"), [known.kinds[kind] for kind in wanted.kinds if kind in known.kinds])
     if wanted.conversation is not None:
@@ -397,17 +428,21 @@ def _is_project(scope: Scope, project: str) -> float:
 
 
 def _hit(
-    stored: memories.Stored, ranked: Ranked, best: float, refs: Sequence[tuple[str, SourceRef]],
-    decisions: Mapping[Scope, AccessDecision], path: str,
+    standing: Standing, best: float, refs: Sequence[tuple[str, SourceRef]], decisions: Mapping[Scope, AccessDecision],
+    path: str,
 ) -> Hit:  # fmt: skip
+    memory, ranked = standing.stored.memory, standing.ranked
     return Hit.model_construct(
-        memory=stored.memory,
+        memory=memory,
         score=round(ranked.score / best, 6) if best > 0 else 0.0,
         signals=ranked.signals,
         sources=tuple(reference for _, reference in refs),
         source_ids=tuple(source_id for source_id, _ in refs),
-        visible_to=stored.memory.scope,
-        reason=decisions[stored.memory.scope].reason,
+        visible_to=memory.scope,
+        reason=decisions[memory.scope].reason,
         path=path,
-        fresh=stored.memory.state == "active",
+        fresh=not standing.history,
+        history=standing.history,
+        replaced_by=standing.replaced_by,
+        duplicates=standing.duplicates,
     )

@@ -7,18 +7,20 @@ into it; a turn is identified by its place in its conversation, so that two time
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.errors import InvalidInput, PositionTaken
+from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
     Actor,
     Memory,
     NewMemory,
+    ReasonCode,
     Remembered,
     Scope,
     Source,
@@ -27,7 +29,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, keyed, memories, parts, scopes
+from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
 
 __all__ = ["remember"]
 
@@ -185,9 +187,34 @@ def _add_memory(writing: Writing, scope: ScopeRow, item: _Prepared, source: Sour
         updated_at=now,
         created_by=writing.actor.user,
     )
+    origins = [_origin(writing, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
     doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=source.content_hash)
     memories.link_source(tx, doc, source.id, ordinal=0)
-    details = {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id}
+    for origin in origins:
+        edges.add(
+            tx, edge_id=room.store.ids.new(), kind="DERIVED_FROM", scope_id=scope.id, from_doc=doc, to_doc=origin.doc,
+            at=now,
+        )  # fmt: skip
+    details: dict[str, Any] = {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id}
+    if origins:
+        details["derived_from"] = [origin.memory.id for origin in origins]
     writing.write_down(scope.scope, "memory.add", memory.id, details)
     job_id = writing.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     return Remembered(memory_id=memory.id, status="created", source_id=source.id, job_id=job_id, warnings=item.warnings)
+
+
+def _origin(writing: Writing, memory_id: str) -> memories.Stored:
+    """A memory to conclude from: one that the actor may read and reflect on, and that has its text."""
+    room, actor = writing.room, writing.actor
+    origin = room.visible(writing.tx, actor, memory_id, "read")
+    decision = room.gate.confirm(writing.tx, actor, "reflect", origin.memory.scope)
+    reason = _UNFIT.get(origin.memory.state)
+    if reason is not None:
+        raise Denied(decision.model_copy(update={"allowed": False, "reason": reason}))
+    return origin
+
+
+_UNFIT: Mapping[str, ReasonCode] = {
+    "hidden": "hidden_source", "redacted": "redacted_source", "deleted": "source_deleted",
+}  # fmt: skip
+"""States of a memory from which nothing may be concluded, with the reason."""

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import Gate
 from tallystick.errors import EmbeddingError, NotFound
+from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
 from tallystick.records import Actor, JsonObject, Memory, Operation
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MemoryRoom", "searchable"]
+__all__ = ["MemoryRoom", "is_local_only", "searchable"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class MemoryRoom:
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     exact_scan_limit: int = 150_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
+    override_us: int = 30 * 24 * 3600 * 1_000_000
+    """How long a person's edit is locked, where asked for without an end."""
+    redactor: Redactor = field(default_factory=Redactor)
+    """Takes secrets out of what leaves for an embedder or reranker that is far away."""
 
     weights: RecallWeights = field(default_factory=RecallWeights)
     reranker: Reranker | None = None
@@ -60,6 +65,8 @@ class MemoryRoom:
         return self._blobs([searchable(memory.content, memory.attributes) for memory in found])
 
     def _blobs(self, texts: Sequence[str]) -> list[bytes]:
+        if not self.local_embedder:
+            texts = [self.redactor.redact_text(text)[0] for text in texts]
         parts = [slices(text) for text in texts]
         vectors = to_float16_bytes(self.embedder.embed([part for text in parts for part in text])) if parts else []
         blobs, first = [], 0
@@ -81,6 +88,8 @@ class MemoryRoom:
 
     def query_vector(self, query: str) -> NDArray[np.float32] | None:
         """The vector of a query, or None when the embedder fails or knows none of its words."""
+        if not self.local_embedder:
+            query = self.redactor.redact_text(query)[0]
         try:
             vector: NDArray[np.float32] = self.embedder.embed([query])[0]
         except EmbeddingError:
@@ -104,3 +113,8 @@ def searchable(content: str, attributes: JsonObject) -> str:
     """The text by which a memory is found: what it says, and the `caption` of the image that came with it."""
     caption = attributes.get("caption")
     return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content
+
+
+def is_local_only(attributes: JsonObject) -> bool:
+    """Whether a text stays here: no embedder, reranker, extractor or summarizer that is far away is given it."""
+    return attributes.get("local_only") is True or attributes.get("sensitivity") in ("restricted", "secret")

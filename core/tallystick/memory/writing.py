@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
 
 from tallystick.memory import index
-from tallystick.memory.room import MemoryRoom
+from tallystick.memory.room import MemoryRoom, is_local_only
 from tallystick.records import Actor, Memory, Scope, Source, SourceRef
-from tallystick.storage import ScopeRow, jobs, journal, memories, scopes
+from tallystick.storage import ScopeRow, jobs, journal, memories, scopes, search
 
 __all__ = ["Writing"]
 
@@ -68,6 +69,42 @@ class Writing:
         )
         return entry.audit_id
 
+    def rewrite(
+        self, current: memories.Stored, memory: Memory, event: str, *, reason: str | None, vector: bytes | None = None,
+        content_key: str | None = None, details: Mapping[str, Any] | None = None,
+    ) -> tuple[Memory, str]:  # fmt: skip
+        """Write `memory` as the next version of what stands, journal it and bring the index along.
+
+        Gives the memory as it stands now, and the audit id. `vector` is that of its text, where it has one.
+        """
+        before = current.memory
+        memory = memory.model_copy(
+            update={"version": before.version + 1, "updated_at": self.now, "updated_by": self.actor.user}
+        )
+        committed = memories.add_version(self.tx, current.doc, memory, at=self.now)
+        forgotten = current.forgotten_at if before.state == "deleted" else self.now
+        memories.update_row(
+            self.tx, current.doc, expected_version=before.version, version=memory.version, kind=memory.kind,
+            content_key=content_key or current.content_key, state=memory.state, pinned=memory.pinned,
+            expires_at=memory.expires_at, valid_from=memory.valid_from, valid_until=memory.valid_until,
+            locked_until=memory.locked_until, forgotten_at=forgotten if memory.state == "deleted" else None,
+            updated_at=self.now, updated_by=self.actor.user,
+        )  # fmt: skip
+        self._reindex(current, memory, vector)
+        told = {**(details or {}), "version": memory.version, "commitment": committed}
+        return memory, self.write_down(memory.scope, event, memory.id, told, reason=reason)
+
+    def _reindex(self, current: memories.Stored, memory: Memory, vector: bytes | None) -> None:
+        was, found = (one.state in memories.FINDABLE for one in (current.memory, memory))
+        if was and found and index.text_row(current.memory) == index.text_row(memory):
+            # The words stand as they stood: recall reads the state with the revision.
+            search.touch(self.tx, [current.doc], revision=self._revision(current.scope_id))
+            return
+        if was:
+            self.hide(current.doc, current.scope_id)
+        if found:
+            self.show(memory, doc=current.doc, scope_id=current.scope_id, vector=vector)
+
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
         """Make a memory findable; the job that will embed it, where its embedder is a remote one."""
         room = self.room
@@ -75,7 +112,7 @@ class Writing:
             self.tx, memory, doc=doc, scope_id=scope_id, vector=vector, fingerprint=room.embedder.fingerprint,
             revision=self._revision(scope_id),
         )  # fmt: skip
-        if vector is not None or room.local_embedder:
+        if vector is not None or room.local_embedder or is_local_only(memory.attributes):
             return None
         return jobs.enqueue(
             self.tx,

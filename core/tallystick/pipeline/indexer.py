@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryRoom
+from tallystick.memory.room import is_local_only
 from tallystick.pipeline.reconcile import Progress, Reconciled, give_own, rebuild, reconcile
 from tallystick.ranking import whole_vectors
 from tallystick.storage import jobs, memories, outbox, scopes, search
@@ -177,7 +178,9 @@ class Indexer:
         ids = [job.id for job in leased]
         with database.read() as connection:
             found = [memories.get(connection, job.subject_id) for job in leased]
-        living = [stored for stored in found if stored is not None and stored.memory.state == "active"]
+        living = [stored for stored in found if stored is not None and stored.memory.state in memories.FINDABLE]
+        if not self._room.local_embedder:
+            living = [stored for stored in living if not is_local_only(stored.memory.attributes)]
         try:
             vectors = self._vectors(living)
         except EmbeddingError as error:
@@ -191,7 +194,9 @@ class Indexer:
         database = self._room.store.database
         with database.read() as connection:
             # Those with an embedding job are left to it: it has their retries.
-            docs = search.docs_missing_vectors(connection, self._room.embedder.fingerprint, limit=_BATCH)
+            docs = search.docs_missing_vectors(
+                connection, self._room.embedder.fingerprint, limit=_BATCH, local_embedder=self._room.local_embedder
+            )
             living = list(memories.get_docs(connection, docs).values())
         if not living:
             return 0

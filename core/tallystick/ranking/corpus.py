@@ -56,6 +56,9 @@ class Entry(NamedTuple):
     """One float16 vector for each slice, one after the other; None while it has none."""
     names: str | None = None
     """A JSON list of the names by which one person goes, where the memory says so."""
+    state: str = "active"
+    valid_from: int | None = None
+    valid_until: int | None = None
 
 
 class _Numbers(dict[str, int]):
@@ -77,6 +80,7 @@ class Vocabulary:
         self.speakers = _Numbers()
         self.kinds = _Numbers()
         self.conversations = _Numbers()
+        self.states = _Numbers()
         self.spelled: list[str] = []
         """Each surface by its number."""
         self.term_of = np.zeros(0, dtype=np.int32)
@@ -130,7 +134,7 @@ class _Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
 
     columns: Mapping[str, NDArray[Any]]
-    """By name, one value a row: doc, marks, speaker, kind, conversation, position, occurred_at, expires_at."""
+    """By name, one value a row: doc, marks, speaker, kind, conversation, position, times, state."""
     alive: Flags
     owner: NDArray[np.int32]
     """For each slice its row."""
@@ -510,6 +514,10 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         "expires_at": np.array(
             [_FOREVER if entry.expires_at is None else entry.expires_at for entry in entries], dtype=np.int64
         ),
+        # Without a word on it, a memory holds since it was said.
+        "valid_from": np.array([_first(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64),
+        "valid_until": np.array([_first(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64),
+        "state": np.array([vocabulary.states[entry.state] for entry in entries], dtype=np.int64),
     }
     return _Segment(
         columns=columns,
@@ -522,6 +530,10 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         vectors=vectors,
         vector_owner=vector_owner,
     )
+
+
+def _first(*moments: int | None) -> int:
+    return next(moment for moment in moments if moment is not None)
 
 
 def _inverted(terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]) -> dict[str, Any]:

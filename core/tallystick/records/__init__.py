@@ -19,12 +19,14 @@ from tallystick.records.context import (
     TargetProfile,
     ToolSpec,
 )
+from tallystick.records.correction import Affected, Correction, Crossing, Link, RecallImpact
 from tallystick.records.identity import Actor, Role, Scope, ScopeKind
 from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
     KINDS,
     Change,
     Changed,
+    CorrectionKind,
     Edge,
     EdgeKind,
     ExtractionStatus,
@@ -83,6 +85,7 @@ __all__ = [
     "AccessDecision",
     "AccessPreview",
     "Actor",
+    "Affected",
     "Change",
     "Changed",
     "CompilationDecision",
@@ -92,6 +95,9 @@ __all__ = [
     "CompileReason",
     "CompiledContext",
     "ContextItem",
+    "Correction",
+    "CorrectionKind",
+    "Crossing",
     "Decision",
     "DecisionChange",
     "Edge",
@@ -110,6 +116,7 @@ __all__ = [
     "Json",
     "JsonObject",
     "KINDS",
+    "Link",
     "Memory",
     "MemorySpace",
     "MemoryState",
@@ -123,6 +130,7 @@ __all__ = [
     "PrincipalType",
     "PrivacyClass",
     "ReasonCode",
+    "RecallImpact",
     "Receipt",
     "ReceiptEntry",
     "Record",

@@ -123,6 +123,10 @@ class Actor(Record):
     role: Role = "member"
     surface: _Name = "python"
     """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
+    request_id: _Name | None = None
+    """The request that the call serves, for the history."""
+    session_id: _Name | None = None
+    """The session that the call belongs to, for the history."""
 
     @field_validator("user")
     @classmethod
@@ -139,6 +143,15 @@ class Actor(Record):
     def on(self, surface: str) -> Actor:
         """The same actor, coming through `surface`."""
         return self.model_copy(update={"surface": surface})
+
+    def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> Actor:
+        """The same actor, serving a request or in a session; what is not given stays."""
+        return self.replace(request_id=request_id or self.request_id, session_id=session_id or self.session_id)
+
+    def same_as(self, other: Actor) -> bool:
+        """Whether the other is the same actor, whatever it is about."""
+        plain = {"surface": "", "request_id": None, "session_id": None}
+        return self.model_copy(update=plain) == other.model_copy(update=plain)
 
     @property
     def private_scope(self) -> Scope:

@@ -24,6 +24,8 @@ class JournalEntry(Persisted):
     surface: str
     reason: str | None = None
     correlation_id: str | None = None
+    request_id: str | None = None
+    session_id: str | None = None
     subject_id: str | None = None
     """The record that it is about."""
     details: JsonObject = {}

@@ -15,6 +15,7 @@ __all__ = [
     "KINDS",
     "Change",
     "Changed",
+    "CorrectionKind",
     "Edge",
     "EdgeKind",
     "ExtractionStatus",
@@ -43,7 +44,11 @@ EdgeKind = Literal[
     "CONTRADICTS",
     "DUPLICATE_OF",
     "PART_OF",
+    "SHARES",
 ]
+CorrectionKind = Literal[
+    "mark_wrong", "mark_stale", "mark_sensitive", "mark_duplicate", "supersede", "hide", "redact", "restore", "delete"
+]  # fmt: skip
 
 KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(
     (
@@ -132,6 +137,12 @@ class Memory(Persisted):
     pinned: bool = False
     version: int = 1
     state: MemoryState = "active"
+    corrected: CorrectionKind | None = None
+    """The correction that it stands under; `restore` takes it back."""
+    redacted: tuple[str, ...] = ()
+    """Paths of the fields that were redacted: what stands there now is their replacement."""
+    locked_until: int | None = None
+    """Microseconds UTC until which agents may not change it: a person's edit."""
     valid_from: int | None = None
     """Microseconds UTC; None means since ever."""
     valid_until: int | None = None
@@ -200,6 +211,8 @@ class NewMemory(Record):
     valid_from: int | None = None
     valid_until: int | None = None
     expires_at: int | None = None
+    derived_from: tuple[str, ...] = ()
+    """Memories of readable scopes from which this one was concluded."""
     source_run_id: str | None = None
     source_step_ids: tuple[str, ...] = ()
     idempotency_key: str | None = None
@@ -219,10 +232,10 @@ class Remembered(Record):
 
 
 class Change(Record):
-    """What became of one `modify`, `forget` or `recover`."""
+    """What became of one `modify`, `forget`, `recover` or `correct`."""
 
     memory_id: str
-    event: Literal["UPDATE", "FORGET", "RECOVER"]
+    event: Literal["UPDATE", "FORGET", "RECOVER", "CORRECT"]
     status: Literal["changed", "unchanged"]
     version: int
     state: MemoryState
@@ -289,14 +302,22 @@ class Hit(Record):
     path: str = "exact"
     """How the vector was searched: `exact`, `chroma` or `none`."""
     fresh: bool = True
-    """False when the memory has expired, is superseded or is out of its validity."""
+    """False when the memory is superseded or out of its validity, or stands below what it was derived from."""
+    history: bool = False
+    """True for what holds no longer: superseded, or out of its validity at the moment asked for."""
+    replaced_by: str | None = None
+    """The memory that holds in its place."""
+    duplicates: tuple[str, ...] = ()
+    """Memories that say the same and are collapsed into this one."""
 
 
 class HistoryEntry(Record):
     """One event in the life of a memory, oldest first."""
 
     sequence: int
-    event: Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER"]
+    event: Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"]
+    correction: CorrectionKind | None = None
+    """Which correction a CORRECT was."""
     at: int
     actor: JsonObject
     surface: str
@@ -305,5 +326,11 @@ class HistoryEntry(Record):
     old: JsonObject = {}
     """Changed fields as they were, where the text still exists."""
     new: JsonObject = {}
+    withheld: tuple[str, ...] = ()
+    """Changed fields whose values are not shown: the memory is forgotten, hidden or redacted there."""
+    erased_at: int | None = None
+    """Microseconds UTC when the text of this version was erased."""
     correlation_id: str | None = None
+    request_id: str | None = None
+    session_id: str | None = None
     audit_id: str

@@ -75,6 +75,8 @@ def append(tx: Connection, event: Event) -> JournalEntry:
         "subject_id": event.subject_id,
         "details": dict(event.details or {}),
     }
+    trace = {"request_id": event.actor.request_id, "session_id": event.actor.session_id}
+    body |= {name: value for name, value in trace.items() if value is not None}
     text = canonical_json(body).decode()
     digest = _digest(event.stream, position, previous, text)
     ((sequence,),) = _INSERT(

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, literal_column, select, update
 
-from tallystick.records import Memory, Scope, Source, SourceHash, SourceRef, commitment, json_bytes
+from tallystick.records import Memory, MemoryState, Scope, Source, SourceHash, SourceRef, commitment, json_bytes
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.rows import inserting
@@ -18,8 +18,8 @@ from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
     "access_counts",
-    "active_docs",
     "BODY_FIELDS",
+    "FINDABLE",
     "Stored",
     "VersionBody",
     "add_source",
@@ -27,6 +27,7 @@ __all__ = [
     "body_of",
     "find_statement",
     "find_turn",
+    "findable_docs",
     "get",
     "get_docs",
     "insert_memory",
@@ -44,9 +45,12 @@ __all__ = [
 BODY_FIELDS = (
     "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "state", "valid_from",
     "valid_until", "freshness_ts", "expires_at", "tags", "attributes", "transform_version", "embedding_model",
-    "extraction_model", "prompt_version",
+    "extraction_model", "prompt_version", "corrected", "redacted",
 )  # fmt: skip
 """What a version holds: everything about a memory that can change."""
+
+FINDABLE: tuple[MemoryState, ...] = ("active", "superseded", "duplicate", "redacted")
+"""States whose words stand in the index. Recall decides by state what it shows of them, and where."""
 
 _m, _v, _ms, _s, _sc = (
     tables.memories, tables.memory_versions, tables.memory_sources, tables.sources, tables.scopes,
@@ -81,7 +85,8 @@ _LAST_POSITION = Hot(
 _INSERT = Hot(
     inserting(
         _m, "id", "scope_id", "kind", "content_key", "state", "version", "pinned", "conversation", "position",
-        "occurred_at", "expires_at", "extraction_status", "source_run_id", "source_step_ids", "created_at",
+        "occurred_at", "expires_at", "valid_from", "valid_until", "extraction_status", "source_run_id",
+        "source_step_ids", "created_at",
         "created_by", "updated_at", "updated_by", "schema_version",
     ).returning(_m.c.doc)
 )  # fmt: skip
@@ -153,6 +158,8 @@ def insert_memory(
             "position": memory.position,
             "occurred_at": memory.occurred_at,
             "expires_at": memory.expires_at,
+            "valid_from": memory.valid_from,
+            "valid_until": memory.valid_until,
             "extraction_status": memory.extraction_status,
             "source_run_id": memory.source_run_id,
             "source_step_ids": json.dumps(memory.source_step_ids),
@@ -244,9 +251,9 @@ def get(connection: Connection, memory_id: str) -> Stored | None:
     return _hydrate(connection, [row])[0] if row else None
 
 
-def active_docs(connection: Connection, *, after: int, most: int) -> list[int]:
-    """A page of the active memories of every scope with a number above `after`, by number."""
-    query = select(_m.c.doc).where(_m.c.state == "active", _m.c.doc > after).order_by(_m.c.doc).limit(most)
+def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]:
+    """A page of the findable memories of every scope with a number above `after`, by number."""
+    query = select(_m.c.doc).where(_m.c.state.in_(FINDABLE), _m.c.doc > after).order_by(_m.c.doc).limit(most)
     return list(connection.execute(query).scalars())
 
 
@@ -276,8 +283,8 @@ def latest(
 
 
 def standings(connection: Connection, scope_ids: Iterable[int]) -> Sequence[Any]:
-    """The rows (id, state, expires_at) of every memory of these scopes, oldest first."""
-    query = select(_m.c.id, _m.c.state, _m.c.expires_at).where(_m.c.scope_id.in_(list(scope_ids)))
+    """The rows (doc, id, state, expires_at) of every memory of these scopes, oldest first."""
+    query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(_m.c.scope_id.in_(list(scope_ids)))
     return connection.execute(query.order_by(_m.c.doc)).all()
 
 
@@ -350,6 +357,7 @@ def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
             "position": row.position,
             "occurred_at": row.occurred_at,
             "expires_at": row.expires_at,
+            "locked_until": row.locked_until,
             "created_at": row.created_at,
             "updated_at": row.updated_at,
             "created_by": row.created_by,

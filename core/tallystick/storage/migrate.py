@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of"]
 
-HEAD = "0004"
+HEAD = "0006"
 """The newest revision in `migrations/versions`."""
 
 

@@ -19,6 +19,7 @@ from tallystick.storage.hot import Hot
 from tallystick.storage.rows import inserting
 
 __all__ = [
+    "LOCAL_ONLY",
     "Point",
     "TextRow",
     "add_vectors",
@@ -38,6 +39,9 @@ __all__ = [
     "vectors_of",
     "without_vector",
 ]
+
+LOCAL_ONLY = 4
+"""A mark beside those of `ranking`: no embedder that is far away is given this text."""
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
@@ -64,7 +68,7 @@ _COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("
 _CHANGED = (
     select(
         _x.c.doc, _x.c.words, _x.c.marks, _x.c.speaker, _m.c.kind, _m.c.conversation, _m.c.position, _m.c.occurred_at,
-        _m.c.expires_at, _v.c.vector, _x.c.names,
+        _m.c.expires_at, _v.c.vector, _x.c.names, _m.c.state, _m.c.valid_from, _m.c.valid_until,
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
@@ -170,9 +174,12 @@ def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -
     return set(connection.execute(query).scalars())
 
 
-def docs_missing_vectors(connection: Connection, fingerprint: str, *, limit: int) -> list[int]:
+def docs_missing_vectors(
+    connection: Connection, fingerprint: str, *, limit: int, local_embedder: bool = True
+) -> list[int]:  # fmt: skip
     """Findable memories, of any scope, that have no vector of this embedder yet, oldest first.
 
+    Those that stay here are left out unless the embedder is a local one.
     Those whose embedding is a job that waits or died are left to the job queue.
     """
     has_vector = exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == fingerprint)
@@ -181,6 +188,8 @@ def docs_missing_vectors(connection: Connection, fingerprint: str, *, limit: int
         _m.c.doc == _x.c.doc, jobs.c.subject_id == _m.c.id, jobs.c.kind == "embed", jobs.c.status != "done"
     )
     query = select(_x.c.doc).where(_x.c.words.is_not(None), ~has_vector, ~has_job).order_by(_x.c.doc).limit(limit)
+    if not local_embedder:
+        query = query.where(_x.c.marks < LOCAL_ONLY)
     return [row.doc for row in connection.execute(query)]
 
 

@@ -67,6 +67,16 @@ spaces = Table(
 )
 """Stored scopes with their members, one row per scope; `body` is the MemorySpace as JSON."""
 
+anchors = Table(
+    "anchors",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("head", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+"""How far a stream was purged: how many entries went, and the digest of the last of them."""
+
 streams = Table(
     "streams",
     metadata,
@@ -140,6 +150,9 @@ memories = Table(
     Column("position", BigInteger),
     Column("occurred_at", BigInteger),
     Column("expires_at", BigInteger),
+    Column("valid_from", BigInteger),
+    Column("valid_until", BigInteger),
+    Column("locked_until", BigInteger),
     Column("extraction_status", Text, nullable=False),
     Column("source_run_id", Text),
     Column("source_step_ids", Text, nullable=False),
@@ -215,6 +228,20 @@ edges = Table(
     UniqueConstraint("kind", "from_doc", "to_doc"),
     Index(None, "to_doc"),
 )
+
+working = Table(
+    "working",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
+    Column("run_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index(None, "expires_at"),
+)
+"""What a run keeps in mind: overwritten in place, without versions, gone when it expires."""
 
 search_text = Table(
     "search_text",

@@ -1,0 +1,417 @@
+"""Correct: the nine corrections of a memory, each previewed and then applied with the token of its preview.
+
+What a correction would do is worked out by one function of the stored state, once for the preview and once more
+inside the transaction that applies it; the token binds the two together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection
+
+from tallystick.access import fits, mint
+from tallystick.errors import InvalidInput, StateConflict, VersionConflict
+from tallystick.memory.change import check_recoverable, follow, require_reason, require_unlocked
+from tallystick.memory.room import MemoryRoom, searchable
+from tallystick.memory.writing import Writing
+from tallystick.records import (
+    Actor,
+    Affected,
+    Change,
+    Correction,
+    CorrectionKind,
+    Json,
+    Link,
+    Memory,
+    MemoryState,
+    Operation,
+    RecallImpact,
+    canonical_json,
+    part_key,
+)
+from tallystick.storage import edges, keyed, memories, scopes
+
+__all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "correct"]
+
+TOKEN_LIFE_US = 15 * 60 * 1_000_000
+"""How long a preview's token is good."""
+_OPERATION = "correct"
+
+_TOUCHES: Mapping[CorrectionKind, tuple[str, ...]] = {
+    "mark_wrong": ("state",),
+    "mark_stale": ("valid_until",),
+    "mark_sensitive": ("attributes",),
+    "mark_duplicate": ("state",),
+    "supersede": ("state", "valid_until"),
+    "hide": ("state",),
+    "redact": ("state", "content", "subject", "who", "category", "tags", "attributes", "redacted"),
+    "delete": ("state",),
+}
+"""What a correction changes, and `restore` puts back as it was."""
+
+_FROM: Mapping[CorrectionKind, tuple[MemoryState, ...]] = {
+    "mark_wrong": ("active", "superseded", "duplicate", "redacted"),
+    "mark_stale": ("active",),
+    "mark_sensitive": ("active", "superseded", "redacted"),
+    "mark_duplicate": ("active",),
+    "supersede": ("active",),
+    "hide": ("active", "superseded", "duplicate", "redacted"),
+    "redact": ("active", "superseded", "duplicate", "redacted", "hidden"),
+    "delete": ("active", "superseded", "duplicate", "redacted", "hidden"),
+    "restore": ("active", "hidden", "redacted", "superseded", "duplicate", "deleted"),
+}
+_BECOMES: Mapping[CorrectionKind, MemoryState] = {
+    "mark_wrong": "hidden", "mark_duplicate": "duplicate", "supersede": "superseded", "hide": "hidden",
+    "delete": "deleted",
+}  # fmt: skip
+_IMPACT: Mapping[CorrectionKind, RecallImpact] = {
+    "mark_wrong": "leaves_recall", "mark_stale": "history", "mark_sensitive": "local_only",
+    "mark_duplicate": "under_canonical", "supersede": "below_replacement", "hide": "leaves_recall",
+    "delete": "leaves_recall", "restore": "returns",
+}  # fmt: skip
+_TEXTS = ("content", "subject", "who", "category")
+_PLACEHOLDER = "[redacted]"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A correction as it was asked for."""
+
+    correction: CorrectionKind
+    reason: str
+    other_id: str | None = None
+    """The replacement, or the canonical memory."""
+    field: str = "content"
+    replacement: str = _PLACEHOLDER
+    """What stands in the place of what is redacted."""
+    evidence: tuple[str, ...] = ()
+    """Source ids that show that the replacement holds."""
+    valid_from: int | None = None
+    """Since when the replacement holds, microseconds UTC; None is now."""
+    force: bool = False
+
+    def bound(self) -> Json:
+        """What a token confirms of it."""
+        return [
+            self.correction, self.reason, self.other_id, self.field, self.replacement, list(self.evidence),
+            self.valid_from, self.force,
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Plan:
+    current: memories.Stored
+    after: Memory
+    other: memories.Stored | None
+    correction: Correction
+
+
+def correct(
+    room: MemoryRoom, actor: Actor, memory_id: str, asked: Asked, *, mode: Literal["preview", "apply"],
+    confirm_token: str | None = None, if_version: int | None = None, idempotency_key: str | None = None,
+    correlation_id: str | None = None,
+) -> Correction:  # fmt: skip
+    """Preview a correction, or apply one that was previewed.
+
+    Raises InvalidInput, NotFound, Denied (`confirm_token_required`), VersionConflict, StateConflict or
+    IdempotencyMismatch; then nothing changed.
+    """
+    _check(asked)
+    with room.store.database.read() as connection:
+        seen = room.visible(connection, actor, memory_id, _operation(asked, None))
+        row = scopes.named(connection, seen.scope_id)
+        request = part_key(row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token]))
+        if mode == "apply" and idempotency_key is not None:
+            answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)
+            if answered is not None:
+                return Correction.load(answered)
+        now = room.store.clock.now()
+        plan = _plan(connection, room, actor, memory_id, asked, if_version, now)
+    if mode == "preview":
+        until = now + TOKEN_LIFE_US
+        token = mint(row.secret, _OPERATION, actor, _bound(asked, plan), expires_at=until)
+        return plan.correction.model_copy(update={"confirm_token": token, "expires_at": until})
+    if confirm_token is None:
+        decision = room.gate.require(actor, _operation(asked, seen.memory), seen.memory.scope)
+        refused = decision.model_copy(update={"allowed": False, "reason": "confirm_token_required"})
+        raise room.gate.refuse(actor, refused)
+    vector = None
+    if plan.after.state in memories.FINDABLE:
+        vector = room.vectors_for([searchable(plan.after.content, plan.after.attributes)])[0][0]
+
+    def unit(tx: Connection) -> Correction:
+        writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+        again = _plan(tx, room, actor, memory_id, asked, if_version, writing.now)
+        if not fits(confirm_token, row.secret, _OPERATION, actor, _bound(asked, again), now=writing.now):
+            raise StateConflict(
+                memory_id, state="not as previewed", reason="the token has run out, is not for this, or what it "
+                "touches changed since", hint="Preview again and confirm what it shows.",
+            )  # fmt: skip
+        same = again.after.content == plan.after.content and again.after.attributes == plan.after.attributes
+        done = _apply(writing, again, asked, vector if same else None)
+        if idempotency_key is not None:
+            keyed.keep_answer(tx, row.id, _OPERATION, idempotency_key, request, done.dumps(), at=writing.now)
+        return done
+
+    return room.store.database.write(unit, name="apply.correct")
+
+
+def affected_by(connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored) -> Affected:
+    """What is linked with a memory. Ids of what the actor may not read are counted only."""
+    around = edges.of(connection, current.doc)
+    others = memories.get_docs(
+        connection, {edge.from_doc if edge.to_doc == current.doc else edge.to_doc for edge in around}
+    )
+    seen = {
+        doc: other for doc, other in others.items()
+        if room.gate.decide(connection, actor, "read", other.memory.scope).allowed
+    }  # fmt: skip
+    links, derived, shared = [], [], []
+    for edge in around:
+        to_it = edge.to_doc == current.doc
+        other = seen.get(edge.from_doc if to_it else edge.to_doc)
+        if other is None:
+            continue
+        links.append(Link(kind=edge.kind, direction="from" if to_it else "to", memory_id=other.memory.id))
+        if to_it and edge.kind == "DERIVED_FROM":
+            derived.append(other.memory.id)
+        if to_it and edge.kind == "SHARES":
+            shared.append(other.memory.id)
+    return Affected(
+        sources=tuple(source.source_id for source in current.memory.sources),
+        derived=tuple(derived), shared=tuple(shared), links=tuple(links), elsewhere=len(others) - len(seen),
+    )  # fmt: skip
+
+
+def _check(asked: Asked) -> None:
+    require_reason(asked.reason)
+    if asked.correction not in get_args(CorrectionKind):
+        raise InvalidInput(f"{asked.correction!r} is no correction. Use one of {', '.join(get_args(CorrectionKind))}.")
+    needs_other = asked.correction in ("supersede", "mark_duplicate")
+    if needs_other and asked.other_id is None:
+        what = "replacement" if asked.correction == "supersede" else "memory that it repeats"
+        raise InvalidInput(f"{asked.correction} needs `by`: the id of the {what}.")
+    if not needs_other and asked.other_id is not None:
+        raise InvalidInput(f"{asked.correction} takes no `by`; only supersede and mark_duplicate do.")
+    if asked.correction == "redact" and not asked.replacement.strip():
+        raise InvalidInput("`replacement` is empty. Say in a few words what stood there.")
+
+
+def _operation(asked: Asked, memory: Memory | None) -> Operation:
+    if asked.correction == "delete" or (memory is not None and memory.state == "deleted"):
+        return "delete"
+    return "correct"
+
+
+def _bound(asked: Asked, plan: _Plan) -> Json:
+    # Everything that the preview showed: where anything of it is other by now, the token does not fit.
+    shown = plan.correction.dump()
+    shown.pop("reversible_until")
+    return [asked.bound(), json.dumps(shown, sort_keys=True)]
+
+
+def _plan(
+    connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str, asked: Asked, if_version: int | None,
+    now: int,
+) -> _Plan:  # fmt: skip
+    current = room.visible(connection, actor, memory_id, _operation(asked, None))
+    memory = current.memory
+    if _operation(asked, memory) == "delete":
+        current = room.visible(connection, actor, memory_id, "delete")
+    if if_version is not None and memory.version != if_version:
+        raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
+    if memory.state not in _FROM[asked.correction]:
+        raise StateConflict(
+            memory_id, state=memory.state, reason=f"{asked.correction} does not apply to it", hint="Restore it first."
+        )
+    require_unlocked(memory, actor, now)
+    if asked.correction == "delete" and memory.pinned and not (asked.force and actor.is_operator):
+        raise StateConflict(
+            memory_id, state="pinned", reason="pinned_memory",
+            hint="Unpin it first, or let an operator delete it with force=True.",
+        )  # fmt: skip
+    other = None
+    if asked.other_id is not None:
+        other = _other(connection, room, actor, current, asked)
+    after = _after(connection, room, current, other, asked, now)
+    correction = Correction(
+        mode="preview",
+        memory_id=memory_id,
+        correction=asked.correction,
+        version=memory.version,
+        before=memory.state,
+        after=after.state,
+        other_id=None if other is None else other.memory.id,
+        other_version=None if other is None else other.memory.version,
+        affected=affected_by(connection, room, actor, current),
+        recall=_impact(asked, after),
+        reversible=True,
+        reversible_until=now + room.forget_window_us if after.state == "deleted" else None,
+    )
+    return _Plan(current, after, other, correction)
+
+
+def _impact(asked: Asked, after: Memory) -> RecallImpact:
+    if asked.correction == "redact":
+        return "metadata_only" if after.state == "redacted" else "field_redacted"
+    if asked.correction == "restore" and after.state not in ("active", "superseded", "duplicate", "redacted"):
+        return "unchanged"
+    return _IMPACT[asked.correction]
+
+
+def _other(
+    connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, asked: Asked
+) -> memories.Stored:  # fmt: skip
+    assert asked.other_id is not None
+    other = room.visible(connection, actor, asked.other_id, "correct")
+    if other.doc == current.doc:
+        raise InvalidInput("A memory neither replaces nor repeats itself: `by` names another one.")
+    if other.memory.state != "active":
+        raise StateConflict(
+            asked.other_id, state=other.memory.state, reason="only an active memory can stand in another's place"
+        )
+    if asked.correction == "mark_duplicate" and other.scope_id != current.scope_id:
+        raise InvalidInput("Duplicates collapse within one scope; `by` stands in another one.")
+    return other
+
+
+def _after(
+    connection: Connection, room: MemoryRoom, current: memories.Stored, other: memories.Stored | None, asked: Asked,
+    now: int,
+) -> Memory:  # fmt: skip
+    memory = current.memory
+    if asked.correction == "restore":
+        return _restored(connection, room, current, now)
+    update: dict[str, Any] = {"corrected": asked.correction, "state": _BECOMES.get(asked.correction, memory.state)}
+    if asked.correction == "mark_stale":
+        if memory.corrected == "mark_stale" or (memory.valid_until is not None and memory.valid_until <= now):
+            raise StateConflict(memory.id, state="stale", reason="it is marked as such already")
+        update["valid_until"] = now
+    elif asked.correction == "supersede":
+        since = asked.valid_from
+        if since is None:
+            since = now if other is None or other.memory.valid_from is None else other.memory.valid_from
+        update["valid_until"] = since if memory.valid_until is None else min(since, memory.valid_until)
+    elif asked.correction == "mark_sensitive":
+        update["attributes"] = {**memory.attributes, "sensitivity": "restricted", "local_only": True}
+    elif asked.correction == "redact":
+        update |= _redaction(memory, asked.field, asked.replacement)
+    return memory.model_copy(update=update)
+
+
+def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
+    """The fields of `memory` with what stands at the path `field` replaced."""
+    head, *rest = field.split(".")
+    redacted = tuple(dict.fromkeys((*memory.redacted, field)))
+    if head in _TEXTS and not rest:
+        update: dict[str, Any] = {head: replacement, "redacted": redacted}
+        # Without its text a memory is metadata.
+        return {**update, "state": "redacted"} if head == "content" else update
+    if head == "tags" and not rest:
+        return {"tags": (), "redacted": redacted}
+    if head == "attributes" and rest:
+        return {"attributes": _replaced(memory.attributes, rest, replacement, field), "redacted": redacted}
+    raise InvalidInput(
+        f"`field` {field!r} cannot be redacted. Name one of {', '.join(_TEXTS)}, tags, or a path such as "
+        "attributes.phone."
+    )
+
+
+def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any:
+    """A copy with the value at `path` replaced. The error names the path alone, not what stands beside it."""
+    head, *rest = path
+    if isinstance(value, dict) and head in value:
+        return {**value, head: _replaced(value[head], rest, replacement, field) if rest else replacement}
+    if isinstance(value, list) and head.isdigit() and int(head) < len(value):
+        place = int(head)
+        changed = _replaced(value[place], rest, replacement, field) if rest else replacement
+        return [*value[:place], changed, *value[place + 1 :]]
+    raise InvalidInput(f"There is nothing at `field` {field!r}.")
+
+
+def _restored(connection: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> Memory:
+    memory = current.memory
+    under = memory.corrected or ("delete" if memory.state == "deleted" else None)
+    if under is None:
+        raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
+    if memory.state == "deleted":
+        check_recoverable(connection, room, current, now)
+    before = _before(connection, current, under)
+    if before is None:
+        raise StateConflict(memory.id, state=memory.state, reason="what stood there before was erased")
+    kept = {name: getattr(before, name) for name in (*_TOUCHES[under], "corrected")}
+    after = memory.model_copy(update=kept)
+    if after.state == "active" and memory.state != "active" and memory.conversation is None:
+        key = current.content_key
+        same = memories.find_statement(connection, current.scope_id, memory.kind, key)
+        if same is not None and same[0] != current.doc:
+            raise StateConflict(
+                memory.id, state=memory.state, reason=f"memory {same[1]} says the same by now",
+                hint="Use that one, or forget it first.",
+            )  # fmt: skip
+    return after
+
+
+def _before(connection: Connection, current: memories.Stored, under: CorrectionKind) -> Memory | None:
+    """The memory as it was before the correction `under` which it stands; None once that was erased."""
+    for version in reversed(memories.versions(connection, current.doc)):
+        if version.body is None:
+            return None
+        if version.body.get("corrected") != under and not (under == "delete" and version.body["state"] == "deleted"):
+            return Memory.load({**current.memory.model_dump(), **version.body})
+    return None
+
+
+def _apply(writing: Writing, plan: _Plan, asked: Asked, vector: bytes | None) -> Correction:
+    current, after = plan.current, plan.after
+    details: dict[str, Any] = {"correction": asked.correction, "before": current.memory.state, "after": after.state}
+    if asked.correction == "redact":
+        details["field"] = asked.field
+    if plan.other is not None:
+        details["other"] = plan.other.memory.id
+        _link(writing, plan, asked, plan.other)
+    if asked.correction == "restore":
+        _unlink(writing, current)
+    event = {"delete": "memory.forget"}.get(asked.correction, "memory.correct")
+    memory, audit_id = writing.rewrite(current, after, event, reason=asked.reason, vector=vector, details=details)
+    if asked.correction != "restore":
+        stays = memory.state == "active" or (memory.state == "redacted")
+        follow(writing, current, memory if stays else None, vector=vector)
+    change = Change(
+        memory_id=memory.id, event="FORGET" if asked.correction == "delete" else "CORRECT", status="changed",
+        version=memory.version, state=memory.state, audit_id=audit_id,
+    )  # fmt: skip
+    return plan.correction.model_copy(update={"mode": "apply", "result": change})
+
+
+def _link(writing: Writing, plan: _Plan, asked: Asked, other: memories.Stored) -> None:
+    """Note what stands in whose place, why and by which evidence; the replacement holds from then on."""
+    supersedes = asked.correction == "supersede"
+    since = plan.after.valid_until if supersedes else None
+    from_doc, to_doc = (other.doc, plan.current.doc) if supersedes else (plan.current.doc, other.doc)
+    edges.add(
+        writing.tx, edge_id=writing.room.store.ids.new(), kind="SUPERSEDES" if supersedes else "DUPLICATE_OF",
+        scope_id=plan.current.scope_id, from_doc=from_doc, to_doc=to_doc, at=writing.now, reason=asked.reason,
+        evidence=asked.evidence, valid_from=since,
+    )  # fmt: skip
+    if supersedes and other.memory.valid_from is None:
+        holds = other.memory.model_copy(update={"valid_from": since})
+        writing.rewrite(
+            other, holds, "memory.correct", reason=asked.reason,
+            details={"correction": "supersede", "before": "active", "after": "active", "other": plan.current.memory.id},
+        )  # fmt: skip
+
+
+def _unlink(writing: Writing, current: memories.Stored) -> None:
+    under = current.memory.corrected
+    ends = {"supersede": ("SUPERSEDES", "to_doc"), "mark_duplicate": ("DUPLICATE_OF", "from_doc")}.get(under or "")
+    if ends is None:
+        return
+    kind, end = ends
+    found = [edge.id for edge in edges.of(writing.tx, current.doc)
+             if edge.kind == kind and getattr(edge, end) == current.doc]  # fmt: skip
+    edges.close(writing.tx, found, at=writing.now)

@@ -1,0 +1,85 @@
+"""What correcting, promoting and sharing a memory would do, or did: Correction, Crossing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tallystick.records._base import Record
+from tallystick.records.identity import Scope
+from tallystick.records.memory import Change, CorrectionKind, MemoryState
+from tallystick.records.policy import AccessDecision
+
+__all__ = ["Affected", "Correction", "Crossing", "Link", "RecallImpact"]
+
+RecallImpact = Literal[
+    "leaves_recall", "returns", "history", "below_replacement", "under_canonical", "metadata_only", "field_redacted",
+    "local_only", "unchanged",
+]  # fmt: skip
+
+
+class Link(Record):
+    """One edge of a memory, seen from it."""
+
+    kind: str
+    direction: Literal["to", "from"]
+    """`to`: from this memory to the other one."""
+    memory_id: str
+    """The memory at the other end."""
+
+
+class Affected(Record):
+    """What else a change touches, as far as the actor may see it."""
+
+    sources: tuple[str, ...] = ()
+    """Sources that the memory was drawn from; they stay as they are."""
+    derived: tuple[str, ...] = ()
+    """Memories that were concluded from it: their synthesis rests on what changes."""
+    shared: tuple[str, ...] = ()
+    """Shared copies, which are withdrawn with it."""
+    links: tuple[Link, ...] = ()
+    elsewhere: int = 0
+    """How many linked memories stand where the actor may not look."""
+
+
+class Correction(Record):
+    """What a correction would do, or did."""
+
+    mode: Literal["preview", "apply"]
+    memory_id: str
+    correction: CorrectionKind
+    version: int
+    """The version that it is about."""
+    before: MemoryState
+    after: MemoryState
+    other_id: str | None = None
+    """The replacement of a superseded memory, the canonical one of a duplicate."""
+    other_version: int | None = None
+    affected: Affected
+    recall: RecallImpact
+    reversible: bool
+    reversible_until: int | None = None
+    """Microseconds UTC; None where there is no end."""
+    confirm_token: str | None = None
+    expires_at: int | None = None
+    """Microseconds UTC from which on the token is refused."""
+    result: Change | None = None
+
+
+class Crossing(Record):
+    """What promoting or sharing would do, or did."""
+
+    mode: Literal["preview", "apply"]
+    operation: Literal["promote", "share"]
+    memory_id: str
+    version: int
+    into: Scope
+    decisions: tuple[AccessDecision, ...]
+    """Who allowed it: leaving the scope, and writing in the other one."""
+    readers: tuple[str, ...] = ()
+    """Who may read it there, as `type:id` of the members of the space, or `project:…`."""
+    confirm_token: str | None = None
+    expires_at: int | None = None
+    """Microseconds UTC from which on the token is refused."""
+    copy_id: str | None = None
+    """The memory that stands in the other scope now."""
+    audit_id: str | None = None

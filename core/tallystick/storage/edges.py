@@ -1,0 +1,96 @@
+"""Edges between memories as rows. One that no longer holds is closed, not removed: `valid_until` says since when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+
+from tallystick.records import EdgeKind
+from tallystick.storage import tables
+
+__all__ = ["EdgeRow", "add", "close", "following", "of", "remove", "within"]
+
+_e = tables.edges
+_from, _to = tables.memories.alias("from_memory"), tables.memories.alias("to_memory")
+
+
+@dataclass(frozen=True)
+class EdgeRow:
+    """An edge with the numbers and ids of both its ends."""
+
+    id: str
+    kind: EdgeKind
+    from_doc: int
+    to_doc: int
+    from_id: str
+    to_id: str
+    reason: str | None
+    evidence: tuple[str, ...]
+    valid_from: int | None
+    valid_until: int | None
+
+
+_SELECT = (
+    select(_e, _from.c.id.label("from_id"), _to.c.id.label("to_id"))
+    .join(_from, _from.c.doc == _e.c.from_doc)
+    .join(_to, _to.c.doc == _e.c.to_doc)
+)
+
+
+def add(
+    tx: Connection, *, edge_id: str, kind: EdgeKind, scope_id: int, from_doc: int, to_doc: int, at: int,
+    reason: str | None = None, evidence: Sequence[str] = (), valid_from: int | None = None,
+) -> None:  # fmt: skip
+    """Link two memories; a closed edge of the same kind between the two is opened again."""
+    same = and_(_e.c.kind == kind, _e.c.from_doc == from_doc, _e.c.to_doc == to_doc)
+    values = {"reason": reason, "evidence": json.dumps(list(evidence)), "valid_from": valid_from, "valid_until": None}
+    if tx.execute(update(_e).where(same).values(**values)).rowcount:
+        return
+    tx.execute(
+        insert(_e),
+        {
+            "id": edge_id, "scope_id": scope_id, "kind": kind, "from_doc": from_doc, "to_doc": to_doc,
+            "confidence": 100, "created_at": at, "schema_version": 1, **values,
+        },
+    )  # fmt: skip
+
+
+def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
+    """Say that edges no longer hold."""
+    tx.execute(update(_e).where(_e.c.id.in_(list(edge_ids))).values(valid_until=at))
+
+
+def of(connection: Connection, doc: int) -> list[EdgeRow]:
+    """Every edge of a memory that holds, either way, oldest first."""
+    query = _SELECT.where(or_(_e.c.from_doc == doc, _e.c.to_doc == doc), _e.c.valid_until.is_(None))
+    return [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id))]
+
+
+def following(connection: Connection, kind: EdgeKind, docs: Iterable[int], *, forward: bool) -> dict[int, EdgeRow]:
+    """For each of `docs` the newest edge of `kind` that leaves it (`forward`) or comes to it, where there is one."""
+    end = _e.c.from_doc if forward else _e.c.to_doc
+    query = _SELECT.where(_e.c.kind == kind, end.in_(list(docs)), _e.c.valid_until.is_(None))
+    rows = [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id))]
+    return {row.from_doc if forward else row.to_doc: row for row in rows}
+
+
+def within(connection: Connection, scope_ids: Iterable[int]) -> list[EdgeRow]:
+    """Every edge of these scopes, closed ones included."""
+    query = _SELECT.where(_e.c.scope_id.in_(list(scope_ids))).order_by(_e.c.created_at, _e.c.id)
+    return [_row(row) for row in connection.execute(query)]
+
+
+def remove(tx: Connection, doc: int) -> int:
+    """Remove every edge of a memory; how many those were."""
+    return int(tx.execute(delete(_e).where(or_(_e.c.from_doc == doc, _e.c.to_doc == doc))).rowcount)
+
+
+def _row(row: Any) -> EdgeRow:
+    return EdgeRow(
+        row.id, row.kind, row.from_doc, row.to_doc, row.from_id, row.to_id, row.reason,
+        tuple(json.loads(row.evidence)), row.valid_from, row.valid_until,
+    )  # fmt: skip
