@@ -362,7 +362,8 @@ class BoundTally:
         all of `tags`, a `conversation`, a `source` (its id or address), and what was said or happened from `since`
         up to `until`. What holds now comes first; what it replaced follows as `hit.history`. `states` names the states
         to look in instead; `as_of` asks what held at a moment. `asked_at` is the moment from which the query's "last
-        week" is seen. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit together. Raises Denied and InvalidInput.
+        week" is seen. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit together.
+        Raises Denied and InvalidInput.
         """
         wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
         if budget_tokens is not None and budget_tokens < 1:
@@ -421,7 +422,8 @@ class BoundTally:
 
         `manual_override` locks a person's edit: until that moment (True: for `manual_override_days`) no agent
         changes, corrects or forgets the memory. With `if_version` it changes only what you have seen. Raises
-        InvalidInput, InvalidRecord, NotFound, VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
+        InvalidInput, InvalidRecord, NotFound, VersionConflict, StateConflict or IdempotencyMismatch; then nothing
+        changed.
         """
         lock_until = None
         if manual_override is not False:

@@ -63,7 +63,10 @@ def arranged(
 ) -> list[Standing]:  # fmt: skip
     """The candidates in their order. `collapse` folds duplicates; `bring` puts a replacement in that was not found."""
     at = now if as_of is None else as_of
-    if all(stored.memory.state in ("active", "redacted") and is_current(stored.memory, at) for stored, _ in ranked):
+    if all(
+        stored.memory.state in ("active", "redacted") and is_current(stored.memory, at)
+        and is_current(stored.memory, now) for stored, _ in ranked
+    ):  # fmt: skip
         return [Standing(stored, one) for stored, one in ranked]
     standing = [Standing(stored, one) for stored, one in ranked]
     if collapse:

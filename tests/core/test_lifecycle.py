@@ -1,0 +1,367 @@
+"""Lifecycle: nine corrections, each previewed and taken back; what they do to recall; what holds, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, VersionConflict
+from tallystick.records import Actor, CorrectionKind, Scope, SpaceMember
+from tallystick.tally import BoundTally, Tally
+from tallystick.testing import StepClock
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice", projects={"apollo"})
+CODER = Actor(user="alice", agent="coder", projects={"apollo"})
+BOB = Actor(user="bob", projects={"apollo"})
+ROOT = Actor(user="root", role="operator")
+DAY = 24 * 3600 * 1_000_000
+
+
+def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> Any:
+    preview = bound.correct(memory_id, correction, reason="because", **options)
+    return bound.correct(
+        memory_id, correction, reason="because", mode="apply", confirm_token=preview.confirm_token, **options
+    )
+
+
+def _found(bound: BoundTally, query: str, **options: Any) -> list[tuple[str, bool]]:
+    return [(hit.memory.content, hit.history) for hit in bound.recall(query, **options)]
+
+
+@pytest.mark.parametrize("correction", [one for one in get_args(CorrectionKind) if one != "restore"])
+def test_each_correction_is_previewed_applied_and_taken_back(open_tally: OpenTally, correction: Any) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("The heron nests in March.", subject="heron", attributes={"phone": "42"})
+        other = apollo.remember("The heron breeds in April.")
+        options: dict[str, Any] = {"by": other.memory_id} if correction in ("supersede", "mark_duplicate") else {}
+        before, found = apollo.get(kept.memory_id), _found(apollo, "heron nests March")
+
+        preview = apollo.correct(kept.memory_id, correction, reason="because", **options)
+        assert (preview.mode, preview.before, preview.reversible) == ("preview", "active", True)
+        assert preview.affected.sources == (kept.source_id,)
+        assert apollo.get(kept.memory_id) == before
+
+        done = apollo.correct(
+            kept.memory_id, correction, reason="because", mode="apply", confirm_token=preview.confirm_token,
+            idempotency_key="k", **options,
+        )  # fmt: skip
+        assert done.result is not None
+        assert (done.result.status, done.result.state, done.after) == ("changed", preview.after, preview.after)
+        again = apollo.correct(
+            kept.memory_id, correction, reason="because", mode="apply", confirm_token=preview.confirm_token,
+            idempotency_key="k", **options,
+        )  # fmt: skip
+        assert again == done
+
+        _corrected(apollo, kept.memory_id, "restore")
+
+        restored = apollo.get(kept.memory_id)
+        same = ("content", "subject", "attributes", "state", "valid_until", "corrected", "redacted")
+        assert [getattr(restored, name) for name in same] == [getattr(before, name) for name in same]
+        assert _found(apollo, "heron nests March") == found
+        events = [(entry.event, entry.correction, entry.reason) for entry in apollo.history(kept.memory_id)]
+        assert events == [
+            ("ADD", None, None),
+            ("FORGET" if correction == "delete" else "CORRECT", correction, "because"),
+            ("CORRECT", "restore", "because"),
+        ]
+
+
+@pytest.mark.parametrize("correction", ["hide", "mark_wrong", "delete"])
+def test_what_is_hidden_or_deleted_is_found_by_no_path(open_tally: OpenTally, correction: str) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("The vault word is pelican.", tags=["pelican"])
+        _corrected(apollo, kept.memory_id, correction)
+
+        assert _found(apollo, "vault word pelican") == []
+        assert _found(apollo, "vault word pelican", states=("active", "superseded", "duplicate", "redacted")) == []
+        with pytest.raises(NotFound):
+            apollo.get(kept.memory_id)
+        listed = apollo.memories(states=("hidden", "deleted"))
+        history = apollo.history(kept.memory_id)
+        assert "pelican" not in repr([listed, history])
+        assert "content" in history[0].withheld
+        with pytest.raises(InvalidInput):
+            apollo.recall("vault", states=("deleted",))
+
+
+def test_a_superseded_memory_stands_below_its_replacement_and_says_so(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        old = apollo.remember("Deploys go out on Friday evening by hand.", kind="decision")
+        new = apollo.remember("Releases are cut each Monday.", kind="decision")
+        apollo.remember("The kitchen closes on Friday.")
+
+        done = _corrected(apollo, old.memory_id, "supersede", by=new.memory_id, evidence=(new.source_id,))
+
+        assert (done.other_id, done.recall) == (new.memory_id, "below_replacement")
+        hits = list(apollo.recall("when do deploys go out by hand?"))
+        order = [hit.memory.id for hit in hits]
+        assert order.index(new.memory_id) < order.index(old.memory_id)
+        by_id = {hit.memory.id: hit for hit in hits}
+        assert (by_id[old.memory_id].history, by_id[old.memory_id].replaced_by) == (True, new.memory_id)
+        assert (by_id[new.memory_id].history, by_id[new.memory_id].fresh) == (False, True)
+
+        apollo.forget(new.memory_id, reason="nor that")
+        assert old.memory_id not in [hit.memory.id for hit in apollo.recall("when do deploys go out by hand?")]
+
+
+def test_recall_answers_as_of_a_day(open_tally: OpenTally) -> None:
+    clock = StepClock(start=100 * DAY)
+    with open_tally(clock=clock) as tally:
+        mine = tally.bind(ALICE)
+        old = mine.remember("Ada lives in Berlin.", kind="fact", valid_from=10 * DAY)
+        new = mine.remember("Ada lives in Rome.", kind="fact", valid_from=50 * DAY)
+        _corrected(mine, old.memory_id, "supersede", by=new.memory_id)
+        mine.remember("Ada lived in Oslo.", kind="fact", valid_from=1 * DAY, valid_until=10 * DAY)
+
+        assert _found(mine, "where does Ada live?", as_of=20 * DAY) == [("Ada lives in Berlin.", True)]
+        assert _found(mine, "where does Ada live?", as_of=60 * DAY) == [("Ada lives in Rome.", False)]
+        assert _found(mine, "where does Ada live?", as_of=2 * DAY) == [("Ada lived in Oslo.", True)]
+        assert _found(mine, "where does Ada live?")[0] == ("Ada lives in Rome.", False)
+        assert dict(_found(mine, "where does Ada live?")) == {
+            "Ada lives in Rome.": False, "Ada lives in Berlin.": True, "Ada lived in Oslo.": True,
+        }  # fmt: skip
+
+
+def test_duplicates_collapse_under_the_canonical_memory(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        first = apollo.remember("We indent with four spaces.")
+        second = apollo.remember("Indentation is four spaces wide.")
+        _corrected(apollo, second.memory_id, "mark_duplicate", by=first.memory_id)
+
+        [hit] = apollo.recall("how wide is indentation?")
+        assert (hit.memory.id, hit.duplicates) == (first.memory_id, (second.memory_id,))
+        [shown] = apollo.recall("indentation", states=("duplicate",))
+        assert shown.memory.id == second.memory_id
+
+
+def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember(
+            "The gate code is 7341 heron.", subject="gate", attributes={"who": {"phone": "555 0100"}}, tags=["door"]
+        )
+        _corrected(apollo, kept.memory_id, "redact", field="attributes.who.phone", replacement="a number")
+        assert apollo.get(kept.memory_id).attributes == {"who": {"phone": "a number"}}
+        assert apollo.get(kept.memory_id).state == "active"
+
+        _corrected(apollo, kept.memory_id, "redact", replacement="how to open the gate")
+
+        [hit] = apollo.recall("how does one open the gate?")
+        assert (hit.memory.content, hit.memory.state, hit.memory.subject) == (
+            "how to open the gate",
+            "redacted",
+            "gate",
+        )
+        assert "7341" not in repr(
+            [apollo.recall("gate code 7341 heron"), apollo.history(kept.memory_id), apollo.get(kept.memory_id)]
+        )
+        assert "555" not in repr(apollo.history(kept.memory_id))
+        with pytest.raises(InvalidInput):
+            apollo.correct(kept.memory_id, "redact", reason="r", field="attributes.nothing")
+
+
+def test_a_token_fits_only_the_world_that_was_previewed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("The heron nests in March.")
+        preview = apollo.correct(kept.memory_id, "hide", reason="r")
+        with pytest.raises(Denied) as refused:
+            apollo.correct(kept.memory_id, "hide", reason="r", mode="apply")
+        assert refused.value.reason == "confirm_token_required"
+        bob = tally.bind(BOB, scope="project:apollo")
+        for other, reason in ((apollo, "another"), (bob, "r")):
+            with pytest.raises(StateConflict):
+                other.correct(
+                    kept.memory_id, "hide", mode="apply", reason=reason, confirm_token=preview.confirm_token
+                )  # fmt: skip
+        apollo.remember("Herons like March.", derived_from=[kept.memory_id])
+        with pytest.raises(StateConflict):
+            apollo.correct(kept.memory_id, "hide", reason="r", mode="apply", confirm_token=preview.confirm_token)
+        assert apollo.get(kept.memory_id).state == "active"
+        with pytest.raises(VersionConflict):
+            apollo.correct(kept.memory_id, "hide", reason="r", if_version=7)
+
+
+def test_a_preview_names_what_was_concluded_from_a_memory(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        source = apollo.remember("The heron nests in March.")
+        derived = apollo.remember("Do not mow in March.", derived_from=[source.memory_id])
+
+        preview = apollo.correct(source.memory_id, "mark_wrong", reason="it was a stork")
+        assert (preview.affected.derived, preview.affected.elsewhere) == ((derived.memory_id,), 0)
+
+        for correction, reason in (
+            ("hide", "hidden_source"),
+            ("redact", "redacted_source"),
+            ("delete", "source_deleted"),
+        ):
+            _corrected(apollo, source.memory_id, correction)
+            with pytest.raises(Denied) as refused:
+                apollo.remember("Mow in May.", derived_from=[source.memory_id])
+            assert refused.value.reason == reason
+            _corrected(apollo, source.memory_id, "restore")
+        with pytest.raises(NotFound):
+            apollo.remember("x", derived_from=[tally.bind(BOB).remember("Bob's own.").memory_id])
+
+
+def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTally) -> None:
+    clock = StepClock(start=100 * DAY)
+    with open_tally(clock=clock) as tally:
+        person, agent = (tally.bind(one, scope="project:apollo") for one in (ALICE, CODER))
+        kept = person.remember("The build runs on Tuesdays.")
+        person.modify(kept.memory_id, content="The build runs daily.", reason="I know", manual_override=200 * DAY)
+        for change in (
+            lambda: agent.modify(kept.memory_id, content="Never.", reason="inferred"),
+            lambda: agent.forget(kept.memory_id, reason="inferred"),
+            lambda: agent.correct(kept.memory_id, "hide", reason="inferred"),
+        ):  # fmt: skip
+            with pytest.raises(StateConflict) as refused:
+                change()
+            assert refused.value.reason == "manual_override"
+        assert person.modify(kept.memory_id, tags=("ci",), reason="mine").status == "changed"
+        with pytest.raises(InvalidInput):
+            agent.modify(kept.memory_id, content="x", reason="r", manual_override=True)
+        clock.advance(days=101)
+        assert agent.modify(kept.memory_id, content="Weekly.", reason="inferred").status == "changed"
+
+
+def test_history_names_the_request_and_the_session(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        traced = tally.bind(ALICE).traced(request_id="req-1", session_id="s-1")
+        kept = traced.remember("Traced.")
+        tally.bind(ALICE).modify(kept.memory_id, tags=("t",), reason="r")
+        assert [(entry.request_id, entry.session_id) for entry in traced.history(kept.memory_id)] == [
+            ("req-1", "s-1"), (None, None),
+        ]  # fmt: skip
+
+
+def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, apollo = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
+        kept, shared = mine.remember("The heron nests in March."), mine.remember("The stork nests in May.")
+
+        def crossed(operation: str, memory_id: str, into: str) -> Any:
+            cross: Any = getattr(mine, operation)
+            preview = cross(memory_id, into, reason="useful")
+            return cross(memory_id, into, reason="useful", mode="apply", confirm_token=preview.confirm_token)
+
+        preview = mine.promote(kept.memory_id, "project:apollo", reason="useful")
+        assert preview.readers == ("project:apollo",)
+        assert list(apollo.recall("heron stork nests")) == []
+        crossed("promote", kept.memory_id, "project:apollo")
+        crossed("share", shared.memory_id, "project:apollo")
+        assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
+            "The heron nests in March.", "The stork nests in May.",
+        }  # fmt: skip
+
+        mine.modify(kept.memory_id, content="The heron nests in April.", reason="seen")
+        mine.modify(shared.memory_id, content="The stork nests in June.", reason="seen")
+        assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
+            "The heron nests in March.", "The stork nests in June.",
+        }  # fmt: skip
+        mine.forget(shared.memory_id, reason="private after all")
+        assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {"The heron nests in March."}
+        assert [entry.event for entry in mine.history(shared.memory_id)] == ["ADD", "SHARE", "UPDATE", "FORGET"]
+
+
+@pytest.mark.parametrize(
+    ("into", "reason"),
+    [
+        ("team:red", "missing_memory_space"), ("private:bob", "unsupported_scope"),
+        ("project:zeus", "unverified_membership"),
+    ],
+)  # fmt: skip
+def test_a_way_into_a_scope_that_is_not_open_is_refused(open_tally: OpenTally, into: str, reason: str) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        kept = mine.remember("Mine.")
+        for cross in (mine.promote, mine.share):
+            with pytest.raises(Denied) as refused:
+                cross(kept.memory_id, into, reason="r")
+            assert (refused.value.reason, refused.value.decision.audit_id is not None) == (reason, True)
+        theirs = tally.bind(ALICE, scope="project:apollo").remember("Ours.")
+        with pytest.raises(Denied) as crossing:
+            mine.promote(theirs.memory_id, "project:zeus", reason="r")
+        assert crossing.value.reason == "scope_crossing_requires_promotion"
+
+
+def test_a_promotion_whose_readers_changed_is_refused(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        spaces = tally.bind(ROOT).spaces
+        writer = SpaceMember(principal_id="alice", role="writer")
+        spaces.create("team:red", name="Red", members=[writer], reason="asked")
+        mine = tally.bind(ALICE)
+        kept = mine.remember("For red.")
+        preview = mine.promote(kept.memory_id, "team:red", reason="r")
+        spaces.update("team:red", members=[writer, SpaceMember(principal_id="eve")], reason="joined")
+
+        with pytest.raises(StateConflict):
+            mine.promote(kept.memory_id, "team:red", reason="r", mode="apply", confirm_token=preview.confirm_token)
+
+
+def test_a_space_made_twice_with_one_key_is_made_once(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        spaces = tally.bind(ROOT).spaces
+        made = [spaces.create("team:red", name="Red", reason="asked", idempotency_key="k") for _ in range(2)]
+        changed = [spaces.update("team:red", name="R", reason="short", idempotency_key="u") for _ in range(2)]
+        assert made[0] == made[1]
+        assert (changed[0], changed[0].version) == (changed[1], 2)
+
+
+class _Far:
+    """An embedder that is far away and remembers what it was given."""
+
+    fingerprint, dimension, local = "far", 4, False
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def embed(self, texts: Any) -> Any:
+        import numpy as np
+
+        self.seen += list(texts)
+        return np.ones((len(texts), 4), dtype=np.float32)
+
+
+def test_what_is_sensitive_stays_here_and_secrets_never_leave(open_sqlite: OpenTally) -> None:
+    far = _Far()
+    with open_sqlite(embedder=far) as tally:
+        mine = tally.bind(ALICE)
+        mine.remember("Stays here: pelican.", attributes={"local_only": True})
+        mine.remember("The key is sk-ant-api03-" + "a1B2" * 20)
+        marked = mine.remember("Was ordinary: heron.")
+        _corrected(mine, marked.memory_id, "mark_sensitive")
+        tally.drain()
+        mine.recall("sk-ant-api03-" + "a1B2" * 20)
+
+    told = " ".join(far.seen)
+    assert "pelican" not in told
+    assert "heron" not in told
+    assert "a1B2a1B2" not in told
+    assert "[redacted:" in told
+
+
+def test_a_scope_in_a_message_never_names_hidden_text(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("pelican", attributes={"a": ["pelican"]})
+        _corrected(apollo, kept.memory_id, "hide")
+        for call in (
+            lambda: apollo.modify(kept.memory_id, content="x", reason="r"),
+            lambda: apollo.correct(kept.memory_id, "mark_stale", reason="r"),
+            lambda: apollo.correct(kept.memory_id, "redact", reason="r", field="attributes.a.7"),
+            lambda: apollo.recover(kept.memory_id, reason="r"),
+        ):  # fmt: skip
+            with pytest.raises((StateConflict, InvalidInput)) as refused:
+                call()
+            assert "pelican" not in str(refused.value)
+        assert Scope.parse("project:apollo") == apollo.scope
