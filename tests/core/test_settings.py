@@ -37,6 +37,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "chroma": None,
         "retention": "redacted_payloads",
         "forget_window_days": 30,
+        "manual_override_days": 30,
         "allow_download": False,
         "token_cache": None,
         "readers": 4,
