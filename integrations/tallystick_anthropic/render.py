@@ -1,0 +1,95 @@
+"""A compiled context as the body of `messages.create`: system, tools, messages, and its cache breakpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from tallystick.compiler import outline
+from tallystick.compiler.calls import calls_of, tool_of
+from tallystick.errors import InvalidInput
+from tallystick.records import CompiledContext, ContextItem
+
+__all__ = ["render_messages"]
+
+_EARLIER = "(The conversation began earlier.)"
+"""Stands first where the window begins with an answer: the first message has to be the user's."""
+
+Block = dict[str, Any]
+
+
+def render_messages(
+    compiled: CompiledContext, *, max_tokens: int, model: str | None = None, breakpoints: bool = True,
+    ttl: Literal["5m", "1h"] | None = None, **parameters: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The body of a Messages request that says what was compiled and nothing else.
+
+    Messages of one role in a row are one message; the results of calls come first in the message after the calls.
+    Up to four breakpoints are marked: the end of the instructions (which covers the tools before them), of the
+    history window, of the latest request, and of everything. `ttl` is their lifetime; `parameters` go in as they are.
+    Raises InvalidContext for calls that do not pair or whose arguments are not known, and InvalidInput.
+    """
+    chosen = outline(compiled)
+    name = model or compiled.model
+    if name is None:
+        raise InvalidInput("Name the `model`; the compile was for none.")
+    blocks = list(_blocks(chosen.history))
+    ends = [len(blocks)]
+    if chosen.context:
+        blocks.append(("user", _text(chosen.context)))
+    for item in chosen.turn:
+        blocks += _blocks([item])
+        if item.kind == "user_msg":
+            ends.append(len(blocks))
+    ends.append(len(blocks))
+    if not blocks:
+        raise InvalidInput("There is nothing to ask: no message was compiled.")
+    body: dict[str, Any] = {"model": name, "max_tokens": max_tokens, **parameters}
+    if chosen.tools:
+        body["tools"] = [_tool(item) for item in chosen.tools]
+    if chosen.system:
+        body["system"] = [_text(chosen.system)]
+    if breakpoints:
+        first = body["system"][-1:] if chosen.system else body.get("tools", [])[-1:]
+        marked = [*first, *(blocks[end - 1][1] for end in dict.fromkeys(ends) if end)]
+        for block in marked[:4]:
+            block["cache_control"] = {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
+    body["messages"] = _messages(blocks)
+    return body
+
+
+def _blocks(items: Iterable[ContextItem]) -> Iterator[tuple[str, Block]]:
+    for item in items:
+        if item.tool_call_id is not None:
+            result: Block = {"type": "tool_result", "tool_use_id": item.tool_call_id, "content": item.content}
+            if item.metadata.get("is_error") is True:
+                result["is_error"] = True
+            yield "user", result
+            continue
+        role = "assistant" if item.kind == "assistant_msg" else "user"
+        if item.content.strip():
+            yield role, _text(item.content)
+        for call in calls_of(item):
+            yield role, {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+
+
+def _messages(blocks: Iterable[tuple[str, Block]]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for role, block in blocks:
+        if not messages and role == "assistant":
+            messages.append({"role": "user", "content": [_text(_EARLIER)]})
+        if messages and messages[-1]["role"] == role:
+            messages[-1]["content"].append(block)
+        else:
+            messages.append({"role": role, "content": [block]})
+    return messages
+
+
+def _tool(item: ContextItem) -> Block:
+    tool = tool_of(item)
+    schema = tool["parameters"] or {"type": "object", "properties": {}}
+    return {"name": tool["name"], "description": tool["description"], "input_schema": schema}
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
