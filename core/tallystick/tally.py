@@ -597,6 +597,7 @@ class BoundTally:
                     "provider": provider,
                     "model": model,
                     "task_summary": task,
+                    "query": query,
                     "context_items": candidates,
                     "tool_specs": tuple(tools),
                     "memory_records": memories,

@@ -96,8 +96,10 @@ def _take_shortened(state: State) -> State:
 
 
 def _query(state: State) -> list[str]:
-    asked = state.items[state.latest].content if state.latest is not None and state.latest not in state.out else ""
-    return query_terms(f"{asked}\n{state.request.task_summary or ''}")
+    asked = state.request.query
+    if asked is None and state.latest is not None and state.latest not in state.out:
+        asked = state.items[state.latest].content
+    return query_terms(f"{asked or ''}\n{state.request.task_summary or ''}")
 
 
 def _summary(state: State, head: str, room: int) -> Shortened | None:

@@ -202,7 +202,7 @@ def _request_row(state: State) -> list[object]:
         request.compile_config.dump(),
         request.target.dump(),
         [request.token_budget, request.response_reserve, request.as_of, request.provider, request.model],
-        [request.task_summary, request.agent, request.task_type, request.environment],
+        [request.task_summary, request.query, request.agent, request.task_type, request.environment],
         sorted(json.dumps(rule.dump(), sort_keys=True) for rule in request.policy_rules),
         [_item_row(state, item_id) for item_id in state.items],
     ]

@@ -164,6 +164,8 @@ class CompilationRequest(Persisted):
     provider: str | None = None
     model: str | None = None
     task_summary: str | None = None
+    query: str | None = None
+    """What compression looks for; None is the latest request."""
     context_items: tuple[ContextItem, ...] = ()
     tool_specs: tuple[ToolSpec, ...] = ()
     memory_records: tuple[Memory, ...] = ()

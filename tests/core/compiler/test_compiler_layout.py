@@ -98,6 +98,7 @@ def test_the_id_depends_on_what_is_asked_and_not_on_who_asks_when_in_a_run(compi
         {"environment": "e"},
         {"agent": "a"},
         {"task_type": "t"},
+        {"query": "q"},
         {"relevance": {"mem": 3}},
         {"compile_config": CompileConfig(weights=ScoreWeights(trust=151))},
         {"tool_specs": TOOLS},

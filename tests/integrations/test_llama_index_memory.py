@@ -1,0 +1,200 @@
+"""LlamaIndex memory: conversations last, fit their budget, and stay apart; nodes are compiled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.chat_engine import SimpleChatEngine
+from llama_index.core.llms import MockLLM
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.memory import Memory
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from tallystick import Actor, Tally
+from tallystick.errors import InvalidInput
+from tallystick.records.framing import OPEN
+from tallystick_llama_index import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor
+
+OpenTally = Callable[..., Tally]
+ANNA, BEN = Actor(user="anna"), Actor(user="ben")
+
+
+def _user(text: str) -> ChatMessage:
+    return ChatMessage(text, role=MessageRole.USER)
+
+
+def _assistant(text: str) -> ChatMessage:
+    return ChatMessage(text, role=MessageRole.ASSISTANT)
+
+
+def _called(name: str) -> list[ChatMessage]:
+    call = ToolCallBlock(tool_call_id=name, tool_name="weigh", tool_kwargs={"boat": 3})
+    return [
+        ChatMessage(role=MessageRole.ASSISTANT, blocks=[call]),
+        ChatMessage("three tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": name}),
+    ]
+
+
+def test_a_session_goes_on_where_it_ended(open_tally: OpenTally) -> None:
+    said = [_user("Weigh the boat."), *_called("c1"), _assistant("Three tons.")]
+    with open_tally() as tally:
+        TallyMemory.from_defaults(tally.bind(ANNA), session_id="one").put_messages(said)
+    with open_tally() as tally:
+        memory = TallyMemory.from_defaults(tally.bind(ANNA), session_id="one")
+        assert memory.get_all() == said
+        assert memory.get() == said
+        assert TallyMemory.from_defaults(tally.bind(ANNA), session_id="two").get_all() == []
+        assert TallyMemory.from_defaults(tally.bind(BEN), session_id="one").get_all() == []
+
+
+def test_what_was_said_elsewhere_is_recalled_before_the_request(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The key is under the mat.")
+        memory = TallyMemory.from_defaults(anna, session_id="one")
+        memory.put_messages([_user("Hello."), _assistant("Hello!"), _user("Where is the key?")])
+        first, second, context, asked = memory.get("Where is the key?")
+        assert (first.content, second.content, asked.content) == ("Hello.", "Hello!", "Where is the key?")
+        assert "under the mat" in str(context.content)
+        assert str(context.content).startswith(OPEN)
+        # A chat engine asks before it puts: then the request is not among the messages.
+        before = memory.get("And the shed?")
+        assert before[:2] == [first, second]
+        assert "And the shed?" not in [message.content for message in before]
+
+
+def test_a_long_session_fits_its_budget(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        memory = TallyMemory.from_defaults(tally.bind(ANNA), token_limit=600, memories=0)
+        memory.put(_user("The key is under the mat, remember that."))
+        for number in range(40):
+            memory.put_messages(
+                [_user(f"River, part {number}?"), *_called(f"c{number}"), _assistant(f"{number} bends.")]
+            )
+        found = memory.get("Where is the key?")
+        count = tally.count_tokens
+        assert sum(count(message.content or "") + 4 for message in found) <= 600
+        assert any("under the mat" in (message.content or "") for message in found)
+        assert len(memory.get_all()) == 161
+        small = memory.get("Where is the key?", initial_token_count=300)
+        assert sum(count(message.content or "") + 4 for message in small) <= 300
+
+
+def test_a_session_can_be_set_and_reset(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        memory = TallyMemory.from_defaults(anna)
+        memory.set([_user("one"), _assistant("two")])
+        memory.set([_user("one"), _assistant("two"), _user("three")])
+        assert [message.content for message in memory.get_all()] == ["one", "two", "three"]
+        memory.set([_user("four")])
+        assert [message.content for message in memory.get_all()] == ["four"]
+        memory.reset()
+        assert memory.get_all() == []
+        assert len(anna.memories(states=["deleted"])) == 4
+        with pytest.raises(InvalidInput, match="tally"):
+            TallyMemory.from_defaults()
+
+
+blocks = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20).map(
+        lambda text: TextBlock(text=text)
+    ),
+    st.builds(ToolCallBlock, tool_call_id=st.just("c"), tool_name=st.just("weigh"), tool_kwargs=st.just({"boat": 1})),
+    st.just(ImageBlock(url="https://example.org/boat.png")),
+)
+messages = st.builds(
+    ChatMessage, role=st.sampled_from([MessageRole.USER, MessageRole.ASSISTANT]),
+    blocks=st.lists(blocks, min_size=1, max_size=3),
+    additional_kwargs=st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9), max_size=2),
+)  # fmt: skip
+
+
+@hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(messages, max_size=5))
+def test_any_message_comes_back_as_it_was(open_sqlite: OpenTally, said: list[ChatMessage]) -> None:
+    with open_sqlite() as tally:
+        memory = TallyMemory.from_defaults(tally.bind(ANNA), session_id="one")
+        memory.reset()
+        memory.put_messages(said)
+        assert memory.get_all() == said
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")
+def test_an_agent_works_with_it(open_sqlite: OpenTally) -> None:
+    seen: list[list[ChatMessage]] = []
+
+    def answer(asked: Any, *_: Any, **__: Any) -> ChatMessage:
+        seen.append(list(asked))
+        return _assistant("Under the mat.")
+
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The key is under the mat.")
+        memory = TallyMemory.from_defaults(anna, session_id="one")
+        agent = FunctionAgent(tools=[], llm=MockFunctionCallingLLM(response_generator=answer))
+
+        async def talk() -> str:
+            return str(await agent.run("Where is the key?", memory=memory))
+
+        assert asyncio.run(talk()) == "Under the mat."
+        assert any("under the mat" in (message.content or "") for message in seen[0])
+        assert [message.content for message in memory.get_all()] == ["Where is the key?", "Under the mat."]
+        # What was recalled is not captured back.
+        assert len(anna.memories()) == 3
+
+
+def test_a_chat_engine_works_with_it(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        memory = TallyMemory.from_defaults(tally.bind(ANNA))
+        engine = SimpleChatEngine.from_defaults(llm=MockLLM(), memory=memory)
+        engine.chat("Hello.")
+        engine.chat("Hello again.")
+        assert [message.role.value for message in memory.get_all()] == ["user", "assistant"] * 2
+
+
+def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The key is under the mat.")
+        block = TallyMemoryBlock.of(anna)
+
+        async def ask() -> list[str]:
+            memory = Memory.from_defaults(session_id="one", token_limit=60, token_flush_size=20, memory_blocks=[block])
+            await memory.aput_messages([_user(f"Turn {number} of the river.") for number in range(12)])
+            await memory.aput(_user("Where is the key?"))
+            found = [await memory.aget(), await memory.aget()]
+            return [" ".join(message.content or "" for message in messages) for messages in found]
+
+        first, second = asyncio.run(ask())
+        assert "under the mat" in first
+        assert first == second
+        turns = [memory for memory in anna.memories() if memory.kind == "turn"]
+        assert turns
+        assert {memory.conversation for memory in turns} == {"one"}
+
+
+def test_nodes_are_compiled_into_a_budget(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        long = "The harbour was closed. " * 30 + "Ferries leave at noon. " + "Nobody came. " * 30
+        nodes = [
+            NodeWithScore(node=TextNode(id_="a", text="Trains leave at six."), score=0.9),
+            NodeWithScore(node=TextNode(id_="copy", text="Trains leave at six."), score=0.8),
+            NodeWithScore(node=TextNode(id_="long", text=long, metadata={"page": 7}), score=0.7),
+        ]
+        keep = TallyNodePostprocessor.of(tally.bind(ANNA), token_budget=250)
+        found = keep.postprocess_nodes(nodes, query_str="When do ferries leave?")
+        assert [node.node.node_id for node in found] == ["a", "long"]
+        text = found[1].node.get_content()
+        assert "Ferries leave at noon." in text
+        assert len(text) < len(long) / 2
+        assert found[1].node.metadata["page"] == 7
+        assert found[1].score == 0.7
