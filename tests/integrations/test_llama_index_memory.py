@@ -172,6 +172,8 @@ def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(open_sqlite
             await memory.aput_messages([_user(f"Turn {number} of the river.") for number in range(12)])
             await memory.aput(_user("Where is the key?"))
             found = [await memory.aget(), await memory.aget()]
+            engine: Any = getattr(memory.sql_store, "_async_engine")  # noqa: B009
+            await engine.dispose()
             return [" ".join(message.content or "" for message in messages) for messages in found]
 
         first, second = asyncio.run(ask())
