@@ -1,11 +1,11 @@
-"""PydanticAI on a tally: the `Tallystick` capability records runs and offers six memory tools."""
+"""PydanticAI on a tally: the `Tallystick` capability gives each run what it remembers, and records it."""
 
 from tallystick.errors import require
 
 require("pydantic_ai", extra="pydantic-ai")
 
-from tallystick_pydantic_ai.capability import TallyMemory, TallyRecorder, Tallystick  # noqa: E402
+from tallystick_pydantic_ai.capability import TallyContext, TallyMemory, TallyRecorder, Tallystick  # noqa: E402
 from tallystick_pydantic_ai.replay import model_call  # noqa: E402
 from tallystick_pydantic_ai.toolset import memory_toolset  # noqa: E402
 
-__all__ = ["TallyMemory", "TallyRecorder", "Tallystick", "memory_toolset", "model_call"]
+__all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick", "memory_toolset", "model_call"]

@@ -1,6 +1,6 @@
-"""The Tallystick capability: an outermost recorder and the memory tools, as two leaves of one.
+"""The Tallystick capability: an outermost recorder, the memory tools, and what is remembered, as leaves of one.
 
-Two, because the recorder must stand outermost to see what others made of a request, and the tools need no place.
+The recorder must stand outermost to see what others made of a request; the tools need no place.
 Hooks hand over and return; the end of the run acknowledges everything.
 """
 
@@ -22,7 +22,7 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextContent, ToolCallPart, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
@@ -30,6 +30,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 
+from tallystick.compiler import FRAMED, outline
 from tallystick.edge import in_thread
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import Scope, StepStatus
@@ -39,7 +40,7 @@ from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps
 from tallystick_pydantic_ai.messages import answer_of, request_of
 from tallystick_pydantic_ai.toolset import memory_toolset
 
-__all__ = ["TallyMemory", "TallyRecorder", "Tallystick"]
+__all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
 
 
 @dataclass
@@ -114,7 +115,8 @@ class TallyRecorder(AbstractCapability[Any]):
         run = current_run()
         if run is None:
             return await handler(request_context)
-        step, owned = run.join("model_call", name=request_context.model.model_name, metadata=_identity(ctx))
+        name = request_context.model.model_name
+        step, owned = run.join("model_call", name=name, metadata=_identity(ctx))
         self.asking = step
         with step.active():
             try:
@@ -182,16 +184,68 @@ class TallyMemory(AbstractCapability[Any]):
         return memory_toolset(self.tally, actor=self.actor, scope=self.scope)
 
 
+@dataclass
+class TallyContext(AbstractCapability[Any]):
+    """Gives each run what is remembered of its prompt: once, framed as data, after the prompt.
+
+    History is only appended to, so that the next request begins as the last one did. List it after compaction.
+    """
+
+    tally: Tally | BoundTally
+    _: KW_ONLY
+    actor: ActorSource | None = None
+    scope: str | Scope | None = None
+    budget: int = 2_000
+    """Tokens of what is given, at most."""
+    memories: int = 8
+    """How many memories are recalled to choose from."""
+    id: str | None = "tallystick_context"
+
+    def __post_init__(self) -> None:
+        self._binder = Binder[RunContext[Any]](
+            self.tally, surface="pydantic_ai", actor=self.actor or actor_from_deps, scope=self.scope
+        )
+        self._given = False
+
+    async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
+        """A copy for one run, which has given nothing yet."""
+        return replace(self)
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Add what is remembered to the first request of a run."""
+        if not self._given and isinstance(ctx.prompt, str) and ctx.prompt.strip():
+            self._given = True
+            # The recorder stands outermost, so that the step of this request is open: the compile is part of it.
+            text, receipt = await in_thread(self._compiled, self._binder.bound(ctx), ctx.prompt)
+            if text:
+                ctx.enqueue(UserPromptPart([TextContent(text, metadata={"tallystick": receipt})]))
+        return request_context
+
+    def _compiled(self, bound: BoundTally, prompt: str) -> tuple[str, str]:
+        hits = bound.recall(prompt, limit=self.memories)
+        compiled = bound.compile(list(hits), budget=self.budget, query=prompt, target=FRAMED)
+        return outline(compiled).context, compiled.id
+
+
 def Tallystick(
     tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-    agent_name: str | None = None, record: bool = True, tools: bool = True,
+    agent_name: str | None = None, record: bool = True, tools: bool = True, context: bool = True, budget: int = 2_000,
+    memories: int = 8,
 ) -> CombinedCapability[Any]:  # fmt: skip
-    """Memory and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`."""
+    """Memory, context and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`.
+
+    `context` gives each run the best of `memories` recalled ones in at most `budget` tokens; `tools` offers the six
+    memory tools; `record` makes receipts.
+    """
     leaves: list[AbstractCapability[Any]] = []
     if record:
         leaves.append(TallyRecorder(tally, actor=actor, scope=scope, agent_name=agent_name))
     if tools:
         leaves.append(TallyMemory(tally, actor=actor, scope=scope))
+    if context:
+        leaves.append(TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories))
     return CombinedCapability(leaves)
 
 

@@ -72,7 +72,8 @@ class TestCapability(AdapterContract):
         assert _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})["state"] == "deleted"
 
     def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
-        assert _run(Agent(_says(answer), capabilities=[Tallystick(bound)]), prompt).output == answer
+        agent = Agent(_says(answer), capabilities=[Tallystick(bound, context=False)])
+        assert _run(agent, prompt).output == answer
 
     def tool_call(self, bound: BoundTally, value: int) -> None:
         agent = Agent(_calls("double", {"value": value}), capabilities=[Tallystick(bound, tools=False)])
@@ -131,9 +132,10 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
         assert asyncio.run(ask(tally)) == "heron"
         owner = tally.bind()
         [step] = owner.recorder.steps(owner.runs()[0].run_id)
-        request, response = owner.recorder.entries(step.step_id)
-        said: Any = response.payload
-        assert (request.kind, said["answer"]["parts"][0]["content"]) == ("request", "heron")
+        entries = {entry.kind: entry.payload for entry in owner.recorder.entries(step.step_id)}
+        assert list(entries) == ["memory_read", "compile_request", "compiled", "request", "response"]
+        said: Any = entries["response"]
+        assert said["answer"]["parts"][0]["content"] == "heron"
 
 
 def test_a_recorded_request_replays_through_a_model(open_sqlite: OpenTally) -> None:

@@ -1,0 +1,99 @@
+"""One conversation through four runtimes: the same items are chosen, whatever the runtime calls its messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, ToolCallBlock
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from tallystick.compiler import FRAMED, asked, compile_context, texts, visible
+from tallystick.embedding import StaticEmbedder
+from tallystick.ranking import WorkingSets
+from tallystick.records import CompilationRequest, ContextItem
+from tallystick.tokens import counter_for
+from tallystick_langchain.render import items_of as from_langchain
+from tallystick_llama_index.render import items_of as from_llama_index
+from tallystick_pydantic_ai.render import items_of as from_pydantic_ai
+
+COUNTER = counter_for(None, cache_dir=Path())
+TURNS: list[tuple[str, str]] = [("system", "You weigh boats.")]
+for number in range(30):
+    TURNS += [("user", f"Tell me of boat {number}."), ("call", f"c{number}"), ("result", f"c{number}")]
+    TURNS += [("assistant", f"Boat {number} weighs {number} tons and is moored at berth {number * 7}.")]
+TURNS += [("user", "Which boat is moored at berth 49?")]
+
+
+def _langchain_message(kind: str, text: str) -> BaseMessage:
+    if kind == "call":
+        return AIMessage("", tool_calls=[{"name": "weigh", "args": {"boat": text}, "id": text}])
+    if kind == "result":
+        return ToolMessage(f"{text}: tons", tool_call_id=text)
+    plain: dict[str, type[BaseMessage]] = {"system": SystemMessage, "user": HumanMessage, "assistant": AIMessage}
+    return plain[kind](content=text)
+
+
+def _langchain() -> list[ContextItem]:
+    said = [_langchain_message(kind, text) for kind, text in TURNS]
+    return [item for item, _ in from_langchain(said, COUNTER.count).values()]
+
+
+def _pydantic_ai_message(kind: str, text: str) -> ModelMessage:
+    if kind == "call":
+        return ModelResponse(parts=[ToolCallPart("weigh", {"boat": text}, text)])
+    if kind == "assistant":
+        return ModelResponse(parts=[TextPart(text)])
+    if kind == "result":
+        return ModelRequest(parts=[ToolReturnPart("weigh", f"{text}: tons", text)])
+    return ModelRequest(parts=[SystemPromptPart(text) if kind == "system" else UserPromptPart(text)])
+
+
+def _pydantic_ai() -> list[ContextItem]:
+    said = [_pydantic_ai_message(kind, text) for kind, text in TURNS]
+    return [item for item, _ in from_pydantic_ai(said, COUNTER.count).values()]
+
+
+def _llama_index_message(kind: str, text: str) -> ChatMessage:
+    if kind == "call":
+        block = ToolCallBlock(tool_call_id=text, tool_name="weigh", tool_kwargs={"boat": text})
+        return ChatMessage(role=MessageRole.ASSISTANT, blocks=[block])
+    if kind == "result":
+        return ChatMessage(f"{text}: tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": text})
+    return ChatMessage(text, role=MessageRole(kind))
+
+
+def _llama_index() -> list[ContextItem]:
+    said = [_llama_index_message(kind, text) for kind, text in TURNS]
+    return [item for item, _ in from_llama_index(said, COUNTER.count).values()]
+
+
+def _digests(items: list[ContextItem], budget: int) -> list[str | None]:
+    request = CompilationRequest(
+        request_id="r", context_items=tuple(items), token_budget=budget, as_of=1, target=FRAMED
+    )  # fmt: skip
+    seen = visible(request)
+    query = asked(seen, request)
+    assert query is not None
+    relevance = WorkingSets(StaticEmbedder()).relevance(query, texts(seen, request), now=1)
+    compiled = compile_context(request.model_copy(update={"relevance": relevance}), counter=COUNTER)
+    assert any("berth 49" in item.content and item.kind == "assistant_msg" for item in compiled.selected_items)
+    return [item.stable_hash for item in compiled.selected_items]
+
+
+@pytest.mark.parametrize("budget", [300, 600, 1_200])
+def test_the_same_conversation_compiles_to_the_same_items_in_every_runtime(budget: int) -> None:
+    """LangGraph's messages are LangChain's."""
+    found = [_digests(items, budget) for items in (_langchain(), _pydantic_ai(), _llama_index())]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) > 3
