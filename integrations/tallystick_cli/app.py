@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from tallystick.errors import NotFound, TallystickError, require
+from tallystick.errors import InvalidInput, NotFound, TallystickError, require
+from tallystick.policy.rules import load_rules
 from tallystick.records import Foil, RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, Tally
 from tallystick_cli import render
@@ -83,6 +85,46 @@ def recall(
         for warning in found.warnings:
             _print(Text(f"! {warning}", style="yellow"))
         _print(render.hit_table(found, query=text) if len(found) else Text("Nothing is remembered that answers this."))
+
+
+@app.command()
+def recompile(
+    identity: Annotated[str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")],
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave this item or memory out.")] = None,
+    budget: Annotated[str | None, typer.Option("--budget", help="Tokens, or a share of them such as 50%.")] = None,
+    rules: Annotated[Path | None, typer.Option("--rules", help="TOML file of rules to use instead.")] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Compile a recorded step anew with a change, and show what differs. No model is called and nothing is changed."""
+    with _opened(where) as owner:
+        step = owner.recorder.find(identity)
+        if isinstance(step, RunRecord):
+            raise InvalidInput(f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them.")
+        changes: dict[str, Any] = {"context_mutations": dict.fromkeys(drop or ())}
+        if budget is not None:
+            changes["token_budget"] = _budget(owner, step, budget)
+        if rules is not None:
+            changes["policy_rules"] = load_rules(rules)
+        result = owner.recorder.replay(step.step_id, **changes)
+        if as_json:
+            _print_json(result.dump())
+        else:
+            _print(render.replay_view(result))
+
+
+def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
+    """Tokens, or a share of the budget that the step had."""
+    number = text.removesuffix("%")
+    if not number.isdigit() or int(number) < 1:
+        raise InvalidInput(f"--budget takes tokens (2000) or a share of the step's budget (50%), not {text!r}.")
+    if number == text:
+        return int(number)
+    asked = next((e.payload for e in owner.recorder.entries(step.step_id) if e.kind == "compile_request"), None)
+    had = asked.get("token_budget") if isinstance(asked, dict) else None
+    if not isinstance(had, int):
+        raise InvalidInput(f"Step {step.step_id} recorded no compile.")
+    return max(1, had * int(number) // 100)
 
 
 @app.command()

@@ -182,8 +182,14 @@ def replay_view(result: ReplayResult) -> RenderableType:
     parts: list[RenderableType] = [*shown]
     if result.diff is not None:
         parts.append(diff_table(result.diff))
+    parts += [_diff_line(line) for line in result.prompt_diff]
     name = "Exact replay" if exact else "Mutated replay"
     return Panel(Group(*parts), title=f"{name} ({result.fidelity})", title_align="left", border_style="blue")
+
+
+def _diff_line(line: str) -> Text:
+    style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
+    return Text(line, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def verification_view(verification: Verification) -> RenderableType:

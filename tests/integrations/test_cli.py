@@ -22,7 +22,11 @@ def place(tmp_path: Path) -> Path:
         apollo = tally.bind(OWNER, scope="project:apollo")
         apollo.remember("We indent with tabs.", kind="preference", speaker="Ada")
         with apollo.run("coder", goal="mend the test") as run, run.step("model_call", name="patch") as step:
-            apollo.compile([ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=1_000)
+            asked = ContextItem(id="ask", kind="user_msg", content="Mend it.")
+            notes = [
+                ContextItem(id=f"note-{n}", kind="retrieval_doc", content=f"Note {n} of the test.") for n in (1, 2)
+            ]
+            apollo.compile([*notes, asked], budget=1_000)
             step.record("request", {"prompt": "Mend it."})
         tally.drain()
     return tmp_path / "tally"
@@ -65,6 +69,32 @@ def test_a_run_is_listed_shown_and_verified(tally_command: Command) -> None:
     assert "stock and foil match" in matched.stdout
     other = tally_command("verify", run["run_id"], "--foil", f"{foil['count']}:sha256:{'0' * 64}")
     assert (other.returncode, "does not match" in other.stdout) == (1, True)
+
+
+def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path: Path) -> None:
+    (run,) = json.loads(tally_command("runs", "--json").stdout)
+    shown = json.loads(tally_command("show", run["run_id"], "--json").stdout)
+    step = shown["steps"][0]["step_id"]
+
+    dropped = tally_command("recompile", step, "--drop", "note-1")
+    assert dropped.returncode == 0, dropped.stderr
+    assert "-- Note 1 of the test." in dropped.stdout
+    assert "note-1" in dropped.stdout
+
+    smaller = json.loads(tally_command("recompile", step, "--budget", "2%", "--json").stdout)
+    assert {change["item_id"] for change in smaller["diff"]["removed"]} == {"note-1", "note-2"}
+    assert "-- Note 1 of the test." in smaller["prompt_diff"]
+
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        '[[rules]]\nid = "no-notes"\nname = "No notes"\neffect = "deny"\nconditions = { kind = ["retrieval_doc"] }\n'
+    )
+    ruled = json.loads(tally_command("recompile", step, "--rules", str(rules), "--json").stdout)
+    assert {change["after"]["reason_code"] for change in ruled["diff"]["removed"]} == {"policy_denied"}
+
+    refused = tally_command("recompile", step, "--budget", "half")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "50%" in refused.stderr
 
 
 def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> None:

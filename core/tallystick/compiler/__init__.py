@@ -6,6 +6,9 @@ Pure: it reads nothing but the request and the token counter it is handed.
 from tallystick.compiler.candidates import asked, texts, visible
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
-from tallystick.compiler.outline import FRAMED, Outline, outline
+from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
 
-__all__ = ["FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "texts", "visible"]
+__all__ = [
+    "FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "prompt_text",
+    "texts", "visible",
+]  # fmt: skip

@@ -14,7 +14,7 @@ from tallystick.errors import InvalidContext
 from tallystick.records import CompiledContext, ContextItem, TargetProfile
 from tallystick.records.framing import framed
 
-__all__ = ["FRAMED", "Outline", "label", "outline", "quoted"]
+__all__ = ["FRAMED", "Outline", "label", "outline", "prompt_text", "quoted"]
 
 FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=64)
 """What the outline itself costs, in tokens, with some room: dashes, roles and separators, and the frame's own lines."""
@@ -62,6 +62,13 @@ def outline(compiled: CompiledContext) -> Outline:
         context=framed(quoted(item) for item in (*sections["task_context"], *changed)),
         turn=turn,
     )
+
+
+def prompt_text(compiled: CompiledContext) -> str:
+    """What a compiled context says as one text, for people and for diffs: no provider's request."""
+    chosen = outline(compiled)
+    parts = [chosen.system, *(f"tool: {item.content}" for item in chosen.tools), *map(quoted, chosen.history)]
+    return "\n".join(filter(None, [*parts, chosen.context, *map(quoted, chosen.turn)]))
 
 
 def quoted(item: ContextItem) -> str:

@@ -7,10 +7,11 @@ once more to see that the same context comes out. A mutated one compiles anew wi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import unified_diff
 from typing import Any
 
-from tallystick.compiler import compile_context, diff_compiled
+from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.ports import TokenCounter
 from tallystick.recorder.room import plain
@@ -109,8 +110,14 @@ def _mutated(
         request_matches=None,
         response_matches=_response_matches(by_kind, response) if call is not None else None,
         diff=diff_compiled(before, after),
+        prompt_diff=tuple(_prompt_diff(before, after)),
         warnings=warnings,
     )
+
+
+def _prompt_diff(before: CompiledContext, after: CompiledContext) -> Iterator[str]:
+    old, new = (prompt_text(compiled).splitlines() for compiled in (before, after))
+    return unified_diff(old, new, "recorded", "recompiled", lineterm="", n=1)
 
 
 def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRequest:
@@ -136,6 +143,7 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
         "token_budget": recipe.token_budget,
         "response_reserve": recipe.response_reserve,
         "compile_config": recipe.compile_overrides,
+        "policy_rules": recipe.policy_rules,
     }
     changes |= {name: value for name, value in overrides.items() if value is not None}
     return request.model_copy(update=changes)

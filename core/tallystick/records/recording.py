@@ -7,6 +7,7 @@ from typing import Literal
 from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.context import CompilationDecision, CompileConfig
 from tallystick.records.identity import Scope
+from tallystick.records.policy import PolicyRule
 
 __all__ = [
     "CompileDiff",
@@ -169,6 +170,8 @@ class ReplayRecipe(Persisted):
     token_budget: int | None = None
     response_reserve: int | None = None
     compile_overrides: CompileConfig | None = None
+    policy_rules: tuple[PolicyRule, ...] | None = None
+    """Rules in place of those of the step; an empty list takes all away."""
     context_mutations: dict[str, str | None] = {}
     """Item id to its new content, or to None to leave it out."""
     notes: str = ""
@@ -177,7 +180,7 @@ class ReplayRecipe(Persisted):
     def is_exact(self) -> bool:
         """Whether nothing is changed."""
         changes = (self.provider_override, self.model_override, self.token_budget, self.response_reserve,
-                   self.compile_overrides)  # fmt: skip
+                   self.compile_overrides, self.policy_rules)  # fmt: skip
         return all(change is None for change in changes) and not self.context_mutations
 
 
@@ -224,4 +227,6 @@ class ReplayResult(Record):
     """Whether the answer equals the recorded one; None when no model was given."""
     diff: CompileDiff | None = None
     """For a mutated replay: how the context differs."""
+    prompt_diff: tuple[str, ...] = ()
+    """For a mutated replay: how the prompt differs, as the lines of a unified diff."""
     warnings: tuple[str, ...] = ()
