@@ -618,7 +618,10 @@ class BoundTally:
             if step is not None:
                 step.counted_by(compiled.token_method)
                 step.record("compile_request", request, summary={"request_id": request.request_id, "budget": budget})
-                step.record("compiled", compiled, summary=_compile_summary(compiled))
+                reuse = step.run.follows(compiled)
+                step.record("compiled", compiled, summary={**_compile_summary(compiled), "prefix": reuse.dump()})
+                if reuse.cause == "compacted":
+                    step.record("compaction", {"prefix": reuse}, summary={"left": list(reuse.left)})
         return compiled
 
     def _relevance(self, request: CompilationRequest, query: str | None) -> dict[str, int]:

@@ -21,6 +21,7 @@ from tallystick.records import (
     CompileDiff,
     Hit,
     Json,
+    PrefixReuse,
     Receipt,
     ReplayResult,
     RunRecord,
@@ -192,6 +193,13 @@ def _diff_line(line: str) -> Text:
     return Text(line, style=style, no_wrap=True, overflow="ellipsis")
 
 
+def _prefix(reuse: PrefixReuse) -> str:
+    if reuse.cause == "first":
+        return "first prompt of the run"
+    share = f"{reuse.reused} of {reuse.before} tokens begin as before"
+    return share if reuse.cause == "appended" else f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
+
+
 def verification_view(verification: Verification) -> RenderableType:
     """Whether stock and foil match, what was checked, and what that cannot prove."""
     ok = verification.ok
@@ -247,6 +255,9 @@ def step_view(
         head.add_row("receipt", Text(receipt.digest, style="cyan"))
         head.add_row("after", Text(receipt.previous, style="dim"))
         head.add_row("tokens by", receipt.token_method)
+    for told in (entry.summary.get("prefix") for entry in (receipt.entries if receipt is not None else ())):
+        if isinstance(told, dict):
+            head.add_row("prefix", _prefix(PrefixReuse.load(told)))
     for place in places:
         head.add_row("state", f"tally state {place}")
     parts: list[RenderableType] = [Panel(head, title="Step", title_align="left", border_style="blue")]

@@ -7,8 +7,9 @@ from tallystick.compiler.candidates import asked, texts, visible
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
 from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
+from tallystick.compiler.prefix import prefix_reuse
 
 __all__ = [
-    "FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "prompt_text",
-    "texts", "visible",
+    "FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "prefix_reuse",
+    "prompt_text", "texts", "visible",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from tallystick.records import (
     CompiledContext,
     Foil,
     JsonObject,
+    PrefixReuse,
     Receipt,
     ReplayRecipe,
     ReplayResult,
@@ -157,6 +158,20 @@ class Recorder:
         with self._room.store.database.read() as connection:
             run, scope_id = self._find_run(connection, run_id)
             return verify(connection, run, scope_id, foil)
+
+    def prefix_reuse(self, run_id: str) -> list[tuple[str, PrefixReuse]]:
+        """For each compile in the ended steps of a run its step, and how its prompt begins like the one before.
+
+        The stability of a run's prefix is the sum of `reused` over the sum of `before`; of its zone alike.
+        Raises NotFound.
+        """
+        found: list[tuple[str, PrefixReuse]] = []
+        for receipt in self.receipts(run_id):
+            for entry in receipt.entries:
+                told = entry.summary.get("prefix")
+                if entry.kind == "compiled" and isinstance(told, dict):
+                    found.append((receipt.step_id, PrefixReuse.load(told)))
+        return found
 
     def replay(
         self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,

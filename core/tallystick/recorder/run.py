@@ -17,12 +17,15 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
+from tallystick.compiler import prefix_reuse
 from tallystick.errors import RecorderError, RunClosed
 from tallystick.recorder.room import Payload, RecorderRoom
 from tallystick.records import (
     Actor,
+    CompiledContext,
     EntryKind,
     Foil,
+    PrefixReuse,
     Receipt,
     ReceiptEntry,
     RunRecord,
@@ -66,6 +69,7 @@ class Run:
         self._open: dict[str, Step] = {}
         self._closing: list[Future[Receipt]] = []
         self._token: Token[Run | None] | None = None
+        self._compiled: CompiledContext | None = None
         self._started: Future[None] = room.store.database.submit(self._write_start, name="run.start")
 
     @property
@@ -92,6 +96,12 @@ class Run:
     def room(self) -> RecorderRoom:
         """The recorder that this run belongs to."""
         return self._room
+
+    def follows(self, compiled: CompiledContext) -> PrefixReuse:
+        """How a prompt of this run begins like the one compiled before it, which it takes the place of."""
+        with self._guard:
+            before, self._compiled = self._compiled, compiled
+        return prefix_reuse(before, compiled)
 
     def step(
         self, kind: StepKind, *, name: str | None = None, parent: str | None = None,

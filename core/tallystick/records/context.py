@@ -21,6 +21,8 @@ __all__ = [
     "ContextItem",
     "Decision",
     "ItemKind",
+    "PrefixCause",
+    "PrefixReuse",
     "ScoreWeights",
     "Section",
     "SectionName",
@@ -36,6 +38,9 @@ ItemKind = Literal[
 ]  # fmt: skip
 Sensitivity = Literal["public", "internal", "restricted", "secret"]
 Decision = Literal["include", "exclude", "compress", "redact"]
+PrefixCause = Literal[
+    "first", "appended", "compacted", "prefix_changed", "history_changed", "context_changed", "turn_changed"
+]  # fmt: skip
 SectionName = Literal["stable_prefix", "history", "task_context", "volatile_suffix"]
 
 CompileReason = Literal[
@@ -210,6 +215,22 @@ class Section(Record):
     item_ids: tuple[str, ...]
     digest: str
     tokens: int
+
+
+class PrefixReuse(Record):
+    """How much of the prompt before begins this one, in tokens, and why it is not more."""
+
+    cause: PrefixCause
+    item_id: str | None = None
+    """The first item of the prompt before that is not where it was."""
+    reused: int = 0
+    before: int = 0
+    """Tokens of the prompt before."""
+    zone_reused: int = 0
+    zone: int = 0
+    """Tokens of the prompt before that are there to be reused: its stable prefix and its history window."""
+    left: tuple[str, ...] = ()
+    """Turns that left the window."""
 
 
 class CompiledContext(Persisted):

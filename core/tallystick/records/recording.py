@@ -35,7 +35,7 @@ Retention = Literal["metadata_only", "redacted_payloads", "full_payloads"]
 Fidelity = Literal["exact", "exact_redacted", "not_replayable"]
 
 EntryKind = Literal[
-    "compile_request", "compiled", "request", "response", "tool_call", "tool_result", "memory_read",
+    "compile_request", "compiled", "compaction", "request", "response", "tool_call", "tool_result", "memory_read",
     "memory_write", "policy_check", "approval", "error", "note", "gap",
 ]  # fmt: skip
 
