@@ -8,5 +8,6 @@ from tallystick_langgraph.compiling import compile_messages  # noqa: E402
 from tallystick_langgraph.importing import Imported, import_checkpoints  # noqa: E402
 from tallystick_langgraph.saver import TallySaver  # noqa: E402
 from tallystick_langgraph.serde import TallySerializer  # noqa: E402
+from tallystick_langgraph.store import TallyStore  # noqa: E402
 
-__all__ = ["Imported", "TallySaver", "TallySerializer", "compile_messages", "import_checkpoints"]
+__all__ = ["Imported", "TallySaver", "TallySerializer", "TallyStore", "compile_messages", "import_checkpoints"]

@@ -31,6 +31,7 @@ from tallystick.records import Actor, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.threads import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
 from tallystick_langgraph.later import LaterValues
+from tallystick_langgraph.opening import Opened
 from tallystick_langgraph.sealing import storing
 from tallystick_langgraph.serde import TallySerializer
 
@@ -76,7 +77,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         self._common: Threads | None = None
 
     @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Opened:
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opened[Self]:
         """A saver on a tally of its own, which is closed at the end of a `with` or `async with` block.
 
         `conn_string` is the folder of a tally or postgresql://…, made on first use; options are those of TallySaver.
@@ -360,32 +361,6 @@ class TallySaver(BaseCheckpointSaver[Any]):
             parent_config=_config(summary.thread, summary.namespace, summary.parent_id) if summary.parent_id else None,
             pending_writes=[self._write(write) for write in stored.writes],
         )
-
-
-class Opened:
-    """A saver with a tally of its own; see `TallySaver.from_conn_string`."""
-
-    def __init__(self, made: type[TallySaver], where: str, options: Mapping[str, Any]) -> None:
-        self._made = made
-        self._where = where
-        self._options = options
-        self._tally: Tally | None = None
-
-    def __enter__(self) -> TallySaver:
-        self._tally = Tally.open(self._where)
-        actor = self._options.get("actor")
-        bound = self._tally.bind(actor) if isinstance(actor, Actor) else self._tally
-        return self._made(bound, **self._options)
-
-    def __exit__(self, *_: object) -> None:
-        if self._tally is not None:
-            self._tally.close()
-
-    async def __aenter__(self) -> TallySaver:
-        return await in_thread(self.__enter__)
-
-    async def __aexit__(self, *_: object) -> None:
-        await in_thread(self.__exit__)
 
 
 class _Place:

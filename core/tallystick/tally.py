@@ -666,6 +666,11 @@ class BoundTally:
         return self.recorder.runs([self.scope], limit=limit)
 
     @property
+    def items(self) -> memory_room.Items:
+        """Memories of the bound scope that are addressed by a namespace and a key, as stores of runtimes keep them."""
+        return memory_room.Items(self.tally.memory, self.actor, self.scope, self.tally.indexer.nudge)
+
+    @property
     def threads(self) -> Threads:
         """The checkpoint threads of the bound scope."""
         return Threads(self.tally.checkpoints, self.actor, self.scope)

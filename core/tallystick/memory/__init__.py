@@ -5,6 +5,7 @@ from tallystick.memory.correct import Asked, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.history import history
 from tallystick.memory.index import analyze_anew
+from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import forget_matching
 from tallystick.memory.preview import preview_access
 from tallystick.memory.read import get, list_memories
@@ -14,7 +15,10 @@ from tallystick.memory.room import MemoryRoom
 
 __all__ = [
     "Asked",
+    "Item",
+    "Items",
     "MemoryRoom",
+    "Put",
     "Wanted",
     "analyze_anew",
     "correct",

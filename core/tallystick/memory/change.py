@@ -24,7 +24,7 @@ from tallystick.records import (
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
 
 __all__ = [
-    "CHANGEABLE", "SHARED", "check_recoverable", "follow", "forget", "forget_one", "modify", "recover",
+    "CHANGEABLE", "SHARED", "apply_modify", "check_recoverable", "follow", "forget", "forget_one", "modify", "recover",
     "require_reason", "require_unlocked",
 ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def _modify(
             )
         else:
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-            change = _apply_modify(writing, current, memory, scope, vector, sorted(changes), reason)
+            change = apply_modify(writing, current, memory, scope, vector, sorted(changes), reason)
         _keep(tx, scope, "modify", idempotency_key, request, change, room)
         return change
 
@@ -222,10 +222,11 @@ def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
     return memory.model_dump(mode="json", include=set(changes))
 
 
-def _apply_modify(
+def apply_modify(
     writing: Writing, current: memories.Stored, memory: Memory, scope: ScopeRow, vector: bytes | None,
     fields: list[str], reason: str,
 ) -> Change:  # fmt: skip
+    """Let `memory` stand in place of `current`, inside the open transaction. Raises StateConflict."""
     tx, actor, now = writing.tx, writing.actor, writing.now
     content_key = current.content_key
     details: dict[str, Any] = {"fields": fields}

@@ -91,6 +91,8 @@ class Wanted:
     conversation: str | None = None
     source: str | None = None
     """The id or the address of a source."""
+    docs: frozenset[int] | None = None
+    """Only these memories, by number."""
     since: int | None = None
     until: int | None = None
     """When it was said or happened, microseconds UTC: from `since` up to `until`, exclusive."""
@@ -111,9 +113,9 @@ class Wanted:
     @property
     def filters(self) -> bool:
         """Whether anything is filtered by."""
-        return bool(self.kinds or self.tags or self.conversation or self.source or self.states) or not (
-            self.since is None and self.until is None and self.as_of is None
-        )
+        return bool(
+            self.kinds or self.tags or self.conversation or self.source or self.docs is not None or self.states
+        ) or not (self.since is None and self.until is None and self.as_of is None)
 
 
 def recall(
@@ -367,6 +369,8 @@ def _listed(connection: Connection, scope_id: int, wanted: Wanted) -> Iterator[s
         yield search.tagged(connection, [scope_id], wanted.tags)
     if wanted.source is not None:
         yield search.from_source(connection, [scope_id], wanted.source)
+    if wanted.docs is not None:
+        yield set(wanted.docs)
 
 
 def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:

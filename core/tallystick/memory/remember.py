@@ -31,13 +31,13 @@ from tallystick.records import (
 )
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
 
-__all__ = ["remember"]
+__all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
 
 _OPERATION = "remember"
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """One item with everything that must be made before the transaction."""
 
     new: NewMemory
@@ -60,17 +60,17 @@ def remember(
     """
     room.gate.require(actor, "write", scope)
     for item in items:
-        _check(item)
+        check_new(item)
     if not items:
         return []
-    prepared = _prepare(room, actor, items)
+    prepared = prepare(room, actor, items)
     with room.gate.journaling(actor):
         return room.store.database.write(
             lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
         )
 
 
-def _check(item: NewMemory) -> None:
+def check_new(item: NewMemory) -> None:
     if not item.content.strip():
         raise InvalidInput("There is nothing to remember: `content` is empty.")
     validate_attributes(item.kind, item.attributes)
@@ -92,10 +92,10 @@ def _storable(text: str) -> bool:
     return "\x00" not in text
 
 
-def _prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[_Prepared]:
+def prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[Prepared]:
     vectors, warnings = room.vectors_for([searchable(item.content, item.attributes) for item in items])
     return [
-        _Prepared(item, _reference(item, actor), vector, warnings) for item, vector in zip(items, vectors, strict=True)
+        Prepared(item, _reference(item, actor), vector, warnings) for item, vector in zip(items, vectors, strict=True)
     ]
 
 
@@ -106,16 +106,16 @@ def _reference(item: NewMemory, actor: Actor) -> SourceRef:
 
 
 def _ingest(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: Scope, prepared: Sequence[_Prepared],
+    tx: Connection, room: MemoryRoom, actor: Actor, scope: Scope, prepared: Sequence[Prepared],
     correlation_id: str | None,
 ) -> list[Remembered]:  # fmt: skip
     room.gate.confirm(tx, actor, "write", scope)
     row = scopes.ensure(tx, scope)
     writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-    return [_ingest_one(writing, row, item) for item in prepared]
+    return [ingest_one(writing, row, item) for item in prepared]
 
 
-def _ingest_one(writing: Writing, scope: ScopeRow, item: _Prepared) -> Remembered:
+def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
     tx, new, now = writing.tx, item.new, writing.now
     request = part_key(scope.secret, json.dumps(new.dump(), sort_keys=True).encode())
     if new.idempotency_key is not None:
@@ -154,7 +154,7 @@ def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) ->
     return turn.doc, turn.id, turn.version
 
 
-def _add_memory(writing: Writing, scope: ScopeRow, item: _Prepared, source: Source) -> Remembered:
+def _add_memory(writing: Writing, scope: ScopeRow, item: Prepared, source: Source) -> Remembered:
     tx, room, now, new = writing.tx, writing.room, writing.now, item.new
     position = new.position
     if new.conversation is not None and position is None:

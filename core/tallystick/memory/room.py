@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import Gate
 from tallystick.errors import EmbeddingError, NotFound
+from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
@@ -110,7 +111,12 @@ class MemoryRoom:
 
 
 def searchable(content: str, attributes: JsonObject) -> str:
-    """The text by which a memory is found: what it says, and the `caption` of the image that came with it."""
+    """The text by which a memory is found: what it says, and the `caption` of the image that came with it.
+
+    Of an item of a store it is the fields that are to be found, which `attributes["index"]` names.
+    """
+    if INDEX in attributes:
+        return "\n".join(texts_of_item(content, attributes[INDEX]))
     caption = attributes.get("caption")
     return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content
 

@@ -55,7 +55,7 @@ KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(
         "note", "turn", "fact", "preference", "constraint", "decision", "procedure", "plan", "claim", "episode",
         "session_summary", "summary", "artifact", "artifact_index", "working", "pattern", "rule", "template",
         "topic", "tool", "language", "config_file", "command", "project", "task", "milestone", "team",
-        "error_pattern", "source", "document", "community", "entity",
+        "error_pattern", "source", "document", "community", "entity", "store_item",
     )
 )  # fmt: skip
 """The open registry: kind name to the model that validates its attributes, or None for any JSON object."""

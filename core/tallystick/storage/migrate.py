@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of"]
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest revision in `migrations/versions`."""
 
 

@@ -277,6 +277,18 @@ vectors = Table(
 Two fingerprints are never compared.
 """
 
+store_items = Table(
+    "store_items",
+    metadata,
+    Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
+    Column("namespace", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("doc", Key, ForeignKey("memories.doc"), nullable=False),
+    Column("ttl", BigInteger),
+    Index(None, "doc"),
+)
+"""Memories that are addressed by a namespace (a JSON list of its labels) and a key."""
+
 outbox = Table(
     "outbox",
     metadata,

@@ -1,0 +1,357 @@
+"""TallyStore: LangGraph's store contract on memory, and what only memory can do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langgraph.config import get_store
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedStore, ToolNode
+from langgraph.store.base import BaseStore, GetOp, InvalidNamespaceError, ListNamespacesOp, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from tallystick import Actor, Tally
+from tallystick.errors import Denied, InvalidInput, StateConflict
+from tallystick.testing import HashEmbedder, StepClock
+from tallystick_langgraph import TallySaver, TallyStore
+
+OpenTally = Callable[..., Tally]
+ANNA, BEN = Actor(user="anna"), Actor(user="ben")
+NOTES = ("notes", "birds")
+
+
+def _keys(found: Any) -> list[str]:
+    return [item.key for item in found]
+
+
+@pytest.mark.smoke
+def test_what_is_put_is_got_changed_and_deleted(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.put(NOTES, "heron", {"text": "nests in March", "seen": 3, "deep": {"list": [1, None, 2.5, True]}})
+        item = store.get(NOTES, "heron")
+        assert item is not None
+        assert (item.namespace, item.key) == (NOTES, "heron")
+        assert item.value == {"text": "nests in March", "seen": 3, "deep": {"list": [1, None, 2.5, True]}}
+        store.put(NOTES, "heron", {"text": "nests in April"})
+        changed = store.get(NOTES, "heron")
+        assert changed is not None
+        assert changed.value == {"text": "nests in April"}
+        assert changed.created_at == item.created_at
+        assert changed.updated_at > item.updated_at
+        store.delete(NOTES, "heron")
+        assert store.get(NOTES, "heron") is None
+        store.delete(NOTES, "heron")
+        store.put(NOTES, "heron", {"text": "is back"})
+        again = store.get(NOTES, "heron")
+        assert again is not None
+        assert again.created_at > item.created_at
+    with open_tally() as tally:
+        kept = TallyStore(tally.bind(ANNA)).get(NOTES, "heron")
+        assert kept is not None
+        assert kept.value == {"text": "is back"}
+
+
+def test_an_item_is_a_memory_with_a_history(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        store = TallyStore(anna)
+        store.put(NOTES, "heron", {"text": "nests in March"})
+        store.put(NOTES, "heron", {"text": "nests in April"})
+        (hit,) = anna.recall("When does the heron nest in April?")
+        assert '"nests in April"' in hit.memory.content
+        assert [entry.event for entry in anna.history(hit.memory.id)] == ["ADD", "UPDATE"]
+        assert len(hit.source_ids) == 2
+        store.delete(NOTES, "heron")
+        assert list(anna.recall("nests")) == []
+        anna.recover(hit.memory.id, reason="needed after all")
+        found = store.get(NOTES, "heron")
+        assert found is not None
+        assert found.value == {"text": "nests in April"}
+        anna.forget(hit.memory.id, reason="not ours")
+        assert store.get(NOTES, "heron") is None
+
+
+def test_equal_values_are_items_of_their_own(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        for key in ("a", "b"):
+            store.put(NOTES, key, {"text": "same"})
+        store.delete(NOTES, "a")
+        assert _keys(store.search(NOTES)) == ["b"]
+
+
+def test_items_are_found_by_the_fields_that_are_indexed(open_tally: OpenTally) -> None:
+    with open_tally(embedder=HashEmbedder()) as tally:
+        store = TallyStore(tally.bind(ANNA), index={"fields": ["text"]})
+        store.put(NOTES, "heron", {"text": "The heron nests in reeds", "note": "pizza"})
+        store.put(NOTES, "boat", {"text": "The boat is painted green", "note": "heron"})
+        store.put(NOTES, "secret", {"text": "The heron sleeps"}, index=False)
+        store.put(NOTES, "other", {"text": "nothing", "parts": [{"say": "the heron flies"}]}, index=["parts[*].say"])
+        found = store.search(NOTES, query="Where does the heron nest?", limit=4)
+        assert found[0].key == "heron"
+        assert found[0].score == 1.0
+        assert found[1].key == "other"
+        assert {item.key: item.score for item in found}["secret"] is None
+        assert store.search(NOTES, query="pizza", limit=1)[0].score is None
+        store.put(NOTES, "heron", {"text": "The heron has moved to the museum"})
+        assert store.search(NOTES, query="museum", limit=1)[0].key == "heron"
+        assert "heron" not in [item.key for item in store.search(NOTES, query="reeds") if item.score]
+
+
+def test_filters_compare_and_page(open_tally: OpenTally) -> None:
+    with open_tally(clock=StepClock()) as tally:
+        store = TallyStore(tally.bind(ANNA))
+        for number in range(6):
+            store.put(NOTES, f"n{number}", {"number": number, "kind": "odd" if number % 2 else "even", "at": {"x": 1}})
+        assert _keys(store.search(NOTES)) == ["n5", "n4", "n3", "n2", "n1", "n0"]
+        assert _keys(store.search(NOTES, limit=2, offset=1)) == ["n4", "n3"]
+        assert _keys(store.search(NOTES, filter={"kind": "odd", "number": {"$gte": 3}})) == ["n5", "n3"]
+        assert _keys(store.search(NOTES, filter={"number": {"$gt": 1, "$lt": 4}})) == ["n3", "n2"]
+        assert _keys(store.search(NOTES, filter={"number": {"$ne": 0, "$lte": 1}})) == ["n1"]
+        assert len(store.search(NOTES, filter={"at": {"x": 1}})) == 6
+        assert store.search(NOTES, filter={"absent": {"$gt": 1}}) == []
+        with pytest.raises(InvalidInput, match=r"\$near"):
+            store.search(NOTES, filter={"number": {"$near": 1}})
+
+
+def test_namespaces_are_listed_by_their_ends_and_depth(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        for namespace in (("a", "b", "c"), ("a", "b", "d"), ("a", "x", "c"), ("e",)):
+            store.put(namespace, "k", {"v": 1})
+        assert store.list_namespaces(prefix=("a", "b")) == [("a", "b", "c"), ("a", "b", "d")]
+        assert store.list_namespaces(suffix=("c",)) == [("a", "b", "c"), ("a", "x", "c")]
+        assert store.list_namespaces(prefix=("a", "*", "c")) == [("a", "b", "c"), ("a", "x", "c")]
+        assert store.list_namespaces(max_depth=2) == [("a", "b"), ("a", "x"), ("e",)]
+        assert store.list_namespaces(limit=1, offset=1) == [("a", "b", "d")]
+        store.delete(("e",), "k")
+        assert ("e",) not in store.list_namespaces()
+
+
+WICKED = [
+    "a",
+    "a%",
+    "a_",
+    "a*",
+    "a?",
+    "ab",
+    'a","b',
+    "a]",
+    "[a",
+    "'a'",
+    '"',
+    "ä",
+    "é",
+    "e\u0301",
+    "😀",
+    "a\\",
+    "A",
+    "a b",
+]
+
+
+def test_no_label_passes_for_another(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        for label in WICKED:
+            store.put((label,), label, {"label": label})
+            store.put((label, "under"), label, {"label": label})
+        for label in WICKED:
+            found = store.search((label,), limit=100)
+            assert {item.value["label"] for item in found} == {label}
+            assert len(found) == 2
+            (got,) = [store.get((label,), key) for key in WICKED if store.get((label,), key) is not None]
+            assert got is not None
+            assert got.key == label
+        assert len(store.list_namespaces(limit=1_000)) == 2 * len(WICKED)
+        for bad in ((), ("a.b",), ("",), ("a\x00b",)):
+            with pytest.raises((InvalidNamespaceError, InvalidInput)):
+                store.put(bad, "k", {"v": 1})
+        with pytest.raises(InvalidInput, match="NUL"):
+            store.put(("a",), "k\x00", {"v": 1})
+
+
+def test_another_actors_items_are_not_there(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna, ben = TallyStore(tally.bind(ANNA)), TallyStore(tally.bind(BEN))
+        anna.put(NOTES, "k", {"text": "the heron"})
+        assert ben.get(NOTES, "k") is None
+        assert ben.search((), query="heron") == []
+        assert ben.list_namespaces() == []
+        ben.delete(NOTES, "k")
+        assert anna.get(NOTES, "k") is not None
+        with pytest.raises(Denied):
+            TallyStore(tally.bind(BEN), scope="private:anna").get(NOTES, "k")
+
+
+def test_an_item_ends_when_its_time_is_over_unless_it_is_read(open_tally: OpenTally) -> None:
+    clock = StepClock(step=0)
+    with open_tally(clock=clock) as tally:
+        anna = tally.bind(ANNA)
+        store = TallyStore(anna, ttl={"default_ttl": 10, "refresh_on_read": True})
+        store.put(NOTES, "read", {"text": "heron"})
+        store.put(NOTES, "unread", {"text": "boat"})
+        store.put(NOTES, "lasting", {"text": "stone"}, ttl=None)
+        clock.advance(seconds=8 * 60)
+        assert store.get(NOTES, "read") is not None
+        assert store.get(NOTES, "unread", refresh_ttl=False) is not None
+        clock.advance(seconds=8 * 60)
+        assert store.get(NOTES, "read") is not None
+        assert store.get(NOTES, "unread") is None
+        assert _keys(store.search(NOTES, refresh_ttl=False)) == ["lasting", "read"]
+        assert [hit.memory.content for hit in anna.recall("boat")] == []
+        assert store.sweep_ttl() == 1
+        assert store.sweep_ttl() == 0
+        store.put(NOTES, "unread", {"text": "boat"})
+        assert store.get(NOTES, "unread") is not None
+        for never in (0, -1, float("inf"), float("nan")):
+            with pytest.raises(InvalidInput, match="minutes"):
+                store.put(NOTES, "k", {"text": "stone"}, ttl=never)
+
+
+def test_a_pinned_item_is_not_changed_by_a_store(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        store = TallyStore(anna)
+        store.put(NOTES, "k", {"text": "heron"})
+        anna.modify(anna.memories()[0].id, pinned=True, reason="must stay")
+        with pytest.raises(StateConflict):
+            store.batch([PutOp(NOTES, "other", {"text": "new"}), PutOp(NOTES, "k", None)])
+        assert store.get(NOTES, "other") is None
+        store.put(NOTES, "k", {"text": "heron"})
+
+
+def test_a_batch_reads_what_stood_before_it_and_the_last_put_counts(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.put(NOTES, "k", {"v": 0})
+        got, _, listed, _, found = store.batch([
+            GetOp(NOTES, "k"), PutOp(NOTES, "k", {"v": 1}), ListNamespacesOp(), PutOp(NOTES, "k", {"v": 2}),
+            SearchOp(NOTES),
+        ])  # fmt: skip
+        assert got.value == {"v": 0}  # type: ignore[union-attr]
+        assert listed == [NOTES]
+        assert [item.value for item in found] == [{"v": 0}]  # type: ignore[union-attr]
+        after = store.get(NOTES, "k")
+        assert after is not None
+        assert after.value == {"v": 2}
+
+
+def test_it_works_without_threads_of_its_callers(open_tally: OpenTally) -> None:
+    async def talk(store: BaseStore) -> None:
+        await store.aput(NOTES, "k", {"v": 1})
+        item = await store.aget(NOTES, "k")
+        assert item is not None
+        assert item.value == {"v": 1}
+        assert _keys(await store.asearch(NOTES, query="v")) == ["k"]
+        assert await store.alist_namespaces() == [NOTES]
+        await store.adelete(NOTES, "k")
+        assert await store.aget(NOTES, "k") is None
+
+    with open_tally() as tally:
+        asyncio.run(talk(TallyStore(tally.bind(ANNA))))
+
+
+def test_a_store_opens_its_own_tally(tmp_path: Path) -> None:
+    with TallyStore.from_conn_string(str(tmp_path / "tally")) as store:
+        store.put(NOTES, "k", {"v": 1})
+
+    async def read() -> Any:
+        async with TallyStore.from_conn_string(str(tmp_path / "tally")) as store:
+            return await store.aget(NOTES, "k")
+
+    assert asyncio.run(read()).value == {"v": 1}
+
+
+def test_threads_that_put_the_same_key_leave_one_item(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        store = TallyStore(anna)
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda n: store.put(NOTES, f"k{n % 3}", {"v": n}), range(60)))
+        assert sorted(_keys(store.search(NOTES, limit=100))) == ["k0", "k1", "k2"]
+        assert len(anna.memories(limit=100)) == 3
+
+
+def test_a_graph_uses_it_in_nodes_and_tools(open_tally: OpenTally) -> None:
+    @tool
+    def note(text: str, store: Annotated[Any, InjectedStore()]) -> str:
+        """Note something."""
+        store.put(("noted",), "last", {"text": text})
+        return "noted"
+
+    def ask(state: MessagesState, config: RunnableConfig, *, store: BaseStore) -> dict[str, Any]:
+        call: Any = {"name": "note", "args": {"text": str(state["messages"][-1].content)}, "id": "c1"}
+        return {"messages": [AIMessage("", tool_calls=[call])]}
+
+    def answer(state: MessagesState) -> dict[str, Any]:
+        found = get_store().search(("noted",), query="heron")
+        return {"messages": [AIMessage(found[0].value["text"] if found else "nothing")]}
+
+    with open_tally() as tally:
+        builder = StateGraph(MessagesState).add_node(ask).add_node("tools", ToolNode([note])).add_node(answer)
+        builder.add_edge(START, "ask").add_edge("ask", "tools").add_edge("tools", "answer")
+        graph: Any = builder.compile(checkpointer=TallySaver(tally), store=TallyStore(tally))
+        for actor in (ANNA, BEN):
+            config = {"configurable": {"thread_id": "t", "actor": actor}}
+            said = graph.invoke({"messages": [("user", f"{actor.user} saw a heron")]}, config)
+            assert said["messages"][-1].content == f"{actor.user} saw a heron"
+            assert len(tally.bind(actor).memories()) == 1
+
+
+# Against LangGraph's own
+
+labels = st.lists(st.sampled_from(["a", "b", "a%", "c_"]), min_size=1, max_size=3).map(tuple)
+keys = st.sampled_from(["k", "l", "m"])
+values = st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 3) | st.sampled_from(["s", None]), max_size=2)
+filters = st.none() | st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 3) | st.just("s"), max_size=2)
+ops = st.one_of(
+    st.tuples(labels, keys, st.none() | values).map(lambda given: PutOp(*given)),
+    st.tuples(labels, keys).map(lambda given: GetOp(*given)),
+    st.tuples(labels, filters, st.integers(1, 20)).map(lambda given: SearchOp(*given)),
+    st.tuples(st.none() | st.integers(1, 3), st.integers(1, 20)).map(lambda given: ListNamespacesOp(None, *given)),
+)
+
+
+def _plain(result: Any) -> Any:
+    if isinstance(result, list):
+        return sorted(map(_plain, result))
+    if result is None or isinstance(result, tuple):
+        return result
+    return (result.namespace, result.key, repr(sorted(result.value.items())))
+
+
+@hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(st.lists(ops, max_size=5), max_size=8))
+def test_any_batches_do_what_langgraphs_own_store_does(open_sqlite: OpenTally, batches: list[list[Any]]) -> None:
+    with open_sqlite() as tally:
+        ours, theirs = TallyStore(tally.bind(ANNA)), InMemoryStore()
+        for namespace in ours.list_namespaces(limit=1_000):
+            for item in ours.search(namespace, limit=1_000):
+                ours.delete(item.namespace, item.key)
+        for batch in batches:
+            held = {item.namespace for item in theirs.search((), limit=1_000)}
+            mine, others = ours.batch(batch), theirs.batch(batch)
+            for op, got, expected in zip(batch, mine, others, strict=True):
+                if isinstance(op, SearchOp):
+                    # Ours are newest first, theirs oldest first: the limit chooses others.
+                    assert len(got) == len(expected)  # type: ignore[arg-type]
+                elif isinstance(op, ListNamespacesOp):
+                    # Theirs lists a namespace from which something absent was deleted.
+                    assert got == sorted({namespace[: op.max_depth] for namespace in held})[: op.limit]
+                else:
+                    assert _plain(got) == _plain(expected)
+        every = SearchOp((), limit=1_000)
+        assert _plain(ours.batch([every])[0]) == _plain(theirs.batch([every])[0])
