@@ -55,6 +55,10 @@ class Settings(BaseSettings):
     """What recorded steps keep of their payloads."""
     forget_window_days: int = Field(default=30, ge=0)
     """How long a forgotten memory can be recovered."""
+    done_jobs_days: int = Field(default=7, ge=0)
+    """How long jobs that are done are kept."""
+    dead_jobs_days: int = Field(default=90, ge=0)
+    """How long jobs that failed for good are kept, to be looked into."""
     manual_override_days: int = Field(default=30, ge=0)
     """How long a person's edit is locked against agents, where asked for without an end."""
     allow_download: bool = False

@@ -38,6 +38,7 @@ from tallystick.records import (
     Correction,
     CorrectionKind,
     Crossing,
+    Erasure,
     Forgetting,
     Forgotten,
     HistoryEntry,
@@ -47,6 +48,8 @@ from tallystick.records import (
     MemoryState,
     NewMemory,
     PolicyRule,
+    Proof,
+    Purge,
     Remembered,
     Retention,
     RunRecord,
@@ -62,6 +65,8 @@ from tallystick.storage.layout import layout_of
 from tallystick.storage.shelves import Shelves
 from tallystick.threads import Threads, ThreadsRoom, upgrade
 from tallystick.tokens import counter_for
+from tallystick.upkeep import erase, proof, retention
+from tallystick.upkeep.working import WorkingMemory
 
 __all__ = ["Binder", "BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
 
@@ -242,6 +247,11 @@ class Tally:
                     model, cache_dir=folder, allow_download=self._settings.allow_download
                 )
             return self._counters[model]
+
+    def let_go(self) -> None:
+        """Let go of text that is kept in memory for speed; it is read anew when it is needed."""
+        self.memory.shelves.drop()
+        self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
 
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed."""
@@ -568,6 +578,64 @@ class BoundTally:
                 if step is not None:
                     step.record("memory_write", {"reason": reason, "into": str(done.into)}, summary=done.dump())
         return done
+
+    # Forgetting for good
+
+    def prove_unreachable(self, memory_id: str) -> Proof:
+        """Try every read path for a memory that was forgotten or hidden, and list the copies that are kept.
+
+        Raises NotFound, and StateConflict while it is not forgotten.
+        """
+        return proof.prove_unreachable(self.tally.memory, self.actor, memory_id)
+
+    def erase(
+        self, memory_ids: str | Iterable[str], *, reason: str, mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None, idempotency_key: str | None = None,
+    ) -> Erasure:  # fmt: skip
+        """Preview, or with the preview's token do, the destruction of memories' text wherever the tally holds it.
+
+        Shared copies go with them, recorded payloads and threads of checkpoints that hold the text too. It cannot be
+        taken back. An operator's work. Raises Denied, NotFound, StateConflict, StorageError or IdempotencyMismatch.
+        """
+        ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
+        with self.tally.indexer.paused():
+            return erase.erase(
+                self.tally.memory, self.actor, ids, reason=reason, mode=mode, confirm_token=confirm_token,
+                idempotency_key=idempotency_key, rebuilt=self.tally.let_go,
+            )  # fmt: skip
+
+    def prove_erased(self, memory_id: str, *, text: str | None = None) -> Proof:
+        """Look for what is left of an erased memory; with `text` in every table and file. An operator's work.
+
+        Raises Denied and NotFound.
+        """
+        return erase.prove(self.tally.memory, self.actor, memory_id, text)
+
+    def purge(self, *, mode: Literal["preview", "apply"] = "preview") -> Purge:
+        """Count, or remove, what is past its window: an operator's work. Nothing within its window goes. Raises Denied.
+
+        Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days` and that of the journal, once chosen.
+        """
+        settings = self.tally.settings
+        return retention.purge(
+            self.tally.memory, self.actor, mode=mode, done_jobs_days=settings.done_jobs_days,
+            dead_jobs_days=settings.dead_jobs_days,
+        )  # fmt: skip
+
+    def choose_journal_window(self, days: int | None) -> None:
+        """Choose after how many days entries of journals may be purged; None keeps them. An operator's choice.
+
+        Raises Denied and InvalidInput.
+        """
+        retention.choose_journal_window(self.tally.memory, self.actor, days)
+
+    def working(self, run_id: str | None = None) -> WorkingMemory:
+        """What a run keeps in mind, by default the open run. Raises InvalidInput where there is none."""
+        run = current_run()
+        chosen = run_id if run_id is not None else None if run is None else run.id
+        if chosen is None:
+            raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
+        return WorkingMemory(self.tally.memory, self.actor, self.scope, chosen)
 
     def history(self, memory_id: str) -> list[HistoryEntry]:
         """Everything that happened to a memory, oldest first. Raises NotFound."""

@@ -38,6 +38,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "retention": "redacted_payloads",
         "forget_window_days": 30,
         "manual_override_days": 30,
+        "done_jobs_days": 7,
+        "dead_jobs_days": 90,
         "allow_download": False,
         "token_cache": None,
         "readers": 4,

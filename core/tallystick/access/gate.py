@@ -43,6 +43,12 @@ class Gate:
             raise self.refuse(actor, decision)
         return decision
 
+    def require_or_none(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision | None:
+        """The decision, if it allows; nothing is journaled if it does not."""
+        with self._store.database.read() as connection:
+            decision = self.decide(connection, actor, operation, scope)
+        return decision if decision.allowed else None
+
     def decide(self, connection: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
         """The decision by what `connection` sees, either way; nothing is journaled."""
         return decide(actor, operation, scope, self.state(connection, [scope]))

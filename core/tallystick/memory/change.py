@@ -325,6 +325,8 @@ def check_recoverable(tx: Connection, room: MemoryRoom, current: memories.Stored
     memory = current.memory
     if memory.state != "deleted":
         raise StateConflict(memory.id, state=memory.state, reason="only a forgotten memory can be recovered")
+    if current.content_key.startswith("erased:"):
+        raise StateConflict(memory.id, state="erased", reason="its text was destroyed")
     until = _until(room, current.forgotten_at)
     if until is not None and now > until:
         raise StateConflict(memory.id, state="deleted", reason="its recovery window has passed")

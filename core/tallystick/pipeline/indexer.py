@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
@@ -102,6 +103,12 @@ class Indexer:
             rebuild(self._room)
             self._checked = True
             return replace(found, rebuilt=True)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No round begins inside of this block."""
+        with self._guard:
+            yield
 
     def rebuild(self, progress: Progress) -> int:
         """Make Chroma's collection anew from the database; how many vectors it holds."""

@@ -82,6 +82,7 @@ from tallystick.records.space import (
     SpaceRole,
     SpaceState,
 )
+from tallystick.records.upkeep import Erasure, Proof, Purge, Transfer
 
 __all__ = [
     "AccessDecision",
@@ -105,6 +106,7 @@ __all__ = [
     "Edge",
     "EdgeKind",
     "EntryKind",
+    "Erasure",
     "ExtractionStatus",
     "Fidelity",
     "Foil",
@@ -135,6 +137,8 @@ __all__ = [
     "RecallImpact",
     "Receipt",
     "ReceiptEntry",
+    "Proof",
+    "Purge",
     "Record",
     "PrefixCause",
     "PrefixReuse",
@@ -166,6 +170,7 @@ __all__ = [
     "SummaryWish",
     "TargetProfile",
     "ToolSpec",
+    "Transfer",
     "Verification",
     "VerificationProblem",
     "canonical_json",

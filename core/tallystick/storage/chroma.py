@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -188,6 +189,22 @@ class ChromaIndex:
                 _close(client)
             if self._lock is not None and self._lock.is_locked:
                 self._lock.release()
+
+    def start_over(self) -> bool:
+        """Remove every file of an embedded index, so that nothing of removed points is left; whether there were any.
+
+        What it held is derived: fill it anew from the database. Raises StorageError when another process owns it.
+        """
+        with self._guard, _translated():
+            if self._server is not None or self._folder is None or not (self._folder / "chroma").exists():
+                return False
+            if not self.owned:
+                raise StorageError("Another process owns this tally's Chroma folder.")
+            client, self._client, self._collections = self._client, None, {}
+            if client is not None:
+                _close(client)
+            shutil.rmtree(self._folder / "chroma")
+            return True
 
     def _nearest(
         self, shelf: int | None, query: NDArray[np.float32], most: int, where: dict[str, Any] | None

@@ -85,6 +85,11 @@ class Database:
         return self._closed
 
     @property
+    def busy_timeout_ms(self) -> int:
+        """How long a write waits for another process, milliseconds."""
+        return self._busy_timeout_ms
+
+    @property
     def is_postgres(self) -> bool:
         """Whether this is PostgreSQL rather than SQLite."""
         return self.url.get_backend_name() == "postgresql"

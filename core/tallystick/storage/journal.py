@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from tallystick.errors import CorruptTally
 from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
@@ -19,10 +19,14 @@ from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.rows import inserting
 
-__all__ = ["Event", "about", "all_entries", "append", "entries", "foil", "genesis", "verify_stream"]
+__all__ = [
+    "Anchor", "Event", "about", "all_entries", "anchor_of", "append", "count_before", "cut", "entries", "foil",
+    "genesis", "verify_stream",
+]  # fmt: skip
 
 _j = tables.journal
 _s = tables.streams
+_a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Hot(_HEAD)
 _NEW_STREAM = Hot(inserting(_s, "name", "count", "head"))
@@ -52,6 +56,41 @@ class Event:
     correlation_id: str | None = None
     subject_id: str | None = None
     details: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """How far a stream was purged: how many entries went, and the digest of the last of them."""
+
+    count: int
+    head: str
+
+
+def anchor_of(connection: Connection, stream: str) -> Anchor:
+    """Where what is left of a stream begins; at its genesis when nothing was purged."""
+    row = connection.execute(select(_a.c["count"], _a.c.head).where(_a.c.stream == stream)).first()
+    return Anchor(0, genesis(stream)) if row is None else Anchor(row[0], row[1])
+
+
+def count_before(connection: Connection, stream: str, moment: int) -> int:
+    """How many entries stand at the beginning of a stream that are older than `moment`, up to the first that is not."""
+    count = 0
+    for row in connection.execute(_ENTRIES, {"stream": stream}):
+        if _entry(row).at >= moment:
+            break
+        count += 1
+    return count
+
+
+def cut(tx: Connection, stream: str, count: int, *, at: int) -> Anchor:
+    """Remove the first `count` entries of what is left of a stream, and anchor the rest where they ended."""
+    before = anchor_of(tx, stream)
+    last = before.count + count - 1
+    head = tx.execute(select(_j.c.digest).where(_j.c.stream == stream, _j.c.position == last)).scalar_one()
+    tx.execute(delete(_j).where(_j.c.stream == stream, _j.c.position <= last))
+    tx.execute(delete(_a).where(_a.c.stream == stream))
+    tx.execute(insert(_a), {"stream": stream, "count": last + 1, "head": head, "created_at": at})
+    return Anchor(last + 1, head)
 
 
 def genesis(stream: str) -> str:
@@ -131,8 +170,9 @@ def foil(connection: Connection, stream: str, run_id: str) -> Foil:
 def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
     """Everything in a stream that does not match, as (where, problem); empty when the chain holds."""
     problems: list[tuple[str, str]] = []
-    expected_previous, count = genesis(stream), 0
-    for count, row in enumerate(connection.execute(_ENTRIES, {"stream": stream}), start=1):
+    anchor = anchor_of(connection, stream)
+    expected_previous, count = anchor.head, anchor.count
+    for count, row in enumerate(connection.execute(_ENTRIES, {"stream": stream}), start=anchor.count + 1):
         where = f"{stream}#{row.position}"
         if row.position != count - 1:
             problems.append((where, f"expected position {count - 1}: an entry is missing or was added"))

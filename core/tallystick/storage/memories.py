@@ -35,6 +35,7 @@ __all__ = [
     "link_source",
     "next_position",
     "note_access",
+    "saying",
     "source_refs",
     "standings",
     "update_row",
@@ -294,6 +295,14 @@ def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[t
     for row in connection.execute(_SOURCES_OF, {"docs": list(docs)}):
         refs.setdefault(row.doc, []).append((row.id, SourceRef.loads(row.reference)))
     return refs
+
+
+def saying(connection: Connection, content_keys: Sequence[str], *, besides: Sequence[int]) -> list[tuple[str, int]]:
+    """(id, scope id) of the findable memories, other than `besides`, with one of these content keys, oldest first."""
+    query = select(_m.c.id, _m.c.scope_id).where(
+        _m.c.content_key.in_(list(content_keys)), _m.c.doc.not_in(list(besides)), _m.c.state.in_(FINDABLE)
+    )
+    return [(row.id, row.scope_id) for row in connection.execute(query.order_by(_m.c.doc))]
 
 
 def versions(connection: Connection, doc: int) -> list[VersionBody]:

@@ -29,6 +29,7 @@ __all__ = [
     "count_rows",
     "docs_missing_vectors",
     "from_source",
+    "gone",
     "hide_text",
     "large_scopes",
     "page_of_points",
@@ -137,6 +138,12 @@ def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: s
     rows = connection.execute(_CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint})
     # By place rather than by name: this is read for a hundred thousand rows.
     return [Entry._make(tuple(row)) for row in rows]
+
+
+def gone(connection: Connection, scope_id: int, *, after: int) -> set[int]:
+    """The memories of a scope that are findable no more since revision `after`."""
+    query = select(_x.c.doc).where(_x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None))
+    return set(connection.execute(query).scalars())
 
 
 def vectors_of(

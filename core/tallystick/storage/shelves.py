@@ -59,6 +59,26 @@ class Shelves:
             found = [shelf for (held, _), shelf in self._shelves.items() if held == scope_id]
         return max((len(shelf.corpus) for shelf in found), default=None)
 
+    def holds(self, connection: Connection, scope_id: int, doc: int) -> bool:
+        """Whether the text of a memory stands in a shelf, brought up to date first."""
+        with self._guard:
+            held = [(key, shelf) for key, shelf in self._shelves.items() if key[0] == scope_id]
+        for _, shelf in held:
+            with shelf.guard:
+                if doc in search.gone(connection, scope_id, after=shelf.revision):
+                    # What the next question would leave out is dropped at once.
+                    self.drop(scope_id)
+                    return False
+                if len(shelf.corpus.rows_of([doc])):
+                    return True
+        return False
+
+    def drop(self, scope_id: int | None = None) -> None:
+        """Let go of the text of a scope, or of all: it is read anew when it is asked for."""
+        with self._guard:
+            for key in [key for key in self._shelves if scope_id is None or key[0] == scope_id]:
+                del self._shelves[key]
+
     def _bring_up(
         self, connection: Connection, shelf: _Shelf, scope_id: int, revision: int, fingerprint: str, dimension: int
     ) -> None:  # fmt: skip

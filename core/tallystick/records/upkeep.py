@@ -1,0 +1,84 @@
+"""What upkeep tells: Proof, Erasure, Purge, Transfer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tallystick.records._base import Record
+
+__all__ = ["Erasure", "Proof", "Purge", "Transfer"]
+
+
+class Proof(Record):
+    """What was checked of a memory that is gone, what was found, and what cannot be proved."""
+
+    memory_id: str
+    claim: Literal["unreachable", "erased"]
+    holds: bool
+    checked: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+    """Copies that are kept on purpose, such as the versions from which it can be recovered."""
+    problems: tuple[str, ...] = ()
+    """What speaks against the claim."""
+    cannot_prove: tuple[str, ...] = ()
+    at: int
+    """Microseconds UTC."""
+    audit_id: str | None = None
+
+
+class Erasure(Record):
+    """What erasing would destroy, or destroyed."""
+
+    mode: Literal["preview", "apply"]
+    memory_ids: tuple[str, ...]
+    """Those that were named, and the shared copies that go with them."""
+    versions: int
+    sources: tuple[str, ...]
+    """Sources whose text goes; those that another memory needs stay."""
+    payloads: tuple[str, ...] = ()
+    """Recorded steps whose payloads go; their receipts stay and say so."""
+    threads: tuple[str, ...] = ()
+    """Threads of checkpoints that hold the text: they are deleted, because live state cannot be cut."""
+    working: int = 0
+    """Values of runs that hold the text."""
+    elsewhere: tuple[str, ...] = ()
+    """Memories that stay and say the same, or were promoted from it."""
+    cannot_prove: tuple[str, ...] = ()
+    confirm_token: str | None = None
+    expires_at: int | None = None
+    """Microseconds UTC from which on the token is refused."""
+    proofs: tuple[Proof, ...] = ()
+    audit_ids: tuple[str, ...] = ()
+
+
+class Purge(Record):
+    """What retention would remove, or removed. Nothing within its window is among it."""
+
+    mode: Literal["preview", "apply"]
+    expired: int
+    """Memories whose time has run out: they are forgotten, and recoverable for their window."""
+    tombstones: int
+    """Forgotten memories whose window has passed: their text, links and rows go."""
+    journal: int
+    """Entries of journals older than the window that was chosen; 0 until one is."""
+    streams: tuple[str, ...] = ()
+    """The journals that they come from; each keeps an anchor (count, head)."""
+    jobs: int
+    working: int
+    journal_window_days: int | None = None
+    """None: no window was chosen, and the journal is kept."""
+
+
+class Transfer(Record):
+    """What an export or import took along."""
+
+    format: int
+    digest: str
+    """Of the manifest, which names every line and blob."""
+    scopes: tuple[str, ...]
+    memories: int
+    sources: int
+    entries: int
+    """Of journals."""
+    blobs: int
+    bytes: int

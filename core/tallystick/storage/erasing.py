@@ -1,0 +1,155 @@
+"""Erasing: take the text of memories out of every table, and rewrite what the engine keeps of removed rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy.exc
+from sqlalchemy import Connection, create_engine, delete, exists, func, select, update
+
+from tallystick.errors import BusyTally, StorageError
+from tallystick.records import SourceRef
+from tallystick.storage import edges, tables
+from tallystick.storage.database import Database, translate
+
+__all__ = ["destroy", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
+
+_m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
+_ms, _s, _p, _e = tables.memory_sources, tables.sources, tables.parts, tables.step_entries
+_ERASED = "erased:"
+
+
+def texts_of(connection: Connection, doc: int) -> list[tuple[int, str | None]]:
+    """(version, body) of every version of a memory."""
+    query = select(_v.c.version, _v.c.body).where(_v.c.doc == doc).order_by(_v.c.version)
+    return [(row.version, row.body) for row in connection.execute(query)]
+
+
+def own_sources(connection: Connection, docs: Sequence[int]) -> list[tuple[str, int, str]]:
+    """(id, scope id, key of its bytes) of the sources that no other memory was drawn from."""
+    other = _ms.alias("other")
+    shared = exists().where(other.c.source_id == _s.c.id, other.c.doc.not_in(list(docs)))
+    query = (
+        select(_s.c.id, _s.c.scope_id, _s.c.content_hash)
+        .join(_ms, _ms.c.source_id == _s.c.id)
+        .where(_ms.c.doc.in_(list(docs)), ~shared)
+        .distinct()
+        .order_by(_s.c.id)
+    )
+    return [(row.id, row.scope_id, row.content_hash) for row in connection.execute(query)]
+
+
+def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = True) -> None:
+    """Take what memories say out of versions, words, vectors, links and sources.
+
+    With `keep_rows` the rows stay, as tombstones without text; else they go too, links first.
+    """
+    sources = own_sources(tx, docs)
+    tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
+    for doc in docs:
+        edges.remove(tx, doc)
+    tx.execute(delete(tables.jobs).where(tables.jobs.c.subject_id.in_(select(_m.c.id).where(_m.c.doc.in_(docs)))))
+    erased = [source_id for source_id, _, _ in sources]
+    if keep_rows:
+        tx.execute(
+            update(_x).where(_x.c.doc.in_(docs)).values(words=None, marks=0, speaker=None, tags="[]", names=None)
+        )
+        tx.execute(update(_v).where(_v.c.doc.in_(docs)).values(body=None, salt=None, erased_at=at))
+        tx.execute(
+            update(_m)
+            .where(_m.c.doc.in_(docs))
+            .values(
+                state="deleted", content_key=_ERASED + _m.c.id, conversation=None, position=None, forgotten_at=at,
+                locked_until=None, source_step_ids="[]", updated_at=at,
+            )
+        )  # fmt: skip
+        tx.execute(
+            update(_s)
+            .where(_s.c.id.in_(erased))
+            .values(
+                uri=None, title=None, source_version=None, content_hash=_ERASED + _s.c.id,
+                reference=SourceRef().dumps(), lifecycle_state="erased",
+            )
+        )  # fmt: skip
+    else:
+        tx.execute(delete(_ms).where(_ms.c.doc.in_(docs)))
+        tx.execute(delete(_s).where(_s.c.id.in_(erased)))
+        tx.execute(delete(_x).where(_x.c.doc.in_(docs)))
+        tx.execute(delete(_v).where(_v.c.doc.in_(docs)))
+        tx.execute(delete(_m).where(_m.c.doc.in_(docs)))
+    for _, scope_id, key in sources:
+        _drop_part(tx, scope_id, key)
+
+
+def erase_payloads(tx: Connection, payloads: Iterable[tuple[str, int, str]]) -> list[str]:
+    """Take recorded payloads away with their salts; the steps that say so from now on."""
+    steps: set[str] = set()
+    for _, scope_id, key in payloads:
+        same = (_e.c.scope_id == scope_id) & (_e.c.part_key == key)
+        steps.update(tx.execute(select(_e.c.step_id).where(same)).scalars())
+        tx.execute(update(_e).where(same).values(payload_state="erased", part_key=None, salt=None))
+        _drop_part(tx, scope_id, key)
+    return sorted(steps)
+
+
+def working_with(tx: Connection, condition: Any, *, remove: bool) -> int:
+    """How many values of runs meet a condition; with `remove` they go."""
+    table = tables.working
+    if remove:
+        return int(tx.execute(delete(table).where(condition)).rowcount)
+    return int(tx.execute(select(func.count()).select_from(table).where(condition)).scalar_one())
+
+
+def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
+    """Remove bytes that no source and no payload needs any more."""
+    needed = tx.execute(
+        select(
+            exists().where(_s.c.scope_id == scope_id, _s.c.content_hash == key)
+            | exists().where(_e.c.scope_id == scope_id, _e.c.part_key == key)
+            | exists().where(_m.c.scope_id == scope_id, _m.c.content_key == key)
+        )
+    ).scalar()
+    if not needed:
+        tx.execute(delete(_p).where(_p.c.scope_id == scope_id, _p.c.key == key))
+
+
+def rewrite(database: Database) -> None:
+    """Write the database anew without what removed rows left behind, and empty its log.
+
+    Raises BusyTally while others read or write for longer than the busy timeout.
+    """
+    if database.is_postgres:
+        _rewrite_postgres(database)
+        return
+    file = database.url.database
+    assert file is not None
+    try:
+        connection = sqlite3.connect(file, timeout=database.busy_timeout_ms / 1_000, isolation_level=None)
+        try:
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute("VACUUM")
+            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.OperationalError as error:
+        raise StorageError(
+            f"The database could not be rewritten ({error}). Close other users and try again."
+        ) from error
+    if busy:
+        raise BusyTally("The write-ahead log could not be emptied: somebody reads. Try again.")
+
+
+def _rewrite_postgres(database: Database) -> None:
+    schema = database.schema.replace('"', '""')
+    engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            for name in ("memory_versions", "memories", "search_text", "vectors", "parts", "sources", "step_entries",
+                         "thread_states", "thread_writes", "tree_parts", "working", "jobs", "journal"):  # fmt: skip
+                connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{name}"')
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise translate(error) from error
+    finally:
+        engine.dispose()

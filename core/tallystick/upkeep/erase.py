@@ -1,0 +1,214 @@
+"""Erase: destroy the text of memories wherever it stands, previewed, by an operator, and proved afterwards.
+
+First one transaction takes it out of every table and notes that files are to be rewritten; then the database file
+is written anew, its log emptied and Chroma's folder made again. A process that dies in between leaves the note, and
+`finish` takes it up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from tallystick.access import fits, mint
+from tallystick.errors import Denied, InvalidInput, StateConflict, StorageError
+from tallystick.memory import MemoryRoom
+from tallystick.memory.change import require_reason
+from tallystick.memory.correct import TOKEN_LIFE_US
+from tallystick.memory.writing import Writing
+from tallystick.pipeline.reconcile import rebuild
+from tallystick.records import AccessDecision, Actor, Erasure, Proof, canonical_json, part_key
+from tallystick.storage import checkpoints, edges, erasing, journal, keyed, memories, scopes, tables, traces
+from tallystick.threads.tracing import threads_holding
+from tallystick.upkeep.proof import CANNOT_ERASE, prove_erased
+
+__all__ = ["PENDING", "erase", "finish"]
+
+PENDING = "erase.pending"
+"""Setting: text was erased from tables, and files are still to be rewritten."""
+_OPERATION = "erase"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    stored: tuple[memories.Stored, ...]
+    texts: tuple[str, ...]
+    needles: tuple[bytes, ...]
+    payloads: tuple[tuple[str, int, str], ...]
+    threads: tuple[tuple[int, str, str], ...]
+    shown: Erasure
+
+
+def erase(
+    room: MemoryRoom, actor: Actor, ids: Sequence[str], *, reason: str, mode: Literal["preview", "apply"],
+    confirm_token: str | None = None, idempotency_key: str | None = None, rebuilt: Callable[[], None] = lambda: None,
+) -> Erasure:  # fmt: skip
+    """Preview an erasure, or do it with the preview's token. `rebuilt` drops what is kept in memory.
+
+    Raises Denied unless an operator of the organization asks, NotFound, InvalidInput, StateConflict when the world is
+    not as it was previewed, StorageError when another process holds Chroma's folder, or IdempotencyMismatch.
+    """
+    require_reason(reason)
+    wanted = list(dict.fromkeys(ids))
+    if not wanted:
+        raise InvalidInput("Name one or more memories to erase.")
+    database = room.store.database
+    with database.read() as connection:
+        first = _operable(connection, room, actor, wanted[0])
+        row = scopes.named(connection, first.scope_id)
+        request = part_key(row.secret, canonical_json([list(wanted), reason, confirm_token]))
+        if mode == "apply" and idempotency_key is not None:
+            answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)
+            if answered is not None:
+                return Erasure.load(answered)
+        plan = _plan(connection, room, actor, wanted)
+    now = room.store.clock.now()
+    if mode == "preview":
+        until = now + TOKEN_LIFE_US
+        token = mint(row.secret, _OPERATION, actor, _bound(reason, plan), expires_at=until)
+        return plan.shown.model_copy(update={"confirm_token": token, "expires_at": until})
+    if confirm_token is None:
+        decision = _decision(actor, first, allowed=False)
+        raise room.gate.refuse(actor, decision.model_copy(update={"reason": "confirm_token_required"}))
+    if room.index is not None and not room.index.owned:
+        raise StorageError(
+            "Another process holds this tally's Chroma folder. Close it, then erase: its files are rewritten."
+        )
+
+    def unit(tx: Connection) -> tuple[_Plan, tuple[str, ...]]:
+        again = _plan(tx, room, actor, wanted)
+        at = room.store.clock.now()
+        if not fits(confirm_token, row.secret, _OPERATION, actor, _bound(reason, again), now=at):
+            raise StateConflict(
+                wanted[0], state="not as previewed", reason="the token has run out, is not for this, or more or less "
+                "would be erased by now", hint="Preview again and confirm what it shows.",
+            )  # fmt: skip
+        audits = _destroy(Writing(tx, room, actor, at, None), again, reason)
+        keyed.set_setting(tx, PENDING, "1")
+        return again, audits
+
+    done, audits = database.write(unit, name="erase")
+    rebuilt()
+    finish(room)
+    proofs = tuple(
+        prove_erased(room, actor, stored.memory.id, texts=done.texts, journaled=True) for stored in done.stored
+    )
+    result = done.shown.model_copy(update={"mode": "apply", "proofs": proofs, "audit_ids": audits})
+    if idempotency_key is not None:
+        database.write(
+            lambda tx: keyed.keep_answer(tx, row.id, _OPERATION, idempotency_key, request, result.dumps(), at=now),
+            name="erase.answer",
+        )
+    return result
+
+
+def finish(room: MemoryRoom) -> bool:
+    """Rewrite files where an erasure asks for it; whether one did. Raises StorageError, BusyTally."""
+    database = room.store.database
+    with database.read() as connection:
+        if keyed.get_setting(connection, PENDING) != "1":
+            return False
+    if room.index is not None and (room.index.start_over() or room.index.is_open):
+        rebuild(room)
+    erasing.rewrite(database)
+    database.write(lambda tx: keyed.set_setting(tx, PENDING, "0"), name="erase.done")
+    return True
+
+
+def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
+    tx, now = writing.tx, writing.now
+    for stored in plan.stored:
+        writing.hide(stored.doc, stored.scope_id)
+    erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
+    erasing.erase_payloads(tx, plan.payloads)
+    erasing.working_with(tx, traces.holds(tx, tables.working.c.body, plan.needles), remove=True)
+    for number, scope, name in plan.threads:
+        count = checkpoints.delete_thread(tx, number)
+        journal.append(
+            tx,
+            journal.Event(
+                stream=f"thread:{scope}/{name}", event="thread.delete", actor=writing.actor, at=now,
+                audit_id=writing.room.store.ids.new(), subject_id=name, details={"checkpoints": count},
+            ),
+        )  # fmt: skip
+    told = {"payloads": len(plan.shown.payloads), "threads": len(plan.threads), "sources": len(plan.shown.sources)}
+    return tuple(
+        writing.write_down(
+            stored.memory.scope, "memory.erase", stored.memory.id, {"version": stored.memory.version, **told},
+            reason=reason,
+        )
+        for stored in plan.stored
+    )  # fmt: skip
+
+
+def _bound(reason: str, plan: _Plan) -> str:
+    versions = [[stored.memory.id, stored.memory.version] for stored in plan.stored]
+    return json.dumps([reason, versions, plan.shown.dump()], sort_keys=True)
+
+
+def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[str]) -> _Plan:
+    named = [_operable(connection, room, actor, memory_id) for memory_id in ids]
+    stored = {one.doc: one for one in named}
+    kept: set[str] = set()
+    for one in named:
+        around = edges.of(connection, one.doc)
+        shared = [edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == one.doc]
+        stored |= memories.get_docs(connection, shared)
+        kept |= {edge.from_id for edge in around if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc}
+    bodies = [body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None]
+    texts = tuple(dict.fromkeys(str(json.loads(body)["content"]) for body in bodies))
+    needles = tuple(needle for text in texts if text for needle in traces.forms(text))
+    names = tuple(one.memory.id.encode() for one in stored.values())
+    payloads = tuple(traces.payloads_with(connection, [*needles, *names])) if needles else ()
+    held = threads_holding(connection, needles) if needles else None
+    same = memories.saying(connection, [one.content_key for one in stored.values()], besides=list(stored))
+    kept |= {found for found, _ in same}
+    cannot = list(CANNOT_ERASE)
+    if held is not None and held.sealed:
+        cannot.append(f"what {held.sealed} encrypted pieces of checkpoints hold")
+    shown = Erasure(
+        mode="preview",
+        memory_ids=tuple(sorted(one.memory.id for one in stored.values())),
+        versions=len(bodies),
+        sources=tuple(source_id for source_id, _, _ in erasing.own_sources(connection, list(stored))),
+        payloads=tuple(sorted({step for step, _, _ in payloads})),
+        threads=() if held is None else tuple(f"{scope} {name}" for _, scope, name in held.threads),
+        working=erasing.working_with(
+            connection, traces.holds(connection, tables.working.c.body, needles), remove=False
+        ),
+        elsewhere=tuple(sorted(kept - {one.memory.id for one in stored.values()})),
+        cannot_prove=tuple(cannot),
+    )
+    threads = () if held is None else held.threads
+    return _Plan(tuple(stored.values()), texts, needles, payloads, threads, shown)
+
+
+def _operable(connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str) -> memories.Stored:
+    """The memory, for an operator; others are refused where they may know of it, else told that it is not there."""
+    stored = memories.get(connection, memory_id)
+    if stored is None:
+        raise room.absent(actor, memory_id)
+    scope = stored.memory.scope
+    if actor.is_operator and room.gate.decide(connection, actor, "manage", scope).allowed:
+        return stored
+    if not room.gate.decide(connection, actor, "read", scope).allowed:
+        raise room.absent(actor, memory_id)
+    raise Denied(_decision(actor, stored, allowed=False), "Only an operator may erase. Forget it instead.")
+
+
+def _decision(actor: Actor, stored: memories.Stored, *, allowed: bool) -> AccessDecision:
+    return AccessDecision(
+        allowed=allowed, reason="missing_permission", operation="delete", scope=stored.memory.scope,
+        surface=actor.surface,
+    )  # fmt: skip
+
+
+def prove(room: MemoryRoom, actor: Actor, memory_id: str, text: str | None) -> Proof:
+    """Prove an erasure later; with `text` files and tables are searched for it too. Raises Denied, NotFound."""
+    with room.store.database.read() as connection:
+        _operable(connection, room, actor, memory_id)
+    return prove_erased(room, actor, memory_id, texts=() if text is None else (text,), journaled=True)

@@ -1,0 +1,175 @@
+"""Proof: after a forget that nothing reaches the text, after an erasure that nothing holds it; and what stays open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import get_args
+
+from sqlalchemy import Connection, func, select
+
+from tallystick.errors import NotFound, StateConflict, StorageError
+from tallystick.memory import MemoryRoom, Wanted, get, history, list_memories, recall
+from tallystick.records import Actor, MemoryState, Proof
+from tallystick.storage import erasing, journal, keyed, memories, tables, traces
+from tallystick.threads.tracing import threads_holding
+
+__all__ = ["CANNOT_ERASE", "prove_erased", "prove_unreachable"]
+
+_CANNOT_REACH = (
+    "that nobody wrote the text down elsewhere, or that a model that was shown it does not remember it",
+    "that runs and threads named among the copies do not show it: they are read by their own paths",
+    "that backups and other copies of the tally's files do not hold it",
+)
+CANNOT_ERASE = (
+    "that backups, replicas and file-system snapshots do not hold it",
+    "that blocks which the file system or the disk has given free do not hold it",
+    "that a model, a provider or anybody who was shown it has forgotten it",
+)
+_CANNOT_SERVER = ("that the write-ahead log and the files of a database server do not hold it",)
+_NO_TEXT = ("that the text stands nowhere else in the tally: give `text=` to search for it",)
+_WORDS = ("content", "subject", "who", "category", "tags", "attributes")
+
+
+def prove_unreachable(room: MemoryRoom, actor: Actor, memory_id: str) -> Proof:
+    """Try every read path of memory for a text that was forgotten or hidden. Raises NotFound, StateConflict."""
+    database = room.store.database
+    with database.read() as connection:
+        stored = room.visible(connection, actor, memory_id, "inspect")
+        memory = stored.memory
+        if memory.state not in ("deleted", "hidden"):
+            raise StateConflict(memory_id, state=memory.state, reason="it is not forgotten", hint="Forget it first.")
+        problems = _indexed(connection, room, stored)
+        copies, said = _copies(connection, room, actor, stored)
+        problems += said
+    checked = ["words", "vectors", "vectors in Chroma", "text kept in memory", "other memories"]
+    if room.gate.require_or_none(actor, "read", memory.scope) is not None:
+        problems += _tried(room, actor, stored)
+        checked += ["get", "recall", "recall in other states", "list", "history"]
+    return _told(
+        room, actor, stored, Proof(
+            memory_id=memory_id, claim="unreachable", holds=not problems, checked=tuple(checked), copies=tuple(copies),
+            problems=tuple(problems), cannot_prove=_CANNOT_REACH, at=room.store.clock.now(),
+        ),
+    )  # fmt: skip
+
+
+def prove_erased(
+    room: MemoryRoom, actor: Actor, memory_id: str, *, texts: Sequence[str] = (), journaled: bool
+) -> Proof:  # fmt: skip
+    """Look for what is left of an erased memory, and for `texts` in every table and file. Raises NotFound."""
+    database = room.store.database
+    problems: list[str] = []
+    checked = ["versions", "salts", "words", "vectors", "sources", "vectors in Chroma", "text kept in memory",
+               "files rewritten"]  # fmt: skip
+    with database.read() as connection:
+        stored = memories.get(connection, memory_id)
+        if stored is None:
+            raise room.absent(actor, memory_id)
+        problems += _left(connection, stored.doc)
+        problems += _indexed(connection, room, stored)
+        if keyed.get_setting(connection, "erase.pending") == "1":
+            problems.append("the files were not rewritten yet: run `tally doctor --repair`")
+        needles = [needle for text in texts if text for needle in traces.forms(text)]
+        if needles:
+            found = traces.rows_with(connection, needles)
+            problems += [f"{place} holds the text in {count} rows" for place, count in found.items()]
+            held = threads_holding(connection, needles)
+            problems += [f"the thread {scope} {name} holds the text" for _, scope, name in held.threads]
+            checked += ["every column of every table", "pieces of checkpoints"]
+    folder = room.store.place.folder
+    if needles and folder is not None:
+        problems += [f"the file {name} holds the text" for name in traces.files_with(folder, [t for t in texts if t])]
+        checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
+    cannot: tuple[str, ...] = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + (() if needles else _NO_TEXT)
+    proof = Proof(
+        memory_id=memory_id, claim="erased", holds=not problems, checked=tuple(checked), problems=tuple(problems),
+        cannot_prove=cannot, at=room.store.clock.now(),
+    )  # fmt: skip
+    return _told(room, actor, stored, proof) if journaled else proof
+
+
+def _left(connection: Connection, doc: int) -> list[str]:
+    found = []
+    versions, sources, links = tables.memory_versions, tables.sources, tables.memory_sources
+    bodies = select(func.count()).select_from(versions).where(
+        versions.c.doc == doc, versions.c.body.is_not(None) | versions.c.salt.is_not(None)
+    )  # fmt: skip
+    if count := connection.execute(bodies).scalar_one():
+        found.append(f"{count} versions hold their text or salt")
+    own = [source_id for source_id, _, _ in erasing.own_sources(connection, [doc])]
+    living = select(func.count()).select_from(sources).join(links, links.c.source_id == sources.c.id)
+    living = living.where(sources.c.id.in_(own), sources.c.lifecycle_state != "erased")
+    if count := connection.execute(living).scalar_one():
+        found.append(f"{count} sources are there")
+    return found
+
+
+def _indexed(connection: Connection, room: MemoryRoom, stored: memories.Stored) -> list[str]:
+    import numpy as np
+
+    found = []
+    text, vectors = tables.search_text, tables.vectors
+    if connection.execute(select(text.c.doc).where(text.c.doc == stored.doc, text.c.words.is_not(None))).first():
+        found.append("its words are indexed")
+    if connection.execute(select(vectors.c.doc).where(vectors.c.doc == stored.doc)).first():
+        found.append("its vectors are stored")
+    if room.index is not None and room.index.is_open and room.index.owned:
+        try:
+            point = (stored.doc, stored.scope_id, 0, np.zeros(1, dtype=np.float32))
+            if stored.doc in room.index.versions([point]):
+                found.append("its vector stands in Chroma: run `tally rebuild-index`")
+        except StorageError as error:
+            found.append(f"Chroma could not be asked: {error}")
+    if room.shelves.holds(connection, stored.scope_id, stored.doc):
+        found.append("its words are kept in memory")
+    return found
+
+
+def _copies(
+    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """Copies that are kept on purpose, and what says the same where this actor may read it."""
+    bodies = [body for _, body in erasing.texts_of(connection, stored.doc) if body is not None]
+    copies = [f"{len(bodies)} versions, for recovery"] if bodies else []
+    copies += [f"source {source_id}, for recovery" for source_id, _, _ in erasing.own_sources(connection, [stored.doc])]
+    texts = dict.fromkeys(str(json.loads(body)["content"]) for body in bodies)
+    needles = [needle for text in texts if text for needle in traces.forms(text)]
+    if needles:
+        steps = {step for step, _, _ in traces.payloads_with(connection, needles)}
+        copies += [f"recorded step {step}" for step in sorted(steps)]
+        copies += [f"thread {scope} {name}" for _, scope, name in threads_holding(connection, needles).threads]
+    same = memories.saying(connection, [stored.content_key], besides=[stored.doc])
+    return copies, [f"memory {memory_id} says the same" for memory_id, _ in same]
+
+
+def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]:
+    """Every read path, as this actor."""
+    memory, found = stored.memory, []
+    try:
+        get(room, actor, memory.id)
+        found.append("get gives it")
+    except NotFound:
+        pass
+    states: tuple[tuple[MemoryState, ...], ...] = ((), memories.FINDABLE)
+    for chosen in states:
+        hits = recall(room, actor, [memory.scope], memory.content, Wanted(limit=50, states=chosen), logged=False)
+        if any(hit.memory.id == memory.id for hit in hits):
+            found.append("recall finds it")
+    listed = list_memories(room, actor, memory.scope, states=get_args(MemoryState), limit=10_000)
+    if any(one.id == memory.id and any(getattr(one, name) for name in _WORDS) for one in listed):
+        found.append("a list shows what it says")
+    if any(name in entry.new or name in entry.old for entry in history(room, actor, memory.id) for name in _WORDS):
+        found.append("its history shows what it said")
+    return found
+
+
+def _told(room: MemoryRoom, actor: Actor, stored: memories.Stored, proof: Proof) -> Proof:
+    audit_id = room.store.ids.new()
+    event = journal.Event(
+        stream=f"scope:{stored.memory.scope}", event=f"proof.{proof.claim}", actor=actor, at=proof.at,
+        audit_id=audit_id, subject_id=stored.memory.id,
+        details={"holds": proof.holds, "checked": len(proof.checked), "problems": len(proof.problems)},
+    )  # fmt: skip
+    room.store.database.write(lambda tx: journal.append(tx, event), name="proof")
+    return proof.model_copy(update={"audit_id": audit_id})

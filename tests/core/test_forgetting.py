@@ -1,0 +1,279 @@
+"""Forgetting for good: proofs, erasure of every copy, retention with anchors, and what a run keeps in mind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
+from tallystick.records import Actor, Erasure
+from tallystick.storage import journal, traces
+from tallystick.tally import BoundTally, Tally
+from tallystick.testing import StepClock
+from tallystick.threads import Leaf
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice", projects={"apollo"})
+BOB = Actor(user="bob", projects={"apollo"})
+ROOT = Actor(user="root", role="operator")
+SECRET = 'The vault of the pelican opens at 7341, "says" the keeper.\nTwice.'
+
+
+def _erased(bound: BoundTally, *ids: str) -> Erasure:
+    preview = bound.erase(ids, reason="asked for")
+    return bound.erase(ids, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+
+
+def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember(SECRET, subject="pelican", tags=["vault"])
+        with apollo.run("coder") as run, run.step("model_call") as step:
+            step.record("request", {"prompt": SECRET})
+        assert apollo.recall("vault pelican")
+        with pytest.raises(StateConflict):
+            apollo.prove_unreachable(kept.memory_id)
+        apollo.forget(kept.memory_id, reason="not ours")
+
+        proof = apollo.prove_unreachable(kept.memory_id)
+
+        assert (proof.holds, proof.problems) == (True, ())
+        assert set(proof.copies) == {
+            "2 versions, for recovery", f"source {kept.source_id}, for recovery", f"recorded step {step.id}",
+        }  # fmt: skip
+        assert {"get", "recall", "list", "history", "vectors", "words"} <= set(proof.checked)
+        assert any("backups" in open_question for open_question in proof.cannot_prove)
+        assert proof.audit_id is not None
+        with pytest.raises(NotFound):
+            tally.bind(Actor(user="eve")).prove_unreachable(kept.memory_id)
+
+        again = apollo.remember(SECRET)
+        told = apollo.prove_unreachable(kept.memory_id)
+        assert (told.holds, told.problems) == (False, (f"memory {again.memory_id} says the same",))
+
+
+def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("Ordinary at first: " + SECRET, subject="pelican vault", speaker="Keeper Pelican")
+        apollo.modify(kept.memory_id, content=SECRET, reason="sharper", attributes={"note": "pelican"})
+        other = apollo.remember("The heron nests in March.")
+        tally.drain()
+        with apollo.run("coder") as run, run.step("model_call") as step:
+            apollo.recall("vault of the pelican")
+            step.record("request", {"prompt": f"Say: {SECRET}"})
+        apollo.threads.put(
+            "chat", checkpoint_id="1", namespace="", parent_id=None, metadata={}, body=Leaf("json", b"{}"),
+            values={"messages": Leaf("json", SECRET.encode())},
+        )  # fmt: skip
+        apollo.working("r1").set("seen", {"text": SECRET})
+        assert apollo.recall("vault pelican")
+        mine.remember("Nothing to do with it.")
+
+        root = tally.bind(ROOT)
+        preview = root.erase(kept.memory_id, reason="asked for")
+        assert (preview.versions, preview.payloads, preview.threads, preview.working) == (
+            2, (step.id,), ("project:apollo chat",), 1,
+        )  # fmt: skip
+        assert apollo.get(kept.memory_id).content == SECRET
+
+        done = root.erase(kept.memory_id, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+
+        [proof] = done.proofs
+        assert (proof.holds, proof.problems) == (True, ())
+        assert root.prove_erased(kept.memory_id, text=SECRET).holds
+        assert any("backups" in open_question for open_question in proof.cannot_prove)
+        with tally.store.database.read() as connection:
+            assert traces.rows_with(connection, traces.forms("pelican")) == {}
+            assert journal.verify_stream(connection, "scope:project:apollo") == []
+        assert root.recorder.verify(run.id).ok
+        assert [hit.memory.id for hit in apollo.recall("heron vault pelican")] == [other.memory_id]
+        events = [(entry.event, entry.new, entry.erased_at is not None) for entry in apollo.history(kept.memory_id)]
+        assert events == [("ADD", {}, True), ("UPDATE", {}, True), ("ERASE", {}, True)]
+        with pytest.raises(StateConflict):
+            apollo.recover(kept.memory_id, reason="too late")
+
+
+def test_no_file_of_an_embedded_tally_holds_erased_bytes(open_sqlite: OpenTally, tmp_path: Path) -> None:
+    from tallystick.settings import Settings
+
+    settings = Settings.read(vector_search="chroma")
+    with open_sqlite(settings=settings) as tally:
+        mine = tally.bind(ALICE)
+        kept, other = mine.remember(SECRET), mine.remember("The heron nests in March.")
+        tally.drain()
+        assert mine.recall("pelican vault").path == "chroma"
+        assert traces.files_with(tmp_path / "tally", [SECRET]) != []
+
+        done = _erased(tally.bind(ROOT), kept.memory_id)
+
+        assert done.proofs[0].problems == ()
+        assert traces.files_with(tmp_path / "tally", [SECRET]) == []
+        found = mine.recall("heron")
+        assert ([hit.memory.id for hit in found], found.path) == ([other.memory_id], "chroma")
+
+
+def test_only_an_operator_erases_and_never_without_the_preview_s_token(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        kept = mine.remember("Mine.")
+        with pytest.raises(Denied):
+            mine.erase(kept.memory_id, reason="r")
+        with pytest.raises(NotFound):
+            tally.bind(BOB).erase(kept.memory_id, reason="r")
+        root = tally.bind(ROOT)
+        with pytest.raises(Denied) as refused:
+            root.erase(kept.memory_id, reason="r", mode="apply")
+        assert refused.value.reason == "confirm_token_required"
+        preview = root.erase(kept.memory_id, reason="r")
+        mine.modify(kept.memory_id, tags=("t",), reason="r")
+        with pytest.raises(StateConflict):
+            root.erase(kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+        assert mine.get(kept.memory_id).content == "Mine."
+
+
+def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        kept = mine.remember("Said in two places at once.")
+        turn = mine.remember("Said in two places at once.", kind="turn", conversation="c")
+        preview = tally.bind(ROOT).erase(kept.memory_id, reason="r")
+        assert preview.elsewhere == (turn.memory_id,)
+
+        done = _erased(tally.bind(ROOT), kept.memory_id)
+
+        assert mine.get(turn.memory_id).content == "Said in two places at once."
+        assert not done.proofs[0].holds
+        assert any("memory_versions.body" in problem for problem in done.proofs[0].problems)
+
+
+def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        old = mine.remember("Forgotten long ago.")
+        short = mine.remember("Soon over.", expires_at=clock.now() + 1_000_000)
+        mine.forget(old.memory_id, reason="stale")
+        clock.advance(days=31)
+        young = mine.remember("Forgotten yesterday.")
+        mine.forget(young.memory_id, reason="stale")
+        mine.working("r").set("k", 1, seconds=60)
+        clock.advance(days=1)
+
+        preview = root.purge()
+        assert (preview.tombstones, preview.expired, preview.working, preview.journal) == (1, 1, 1, 0)
+        assert preview.journal_window_days is None
+        with pytest.raises(Denied):
+            mine.purge(mode="apply")
+        root.purge(mode="apply")
+
+        with pytest.raises(NotFound):
+            mine.history(old.memory_id)
+        assert mine.recover(young.memory_id, reason="within its window").status == "changed"
+        assert [entry.event for entry in mine.history(short.memory_id)] == ["ADD", "FORGET"]
+        assert [hit.memory.id for hit in mine.recall("forgotten yesterday long ago")] == [young.memory_id]
+        again = root.purge()
+        assert (again.tombstones, again.expired, again.working) == (0, 0, 0)
+
+
+def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        for number in range(5):
+            mine.remember(f"Old {number}.")
+        clock.advance(days=100)
+        kept = mine.remember("Young.")
+        assert root.purge().journal == 0
+        with pytest.raises(InvalidInput):
+            root.choose_journal_window(0)
+        root.choose_journal_window(90)
+
+        assert root.purge().journal == 5
+        done = root.purge(mode="apply")
+        mine.modify(kept.memory_id, tags=("t",), reason="after")
+
+        assert (done.journal, done.streams) == (5, ("scope:private:alice",))
+        with tally.store.database.read() as connection:
+            stream = "scope:private:alice"
+            left = list(journal.entries(connection, stream))
+            assert journal.verify_stream(connection, stream) == []
+        assert [(entry.position, entry.event) for entry in left] == [
+            (5, "memory.add"), (6, "journal.purge"), (7, "memory.update"),
+        ]  # fmt: skip
+        assert (left[1].details["removed"], left[1].details["count"], left[1].details["head"]) == (
+            5,
+            5,
+            left[0].previous,
+        )
+        assert len(mine.memories()) == 6
+
+
+@pytest.mark.parametrize("harm", ["DELETE FROM anchors", "DELETE FROM journal WHERE position = 5"])
+def test_an_anchor_or_entry_that_is_gone_is_noticed(open_tally: OpenTally, harm: str) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        for number in range(5):
+            mine.remember(f"Old {number}.")
+        clock.advance(days=100)
+        mine.remember("Young.")
+        root.choose_journal_window(90)
+        root.purge(mode="apply")
+        tally.store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
+        with tally.store.database.read() as connection:
+            assert journal.verify_stream(connection, "scope:private:alice") != []
+
+
+def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine = tally.bind(ALICE)
+        with pytest.raises(InvalidInput):
+            mine.working()
+        with mine.run("coder") as run:
+            working = mine.working()
+            working.set("plan", ["read"])
+            working.set("plan", ["read", "write"])
+            working.set("soon", 1, seconds=10)
+            assert (working.run_id, dict(working.all())) == (run.id, {"plan": ["read", "write"], "soon": 1})
+            assert list(mine.recall("read write plan")) == []
+        clock.advance(seconds=11)
+        assert dict(working.all()) == {"plan": ["read", "write"]}
+        assert dict(mine.working("another").all()) == {}
+        assert (working.drop("plan"), working.drop("plan"), dict(working.all())) == (True, False, {})
+        working.set("a", 1)
+        with pytest.raises(Denied):
+            tally.bind(BOB, scope="private:alice").working(run.id).all()
+        assert working.clear() >= 1
+        with pytest.raises(InvalidInput):
+            working.set("x", {1, 2})  # type: ignore[arg-type]
+
+
+def test_an_erasure_that_was_cut_off_is_finished_later(
+    open_sqlite: OpenTally, monkeypatch: Any, tmp_path: Path
+) -> None:
+    from tallystick.storage import erasing
+    from tallystick.upkeep import erase
+
+    def dies(database: Any) -> None:
+        raise KeyboardInterrupt
+
+    with open_sqlite() as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        kept = mine.remember(SECRET)
+        preview = root.erase(kept.memory_id, reason="r")
+        whole = erasing.rewrite
+        monkeypatch.setattr(erasing, "rewrite", dies)
+        with pytest.raises(KeyboardInterrupt):
+            root.erase(kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+        monkeypatch.setattr(erasing, "rewrite", whole)
+    with open_sqlite() as tally:
+        root = tally.bind(ROOT)
+        assert not root.prove_erased(kept.memory_id).holds
+        assert erase.finish(tally.memory)
+        assert root.prove_erased(kept.memory_id, text=SECRET).problems == ()
+        assert not erase.finish(tally.memory)
