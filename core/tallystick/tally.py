@@ -35,14 +35,17 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    ContextPack,
     Correction,
     CorrectionKind,
     Crossing,
     Erasure,
+    Finding,
     Forgetting,
     Forgotten,
     HistoryEntry,
     Hit,
+    Inspection,
     JsonObject,
     Memory,
     MemoryState,
@@ -58,6 +61,7 @@ from tallystick.records import (
     StepKind,
     TargetProfile,
     ToolSpec,
+    Transfer,
 )
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
@@ -65,7 +69,7 @@ from tallystick.storage.layout import layout_of
 from tallystick.storage.shelves import Shelves
 from tallystick.threads import Threads, ThreadsRoom, upgrade
 from tallystick.tokens import counter_for
-from tallystick.upkeep import erase, proof, retention
+from tallystick.upkeep import doctor, erase, portable, proof, retention
 from tallystick.upkeep.working import WorkingMemory
 
 __all__ = ["Binder", "BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
@@ -375,7 +379,7 @@ class BoundTally:
         week" is seen. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit together.
         Raises Denied and InvalidInput.
         """
-        wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        wanted = self._scopes(scopes)
         if budget_tokens is not None and budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
         with self._observed("other", "recall") as step:
@@ -579,6 +583,69 @@ class BoundTally:
                     step.record("memory_write", {"reason": reason, "into": str(done.into)}, summary=done.dump())
         return done
 
+    def inspect(self, memory_id: str) -> Inspection:
+        """What a memory is, why this actor can or cannot see it, what hangs on it, what may be done next.
+
+        Who may inspect without reading learns no text. Raises NotFound.
+        """
+        return memory_room.inspect(self.tally.memory, self.actor, memory_id)
+
+    def context_pack(
+        self, query: str, *, budget_tokens: int = 2_000, scopes: Sequence[str | Scope] | None = None,
+        model: str | None = None,
+    ) -> ContextPack:  # fmt: skip
+        """What answers `query` as text for an agent: framed as data, secrets replaced, within the budget.
+
+        Each item names its source, who may see it, why it is there and whether it still holds. Raises as `recall`.
+        """
+        with self._observed("other", "context_pack") as step:
+            pack = memory_room.context_pack(
+                self.tally.memory, self.actor, self._scopes(scopes), query, budget_tokens=budget_tokens,
+                counter=self.tally.counter(model),
+            )  # fmt: skip
+            self._gave(step, {"query": query}, pack)
+        return pack
+
+    def wake(
+        self, *, budget_tokens: int = 1_200, scopes: Sequence[str | Scope] | None = None, model: str | None = None
+    ) -> ContextPack:  # fmt: skip
+        """Same as `context_pack` before anything was asked: pins, constraints, preferences, decisions, open tasks."""
+        with self._observed("other", "wake") as step:
+            pack = memory_room.wake(
+                self.tally.memory, self.actor, self._scopes(scopes), budget_tokens=budget_tokens,
+                counter=self.tally.counter(model),
+            )  # fmt: skip
+            self._gave(step, {}, pack)
+        return pack
+
+    def _scopes(self, scopes: Sequence[str | Scope] | None) -> list[Scope]:
+        return [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+
+    def _gave(self, step: Step | None, asked: dict[str, Any], pack: ContextPack) -> None:
+        if step is not None:
+            given = [item.memory_id for item in pack.items]
+            step.record("memory_read", {**asked, "items": given}, summary={"memories": given, "tokens": pack.tokens})
+
+    # Export and import
+
+    def export(self, folder: str | os.PathLike[str], *, scopes: Sequence[str | Scope] | None = None) -> Transfer:
+        """Write everything of the bound scope, or of `scopes`, to a new folder: JSON lines and blobs, with digests.
+
+        It holds text in the clear, and the keys of its digests: keep it as you keep the tally. Raises Denied,
+        InvalidInput, StorageError.
+        """
+        return portable.export(self.tally.memory, self.actor, self._scopes(scopes), Path(folder))
+
+    def import_from(self, folder: str | os.PathLike[str]) -> Transfer:
+        """Bring an export into this tally, which must be empty; every digest is checked first. An operator's work.
+
+        Recall, history and `verify` are then as they were. Raises Denied, InvalidInput, StateConflict, CorruptTally.
+        """
+        done = portable.import_from(self.tally.memory, self.actor, Path(folder))
+        self.tally.let_go()
+        self.tally.indexer.nudge()
+        return done
+
     # Forgetting for good
 
     def prove_unreachable(self, memory_id: str) -> Proof:
@@ -619,6 +686,14 @@ class BoundTally:
         settings = self.tally.settings
         return retention.purge(
             self.tally.memory, self.actor, mode=mode, done_jobs_days=settings.done_jobs_days,
+            dead_jobs_days=settings.dead_jobs_days,
+        )  # fmt: skip
+
+    def doctor(self, *, repair: bool = False) -> tuple[Finding, ...]:
+        """What is wrong with this tally, and what wants attention; with `repair` what can be is mended."""
+        settings = self.tally.settings
+        return doctor.diagnose(
+            self.tally.memory, self.tally.indexer, self.actor, repair=repair, done_jobs_days=settings.done_jobs_days,
             dead_jobs_days=settings.dead_jobs_days,
         )  # fmt: skip
 

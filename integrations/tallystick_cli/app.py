@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import Foil, RunRecord, Scope, StepRecord
-from tallystick.tally import BoundTally, Tally
-from tallystick_cli import render
+from tallystick.tally import BoundTally
+from tallystick_cli import keeping, render
+from tallystick_cli.options import AsJson, InScope, Limit, Where
+from tallystick_cli.options import opened as _opened
+from tallystick_cli.options import print_json as _print_json
+from tallystick_cli.options import printed as _print
 
 __all__ = ["app", "main"]
 
@@ -27,15 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )  # fmt: skip
 
-Where = Annotated[
-    str, typer.Option("--tally", "-t", envvar="TALLYSTICK_TALLY", help="Folder of the tally, or postgresql://…")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")]
 CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")]
-InScope = Annotated[
-    str | None, typer.Option("--scope", "-s", help="Such as project:apollo; by default all scopes of the owner.")
-]
+
+keeping.register(app)
 
 
 @app.command()
@@ -259,12 +254,6 @@ def main() -> None:
         sys.exit(2)
 
 
-@contextmanager
-def _opened(where: str, *, create: bool = False) -> Iterator[BoundTally]:
-    with Tally.open(where, create=create, background=False) as tally:
-        yield tally.bind(None).on("cli")
-
-
 def _home_scopes(owner: BoundTally) -> list[Scope]:
     """The scopes that the owner may read: the private one and those of its projects."""
     actor = owner.actor
@@ -316,11 +305,3 @@ def _foil(run_id: str, text: str | None) -> Foil | None:
     if not count.isdigit() or not head:
         raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
     return Foil(run_id=run_id, count=int(count), head=head)
-
-
-def _print(what: RenderableType) -> None:
-    Console().print(what)
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))

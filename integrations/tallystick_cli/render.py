@@ -146,7 +146,17 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
         memory = hit.memory
         signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
         sources = ", ".join(dict.fromkeys(source.uri or source.title or source.source_type for source in hit.sources))
-        facts = [memory.kind, memory.who, f"from {sources}", f"visible to {hit.visible_to}", f"{signals} ({hit.path})"]
+        standing = ""
+        if hit.history:
+            standing = "holds no longer" + (f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else "")
+        facts = [
+            standing,
+            memory.kind,
+            memory.who,
+            f"from {sources}",
+            f"visible to {hit.visible_to}",
+            f"{signals} ({hit.path})",
+        ]
         table.add_row(
             Text(f"{hit.score:.2f}", style="green"),
             Text.assemble(_cut(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")),

@@ -5,8 +5,10 @@ from tallystick.memory.correct import Asked, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.history import history
 from tallystick.memory.index import analyze_anew
+from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import forget_matching
+from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.preview import preview_access
 from tallystick.memory.read import get, list_memories
 from tallystick.memory.recall import Wanted, recall
@@ -21,16 +23,19 @@ __all__ = [
     "Put",
     "Wanted",
     "analyze_anew",
+    "context_pack",
     "correct",
     "cross",
     "forget",
     "forget_matching",
     "get",
     "history",
+    "inspect",
     "list_memories",
     "modify",
     "preview_access",
     "recall",
     "recover",
     "remember",
+    "wake",
 ]

@@ -35,7 +35,7 @@ from tallystick.records import (
 )
 from tallystick.storage import edges, keyed, memories, scopes
 
-__all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "correct"]
+__all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "applies_to", "correct"]
 
 TOKEN_LIFE_US = 15 * 60 * 1_000_000
 """How long a preview's token is good."""
@@ -158,6 +158,15 @@ def correct(
         return done
 
     return room.store.database.write(unit, name="apply.correct")
+
+
+def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
+    """Whether a correction can be previewed for a memory as it stands."""
+    if correction == "restore":
+        return memory.corrected is not None or memory.state == "deleted"
+    if correction == "mark_stale" and memory.corrected == "mark_stale":
+        return False
+    return memory.state in _FROM[correction]
 
 
 def affected_by(connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored) -> Affected:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, cast
+
+from sqlalchemy import Connection
 
 from tallystick.memory.room import MemoryRoom
 from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
 from tallystick.storage import journal, memories
 
-__all__ = ["history"]
+__all__ = ["entries", "history"]
 
 _Event = Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"]
 _EVENTS: dict[str, _Event] = {
@@ -51,8 +53,16 @@ def history(room: MemoryRoom, actor: Actor, memory_id: str) -> list[HistoryEntry
     with room.store.database.read() as connection:
         stored = room.visible(connection, actor, memory_id, "read")
         events = journal.about(connection, memory_id)
-        versions = {version.version: version for version in memories.versions(connection, stored.doc)}
+        found = entries(connection, stored, events)
     room.gate.log_read(actor, "history", [stored.memory.scope], results=len(events))
+    return found
+
+
+def entries(
+    connection: Connection, stored: memories.Stored, events: Iterable[JournalEntry]
+) -> list[HistoryEntry]:  # fmt: skip
+    """Events of a memory with what they changed, as far as it is shown to anybody."""
+    versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
     if memory.state in _UNREADABLE:

@@ -29,6 +29,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
+from tallystick.records.framing import without_recalls
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
 
 __all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
@@ -63,11 +64,38 @@ def remember(
         check_new(item)
     if not items:
         return []
-    prepared = prepare(room, actor, items)
-    with room.gate.journaling(actor):
-        return room.store.database.write(
-            lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
-        )
+    own = [_own(item) for item in items]
+    prepared = prepare(room, actor, [item for item in own if item is not None])
+    stored: list[Remembered] = []
+    if prepared:
+        with room.gate.journaling(actor):
+            stored = room.store.database.write(
+                lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
+            )
+    results = iter(stored)
+    return [
+        Remembered(memory_id="", status="skipped", source_id="", warnings=(_RECALLED,)) if item is None
+        else _noted(next(results), said=given.content, kept=item.content)
+        for given, item in zip(items, own, strict=True)
+    ]  # fmt: skip
+
+
+_RECALLED = "text that was recalled from here was left out"
+
+
+def _own(item: NewMemory) -> NewMemory | None:
+    """The item without what was recalled from a tally; None when nothing of its own is left.
+
+    What we put before a model comes back in prompts and tool results. Remembered again, memory would feed on itself.
+    """
+    text = without_recalls(item.content)
+    if text == item.content:
+        return item
+    return item.model_copy(update={"content": text}) if text.strip() else None
+
+
+def _noted(result: Remembered, *, said: str, kept: str) -> Remembered:
+    return result if said == kept else result.model_copy(update={"warnings": (*result.warnings, _RECALLED)})
 
 
 def check_new(item: NewMemory) -> None:

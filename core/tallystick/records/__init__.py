@@ -23,6 +23,7 @@ from tallystick.records.context import (
 )
 from tallystick.records.correction import Affected, Correction, Crossing, Link, RecallImpact
 from tallystick.records.identity import Actor, Role, Scope, ScopeKind
+from tallystick.records.inspection import Action, ContextPack, Freshness, Inspection, PackItem
 from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
     KINDS,
@@ -82,11 +83,12 @@ from tallystick.records.space import (
     SpaceRole,
     SpaceState,
 )
-from tallystick.records.upkeep import Erasure, Proof, Purge, Transfer
+from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Transfer
 
 __all__ = [
     "AccessDecision",
     "AccessPreview",
+    "Action",
     "Actor",
     "Affected",
     "Change",
@@ -98,6 +100,7 @@ __all__ = [
     "CompileReason",
     "CompiledContext",
     "ContextItem",
+    "ContextPack",
     "Correction",
     "CorrectionKind",
     "Crossing",
@@ -109,12 +112,15 @@ __all__ = [
     "Erasure",
     "ExtractionStatus",
     "Fidelity",
+    "Finding",
     "Foil",
     "ForgetMatch",
     "Forgetting",
     "Forgotten",
+    "Freshness",
     "HistoryEntry",
     "Hit",
+    "Inspection",
     "ItemKind",
     "JournalEntry",
     "Json",
@@ -127,6 +133,7 @@ __all__ = [
     "Names",
     "NewMemory",
     "Operation",
+    "PackItem",
     "Persisted",
     "PolicyConditions",
     "PolicyEffect",

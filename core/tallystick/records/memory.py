@@ -222,8 +222,10 @@ class Remembered(Record):
     """What became of one `remember`."""
 
     memory_id: str
-    status: Literal["created", "duplicate"]
-    """`duplicate`: an active memory says the same already; its new occurrence was kept as a source."""
+    """Empty when it was skipped, as is `source_id`."""
+    status: Literal["created", "duplicate", "skipped"]
+    """`duplicate`: an active memory says the same already; its new occurrence was kept as a source.
+    `skipped`: all of it was recalled from here, so that there was nothing to remember."""
     source_id: str
     version: int = 1
     job_id: str | None = None

@@ -1,4 +1,4 @@
-"""What upkeep tells: Proof, Erasure, Purge, Transfer."""
+"""What upkeep tells: Proof, Erasure, Purge, Transfer, Finding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from tallystick.records._base import Record
 
-__all__ = ["Erasure", "Proof", "Purge", "Transfer"]
+__all__ = ["Erasure", "Finding", "Proof", "Purge", "Transfer"]
 
 
 class Proof(Record):
@@ -67,6 +67,14 @@ class Purge(Record):
     working: int
     journal_window_days: int | None = None
     """None: no window was chosen, and the journal is kept."""
+
+
+class Finding(Record):
+    """What the doctor says of one thing."""
+
+    check: str
+    status: Literal["ok", "notice", "problem", "repaired"]
+    text: str
 
 
 class Transfer(Record):

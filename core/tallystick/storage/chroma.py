@@ -88,6 +88,11 @@ class ChromaIndex:
         """Whether Chroma was imported and opened by this index."""
         return self._client is not None
 
+    @property
+    def folder_is_empty(self) -> bool:
+        """Whether an embedded index has no files yet."""
+        return self._folder is not None and self._server is None and not (self._folder / "chroma").exists()
+
     def arrange(self, layout: Layout) -> None:
         """Go on by `layout`, as the database has it now; an earlier one than that in use is passed over."""
         with self._guard:

@@ -270,7 +270,7 @@ def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
 
 def latest(
     connection: Connection, scope_ids: Iterable[int], *, kinds: Sequence[str] = (), states: Sequence[str],
-    conversation: str | None = None, limit: int, before_doc: int | None = None,
+    conversation: str | None = None, limit: int, before_doc: int | None = None, pinned: bool | None = None,
 ) -> list[Stored]:  # fmt: skip
     """Memories of these scopes, newest first, as keyset pages: give the last `doc` as `before_doc`."""
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
@@ -278,6 +278,8 @@ def latest(
         query = query.where(_m.c.kind.in_(list(kinds)))
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
+    if pinned is not None:
+        query = query.where(_m.c.pinned.is_(pinned))
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
     return _hydrate(connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all())

@@ -17,7 +17,7 @@ from tallystick.memory.writing import Writing
 from tallystick.records import AccessDecision, Actor, Purge
 from tallystick.storage import erasing, journal, keyed, memories, scopes, tables
 
-__all__ = ["JOURNAL_WINDOW", "choose_journal_window", "journal_window", "purge"]
+__all__ = ["JOURNAL_WINDOW", "choose_journal_window", "journal_window", "purge", "require_operator"]
 
 JOURNAL_WINDOW = "retention.journal_days"
 """Setting: after how many days entries of journals may go; `keep` for never. Absent until somebody chose."""
@@ -37,7 +37,7 @@ def journal_window(connection: Connection) -> tuple[bool, int | None]:
 
 def choose_journal_window(room: MemoryRoom, actor: Actor, days: int | None) -> None:
     """Choose after how many days journal entries may go, or None to keep them. Raises Denied, InvalidInput."""
-    _require_operator(room, actor)
+    require_operator(room, actor)
     if days is not None and days < 1:
         raise InvalidInput("The window of the journal is 1 day or more; 90 or 180 are usual. None keeps it.")
     value = "keep" if days is None else str(days)
@@ -48,7 +48,7 @@ def purge(
     room: MemoryRoom, actor: Actor, *, mode: Literal["preview", "apply"], done_jobs_days: int, dead_jobs_days: int
 ) -> Purge:  # fmt: skip
     """Count what is past its window, or remove it, page by page. An operator's work. Raises Denied."""
-    _require_operator(room, actor)
+    require_operator(room, actor)
     database, now = room.store.database, room.store.clock.now()
     with database.read() as connection:
         chosen, days = journal_window(connection)
@@ -79,7 +79,8 @@ def purge(
     return shown
 
 
-def _require_operator(room: MemoryRoom, actor: Actor) -> None:
+def require_operator(room: MemoryRoom, actor: Actor) -> None:
+    """Raise Denied, journaled, unless an operator of the whole tally acts."""
     # Retention concerns the whole tally, so an operator of one organization in it is not enough.
     if not actor.is_operator or actor.organization is not None:
         decision = AccessDecision(

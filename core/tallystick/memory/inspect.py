@@ -1,0 +1,181 @@
+"""Inspect: what is this, why can or can't I see it, what hangs on it, what may I do next.
+
+What is hidden, forgotten or not the actor's to read gives its metadata alone: no text stands in nested details.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from sqlalchemy import Connection
+
+from tallystick.memory.correct import affected_by, applies_to
+from tallystick.memory.history import entries
+from tallystick.memory.room import MemoryRoom
+from tallystick.memory.standing import is_current, replacements
+from tallystick.policy import ROLES
+from tallystick.records import (
+    AccessDecision,
+    Action,
+    Actor,
+    CorrectionKind,
+    Freshness,
+    Inspection,
+    Memory,
+    Operation,
+    ReasonCode,
+    Scope,
+)
+from tallystick.storage import edges, journal, memories, spaces
+
+__all__ = ["inspect"]
+
+_MOST = 280
+"""Characters of a preview."""
+_AUDITS = 10
+_CLOSED: dict[str, ReasonCode] = {"hidden": "hidden_source", "deleted": "source_deleted", "redacted": "redacted_source"}
+
+
+def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
+    """Everything about one memory that `actor` may know. Raises NotFound for hidden scopes and absent ones alike."""
+    with room.store.database.read() as connection:
+        stored = room.visible(connection, actor, memory_id, "inspect")
+        memory, now = stored.memory, room.store.clock.now()
+        decision = room.gate.decide(connection, actor, "read", memory.scope)
+        readable = decision.allowed and memory.state not in ("hidden", "deleted")
+        events = journal.about(connection, memory_id)
+        found = Inspection(
+            memory_id=memory.id,
+            scope=memory.scope,
+            kind=memory.kind,
+            state=memory.state,
+            version=memory.version,
+            created_at=memory.created_at,
+            created_by=memory.created_by,
+            updated_at=memory.updated_at,
+            updated_by=memory.updated_by,
+            pinned=memory.pinned,
+            importance=memory.importance,
+            confidence=memory.confidence,
+            locked_until=memory.locked_until,
+            position=memory.position,
+            shown=_shown(room, connection, actor, stored, decision, now),
+            why=_CLOSED.get(memory.state, decision.reason) if decision.allowed else decision.reason,
+            decision=decision,
+            readers=_readers(connection, memory.scope),
+            sources=tuple(source.source_id for source in memory.sources),
+            affected=affected_by(connection, room, actor, stored),
+            # Reasons may quote what they are about: they are told to who may read there.
+            history=tuple(entries(connection, stored, events)) if decision.allowed else (),
+            promoted=_promoted(connection, room, actor, stored),
+            audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
+            freshness=_freshness(connection, room, actor, stored, now),
+            actions=_actions(connection, room, actor, memory, now),
+        )
+    room.gate.log_read(actor, "inspect", [memory.scope], results=1)
+    if not readable:
+        return found
+    text, _ = room.redactor.redact_text(memory.content)
+    preview = text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+    return found.model_copy(
+        update={
+            "preview": preview, "subject": memory.subject, "speaker": memory.who, "tags": memory.tags,
+            "attributes": room.redactor.redact_json(memory.attributes)[0], "conversation": memory.conversation,
+        }
+    )  # fmt: skip
+
+
+def _shown(
+    room: MemoryRoom, connection: Connection, actor: Actor, stored: memories.Stored, decision: AccessDecision, now: int
+) -> bool:  # fmt: skip
+    memory = stored.memory
+    if not decision.allowed or (memory.expires_at is not None and memory.expires_at <= now):
+        return False
+    if memory.state == "superseded":
+        may_read = _reading(room, connection, actor)
+        return stored.doc in replacements(connection, [stored.doc], may_read, now)
+    return memory.state in ("active", "redacted")
+
+
+def _reading(room: MemoryRoom, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]
+    return lambda scope: room.gate.decide(connection, actor, "read", scope).allowed
+
+
+def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
+    """Who may read in a scope."""
+    readers: list[str] = []
+    if scope.kind == "private":
+        readers.append(f"user:{scope.key}")
+    elif scope.diary_of is not None:
+        readers.append("agent:{1} of {0} in {2}".format(*scope.diary_of))
+    elif scope.kind == "project":
+        readers.append(f"project:{scope.key}")
+    space = spaces.of_scopes(connection, [scope]).get(scope)
+    if space is not None and space.state == "open":
+        readers += [
+            f"{member.principal_type}:{member.principal_id}" for member in space.members
+            if "read" in ROLES[member.role] or "read" in member.permissions
+        ]  # fmt: skip
+    return tuple(readers)
+
+
+def _promoted(connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored) -> tuple[str, ...]:
+    copies = [
+        edge.from_doc for edge in edges.of(connection, stored.doc)
+        if edge.to_doc == stored.doc and edge.kind in ("SHARES", "DERIVED_FROM")
+    ]  # fmt: skip
+    return tuple(
+        other.memory.id for other in memories.get_docs(connection, copies).values()
+        if other.memory.scope != stored.memory.scope
+        and room.gate.decide(connection, actor, "read", other.memory.scope).allowed
+    )  # fmt: skip
+
+
+def _freshness(connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored, now: int) -> Freshness:
+    memory, may_read = stored.memory, _reading(room, connection, actor)
+    heads = replacements(connection, [stored.doc], may_read, now) if memory.state == "superseded" else {}
+    origins = [
+        edge.to_doc for edge in edges.of(connection, stored.doc)
+        if edge.from_doc == stored.doc and edge.kind == "DERIVED_FROM"
+    ]  # fmt: skip
+    changed = [
+        origin.memory.id for origin in memories.get_docs(connection, origins).values()
+        if may_read(origin.memory.scope) and (origin.memory.state != "active" or origin.memory.corrected is not None)
+    ]  # fmt: skip
+    return Freshness(
+        current=memory.state == "active" and is_current(memory, now) and not changed,
+        valid_from=memory.valid_from, valid_until=memory.valid_until, known_at=memory.freshness_ts,
+        expires_at=memory.expires_at, replaced_by=heads[stored.doc].memory.id if stored.doc in heads else None,
+        origins_changed=tuple(changed),
+    )  # fmt: skip
+
+
+def _actions(connection: Connection, room: MemoryRoom, actor: Actor, memory: Memory, now: int) -> tuple[Action, ...]:
+    def action(name: str, operation: Operation, fits: bool, *, previewed: bool) -> Action:
+        decision = room.gate.decide(connection, actor, operation, memory.scope)
+        if not decision.allowed:
+            return Action(name=name, allowed=False, reason=decision.reason, previewed=previewed)
+        locked = actor.agent is not None and memory.locked_until is not None and now < memory.locked_until
+        if locked and name not in ("promote", "share"):
+            return Action(name=name, allowed=False, reason="manual_override", previewed=previewed)
+        if name in ("forget", "delete") and memory.pinned and not actor.is_operator:
+            return Action(name=name, allowed=False, reason="pinned_memory", previewed=previewed)
+        return Action(name=name, allowed=fits, reason=decision.reason if fits else memory.state, previewed=previewed)
+
+    active = memory.state == "active"
+    found = [
+        action("modify", "correct", active, previewed=False),
+        action("forget", "delete", memory.state != "deleted", previewed=False),
+        action("recover", "delete", memory.state == "deleted", previewed=False),
+    ]
+    for correction in get_args(CorrectionKind):
+        deletes = correction == "delete" or (correction == "restore" and memory.state == "deleted")
+        found.append(action(correction, "delete" if deletes else "correct", applies_to(correction, memory),
+                            previewed=True))  # fmt: skip
+    found += [action(name, name, active, previewed=True) for name in ("promote", "share")]
+    manages = actor.is_operator and room.gate.decide(connection, actor, "manage", memory.scope).allowed
+    found.append(
+        Action(name="erase", allowed=manages, reason="allowed_operator" if manages else "missing_permission",
+               previewed=True)
+    )  # fmt: skip
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""What inspecting a memory tells, and what packs of context hold: Inspection, ContextPack."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tallystick.records._base import JsonObject, Record
+from tallystick.records.correction import Affected
+from tallystick.records.identity import Scope
+from tallystick.records.memory import HistoryEntry, MemoryState
+from tallystick.records.policy import AccessDecision, ReasonCode
+
+__all__ = ["Action", "ContextPack", "Freshness", "Inspection", "PackItem"]
+
+
+class Action(Record):
+    """Something that could be done next."""
+
+    name: str
+    allowed: bool
+    reason: str
+    """Why, or why not: a reason code, or the state that stands against it."""
+    previewed: bool
+    """Whether it is previewed, and done with the preview's token."""
+
+
+class Freshness(Record):
+    """Whether what it says still holds, as far as the tally knows."""
+
+    current: bool
+    valid_from: int | None = None
+    """Microseconds UTC, as are the others."""
+    valid_until: int | None = None
+    known_at: int | None = None
+    """The last time it was known to hold."""
+    expires_at: int | None = None
+    replaced_by: str | None = None
+    origins_changed: tuple[str, ...] = ()
+    """Memories that it was concluded from and that are no longer active, or were corrected."""
+
+
+class Inspection(Record):
+    """What a memory is, why one can or cannot see it, what hangs on it, and what may be done next."""
+
+    memory_id: str
+    scope: Scope
+    kind: str
+    state: MemoryState
+    version: int
+    created_at: int
+    """Microseconds UTC."""
+    created_by: str
+    updated_at: int
+    updated_by: str | None = None
+    pinned: bool
+    importance: int
+    confidence: int
+    locked_until: int | None = None
+    conversation: str | None = None
+    position: int | None = None
+    subject: str | None = None
+    speaker: str | None = None
+    tags: tuple[str, ...] = ()
+    attributes: JsonObject = {}
+    preview: str | None = None
+    """How its text begins, secrets replaced; None where nobody, or not this actor, may see it."""
+    shown: bool
+    """Whether this actor's recall can show its text."""
+    why: ReasonCode
+    """Why it is shown, or why not."""
+    decision: AccessDecision
+    """What policy says of this actor's reading there."""
+    readers: tuple[str, ...] = ()
+    """Who may read it, as `type:id` of principals and members."""
+    sources: tuple[str, ...]
+    affected: Affected
+    history: tuple[HistoryEntry, ...]
+    promoted: tuple[str, ...] = ()
+    """Copies in other scopes that this actor may see."""
+    audit_ids: tuple[str, ...]
+    """The journal's entries about it, newest first, ten at most."""
+    freshness: Freshness
+    actions: tuple[Action, ...]
+
+
+class PackItem(Record):
+    """One memory in a pack of context, with everything that speaks for it."""
+
+    memory_id: str
+    source_ids: tuple[str, ...]
+    visible_to: Scope
+    reason: str
+    """Why this actor may see it: a policy reason code."""
+    why: str
+    """Why it is in the pack: `relevance`, `pinned`, `constraint`, …"""
+    score: float | None = None
+    fresh: Literal["current", "history", "redacted"]
+    known_at: int | None = None
+    """Microseconds UTC of the last time it was known to hold."""
+    kind: str
+    text: str
+    """As it stands in the pack: secrets replaced, cut where `cut` says so."""
+    cut: bool = False
+
+
+class ContextPack(Record):
+    """Text for an agent, framed as data, within a budget, and what it was made of."""
+
+    text: str
+    items: tuple[PackItem, ...]
+    tokens: int
+    budget_tokens: int
+    exact: bool
+    """Whether tokens were counted or estimated (never too low)."""
+    left_out: int
+    """How many that would have come next did not fit."""
+    redactions: dict[str, int] = {}

@@ -1,0 +1,117 @@
+"""Doctor: what is wrong with a tally, what only wants attention, and what can be repaired."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sqlalchemy import Connection, select
+
+from tallystick.errors import StorageError
+from tallystick.memory import MemoryRoom
+from tallystick.pipeline import Indexer
+from tallystick.records import Actor, Finding, commitment
+from tallystick.storage import jobs, journal, keyed, outbox, tables
+from tallystick.upkeep.erase import PENDING, finish
+from tallystick.upkeep.retention import journal_window, purge, require_operator
+
+__all__ = ["diagnose"]
+
+_v, _m = tables.memory_versions, tables.memories
+_MANY = 10_000
+"""Entries of the outbox beyond which Chroma is said to lag."""
+
+
+def diagnose(
+    room: MemoryRoom, indexer: Indexer, actor: Actor, *, repair: bool, done_jobs_days: int, dead_jobs_days: int
+) -> tuple[Finding, ...]:  # fmt: skip
+    """Look at everything that can be checked; with `repair` mend what can be mended. Raises Denied."""
+    require_operator(room, actor)
+    with room.store.database.read() as connection:
+        found = [*_journals(connection), _versions(connection), _erasure(connection), _window(connection)]
+        found += [_jobs(connection), _outbox(connection)]
+    due = purge(room, actor, mode="preview", done_jobs_days=done_jobs_days, dead_jobs_days=dead_jobs_days)
+    count = due.expired + due.tombstones + due.journal + due.jobs + due.working
+    text = f"{count} things are past their window: run `tally purge`" if count else "nothing is past its window"
+    found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
+    found.append(_index(room, indexer, repair=False))
+    if not repair:
+        return tuple(found)
+    mended: list[Finding] = []
+    for one in found:
+        if one.status == "problem" and one.check == "erasure":
+            with indexer.paused():
+                finish(room)
+            one = Finding(check="erasure", status="repaired", text="an erasure that was cut off is finished")
+        elif one.status == "problem" and one.check == "index":
+            one = _index(room, indexer, repair=True)
+        mended.append(one)
+    return tuple(mended)
+
+
+def _journals(connection: Connection) -> list[Finding]:
+    problems: list[str] = []
+    streams = list(connection.execute(select(tables.streams.c["name"]).order_by(tables.streams.c["name"])).scalars())
+    for stream in streams:
+        problems += [f"{where}: {problem}" for where, problem in journal.verify_stream(connection, stream)]
+    cut = connection.execute(select(tables.anchors.c["count"])).scalars().all()
+    kept = f"; {sum(cut)} entries were purged, with an anchor for each of {len(cut)} journals" if cut else ""
+    if problems:
+        return [Finding(check="journal", status="problem", text=problem) for problem in problems[:20]]
+    return [Finding(check="journal", status="ok", text=f"{len(streams)} chains hold{kept}")]
+
+
+def _versions(connection: Connection) -> Finding:
+    """Hold every version that still has its text against its commitment."""
+    wrong = count = 0
+    query = select(_v.c.body, _v.c.salt, _v.c.commitment).where(_v.c.body.is_not(None))
+    for row in connection.execute(query):
+        count += 1
+        wrong += commitment("memory-version", bytes(row.salt), row.body.encode()) != row.commitment
+    if wrong:
+        return Finding(check="versions", status="problem", text=f"{wrong} of {count} do not match their commitment")
+    return Finding(check="versions", status="ok", text=f"{count} match their commitments")
+
+
+def _erasure(connection: Connection) -> Finding:
+    if keyed.get_setting(connection, PENDING) == "1":
+        return Finding(
+            check="erasure", status="problem", text="files hold what was erased: run `tally doctor --repair`"
+        )
+    return Finding(check="erasure", status="ok", text="none waits to be finished")
+
+
+def _window(connection: Connection) -> Finding:
+    chosen, days = journal_window(connection)
+    if not chosen:
+        text = "no window was chosen, so all of it is kept: run `tally init` (90 or 180 days are usual)"
+        return Finding(check="journal window", status="notice", text=text)
+    return Finding(check="journal window", status="ok", text="kept for ever" if days is None else f"{days} days")
+
+
+def _jobs(connection: Connection) -> Finding:
+    counts = Counter(jobs.counts(connection))
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
+    return Finding(check="jobs", status="problem" if counts["dead"] else "ok", text=told)
+
+
+def _outbox(connection: Connection) -> Finding:
+    waiting = outbox.backlog(connection)
+    return Finding(
+        check="outbox", status="notice" if waiting > _MANY else "ok", text=f"{waiting} vectors wait for Chroma"
+    )
+
+
+def _index(room: MemoryRoom, indexer: Indexer, *, repair: bool) -> Finding:
+    if room.index is None:
+        return Finding(check="index", status="ok", text="this tally has no Chroma index; vectors are scanned exactly")
+    if room.index.folder_is_empty:
+        return Finding(check="index", status="ok", text="Chroma was not needed yet")
+    try:
+        found = indexer.reconcile(repair=repair)
+    except StorageError as error:
+        return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
+    if found.whole:
+        return Finding(check="index", status="ok", text=f"{found.checked} vectors match the database")
+    if repair:
+        return Finding(check="index", status="repaired", text="Chroma was made anew from the database")
+    return Finding(check="index", status="problem", text="Chroma does not match: run `tally doctor --repair`")

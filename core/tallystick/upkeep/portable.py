@@ -1,0 +1,280 @@
+"""Export and import: whole scopes as JSON lines and blobs, each named with its digest in a manifest.
+
+Rows keep their numbers, so that what refers to them, inside of state too, stays true; that is why an import needs an
+empty tally. What is derived from the rest, Chroma and the outbox, is made anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, LargeBinary, Table, func, insert, select, text
+from sqlalchemy.sql.elements import ColumnElement
+
+from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
+from tallystick.memory import MemoryRoom
+from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
+from tallystick.storage import journal, outbox, scopes, tables
+from tallystick.storage.migrate import HEAD
+from tallystick.upkeep.retention import require_operator
+
+__all__ = ["FORMAT", "export", "import_from"]
+
+FORMAT = 1
+"""Raised when the shape of an export changes; later releases read earlier formats."""
+_INLINE = 4_096
+"""Bytes up to which a binary value stands in its line; longer ones are blobs of their own."""
+_PAGE = 500
+_LEFT_OUT = {"settings", "access_log", "outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"}
+"""What a tally knows of itself, who read what, what is derived, and tables of the first schema, which are empty."""
+
+_t = tables
+_Rows = Iterator[dict[str, Any]]
+
+
+def export(room: MemoryRoom, actor: Actor, wanted: Sequence[Scope], folder: Path) -> Transfer:
+    """Write these scopes to `folder`, which must be new or empty. Raises Denied, InvalidInput, StorageError."""
+    for scope in wanted:
+        room.gate.require(actor, "export", scope)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInput(f"{folder} is there already. Export into a new folder.")
+    with room.gate.journaling(actor):
+        room.store.database.write(lambda tx: _note(tx, room, actor, wanted), name="export")
+    try:
+        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+        with room.store.database.read() as connection:
+            return _written(connection, wanted, folder)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
+
+
+def import_from(room: MemoryRoom, actor: Actor, folder: Path) -> Transfer:
+    """Read `folder` into an empty tally, all or nothing. Raises Denied, InvalidInput, StateConflict, CorruptTally."""
+    require_operator(room, actor)
+    manifest = _manifest(folder)
+    blobs = _checked(folder, manifest)
+
+    def unit(tx: Connection) -> None:
+        _require_empty(tx)
+        for table in tables.metadata.sorted_tables:
+            name = f"{table.name}.jsonl"
+            if name not in manifest["files"]:
+                continue
+            rows: list[dict[str, Any]] = []
+            for row in _lines(folder / name):
+                rows.append(_decoded(table, row, blobs))
+                if len(rows) == _PAGE:
+                    tx.execute(insert(table), rows)
+                    rows = []
+            if rows:
+                tx.execute(insert(table), rows)
+        outbox.append(tx, list(tx.execute(select(_t.vectors.c.doc).distinct().order_by(_t.vectors.c.doc)).scalars()))
+        if tx.dialect.name == "postgresql":
+            _move_sequences(tx)
+
+    room.store.database.write(unit, name="import")
+    return _transfer(manifest)
+
+
+def _note(tx: Connection, room: MemoryRoom, actor: Actor, wanted: Iterable[Scope]) -> None:
+    """Say in each scope's journal that it was taken out; the permission is asked once more."""
+    for scope in wanted:
+        room.gate.confirm(tx, actor, "export", scope)
+        event = journal.Event(
+            stream=f"scope:{scope}", event="scope.export", actor=actor, at=room.store.clock.now(),
+            audit_id=room.store.ids.new(), details={"format": FORMAT},
+        )  # fmt: skip
+        journal.append(tx, event)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What belongs to the scopes that are exported."""
+
+    names: tuple[str, ...]
+    ids: tuple[int, ...]
+    streams: tuple[str, ...]
+
+    @classmethod
+    def of(cls, connection: Connection, wanted: Sequence[Scope]) -> _Chosen:
+        rows = scopes.find(connection, wanted)
+        ids = tuple(sorted(row.id for row in rows))
+        runs = connection.execute(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(ids))).scalars()
+        names = tuple(sorted(str(scope) for scope in wanted))
+        named = {row.id: str(row.scope) for row in rows}
+        threads = connection.execute(
+            select(_t.threads.c.scope_id, _t.threads.c.name).where(_t.threads.c.scope_id.in_(ids))
+        )
+        streams = [f"scope:{name}" for name in names]
+        streams += [f"run:{run}" for run in runs]
+        streams += [f"thread:{named[row.scope_id]}/{row.name}" for row in threads]
+        return cls(names, ids, tuple(streams))
+
+    def condition(self, table: Table) -> ColumnElement[bool]:
+        """Which rows of a table belong to them."""
+        docs = select(_t.memories.c.doc).where(_t.memories.c.scope_id.in_(self.ids))
+        columns = table.c
+        if table.name == "scopes":
+            return columns.id.in_(self.ids)
+        if table.name == "spaces":
+            return columns.scope.in_(self.names)
+        if table.name == "edges":
+            return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
+        if table.name == "streams":
+            return columns["name"].in_(self.streams)
+        if "stream" in columns:
+            return columns.stream.in_(self.streams)
+        if "scope_id" in columns:
+            return columns.scope_id.in_(self.ids)
+        if "doc" in columns:
+            return columns.doc.in_(docs)
+        if table.name == "steps":
+            return columns.run_id.in_(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(self.ids)))
+        if "thread_id" in columns:
+            return columns.thread_id.in_(select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(self.ids)))
+        raise StorageError(f"The table {table.name} has no way to be exported.")
+
+
+def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> Transfer:
+    chosen = _Chosen.of(connection, wanted)
+    files: dict[str, dict[str, Any]] = {}
+    blobs: dict[str, int] = {}
+    for table in tables.metadata.sorted_tables:
+        if table.name in _LEFT_OUT:
+            continue
+        digest, count = hashlib.sha256(), 0
+        file = folder / f"{table.name}.jsonl"
+        query = select(table).where(chosen.condition(table)).order_by(*table.primary_key.columns)
+        with file.open("wb") as stream:
+            for row in connection.execute(query).mappings():
+                line = json.dumps(_encoded(row, folder, blobs), ensure_ascii=True, separators=(",", ":")) + "\n"
+                stream.write(line.encode())
+                digest.update(line.encode())
+                count += 1
+        files[file.name] = {"sha256": digest.hexdigest(), "lines": count}
+    manifest = {
+        "format": FORMAT, "schema": HEAD, "scopes": list(chosen.names), "files": files,
+        "blobs": dict(sorted(blobs.items())),
+    }  # fmt: skip
+    manifest["digest"] = text_digest("export", canonical_json(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return _transfer(manifest)
+
+
+def _encoded(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict[str, Any]:
+    line: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, bytes | memoryview):
+            body = bytes(value)
+            if len(body) > _INLINE:
+                key = hashlib.sha256(body).hexdigest()
+                if key not in blobs:
+                    (folder / "blobs" / key).write_bytes(body)
+                    blobs[key] = len(body)
+                line[name] = {"blob": key}
+            else:
+                line[name] = {"base64": base64.b64encode(body).decode()}
+        else:
+            line[name] = value
+    return line
+
+
+def _decoded(table: Table, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
+    for column in table.columns:
+        value = row.get(column.name)
+        if isinstance(column.type, LargeBinary) and isinstance(value, dict):
+            key = value.get("blob")
+            row[column.name] = base64.b64decode(value["base64"]) if key is None else (blobs / key).read_bytes()
+    return row
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    file = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"{folder} is no export: its manifest.json cannot be read.") from error
+    except ValueError as error:
+        raise CorruptTally(f"{file} is damaged.") from error
+    if not isinstance(manifest, dict) or "format" not in manifest or "files" not in manifest:
+        raise InvalidInput(f"{folder} is no export: its manifest.json says nothing of one.")
+    if manifest["format"] != FORMAT or manifest["schema"] > HEAD:
+        raise InvalidInput(
+            f"{folder} has format {manifest['format']} and schema {manifest['schema']}; this release reads format "
+            f"{FORMAT} up to schema {HEAD}. Upgrade tallystick to import it."
+        )
+    said = manifest.get("digest")
+    if said != text_digest("export", canonical_json({k: v for k, v in manifest.items() if k != "digest"})):
+        raise CorruptTally(f"{file} does not match its digest.")
+    return manifest
+
+
+def _checked(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Hold every file against its digest before anything is written. Raises CorruptTally."""
+    known = {f"{table.name}.jsonl" for table in tables.metadata.sorted_tables}
+    expected = {name: one["sha256"] for name, one in manifest["files"].items()}
+    if not all(re.fullmatch(r"[0-9a-f]{64}", key) for key in manifest["blobs"]):
+        raise CorruptTally("The export names a blob by something that is no digest.")
+    expected |= {f"blobs/{key}": key for key in manifest["blobs"]}
+    for name, sha256 in expected.items():
+        if not name.startswith("blobs/") and name not in known:
+            raise CorruptTally(f"The export names {name}, which no release writes.")
+        file = folder / name
+        try:
+            with file.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise CorruptTally(f"The export lacks {name}.") from error
+        if found != sha256:
+            raise CorruptTally(f"{name} of the export does not match its digest. Nothing was imported.")
+    return folder / "blobs"
+
+
+def _require_empty(tx: Connection) -> None:
+    for table in (_t.scopes, _t.journal, _t.spaces):
+        if tx.execute(select(func.count()).select_from(table)).scalar_one():
+            raise StateConflict(
+                "of this import", state="not empty", reason=f"it holds {table.name}", hint="Import into a new tally.",
+                what="Tally",
+            )  # fmt: skip
+
+
+def _move_sequences(tx: Connection) -> None:
+    """Let PostgreSQL's counters go on behind the numbers that were brought along."""
+    for table in tables.metadata.sorted_tables:
+        key = next(iter(table.primary_key.columns))
+        if table.autoincrement_column is None:
+            continue
+        tx.execute(
+            text(
+                f"SELECT setval(pg_get_serial_sequence(current_schema() || '.{table.name}', '{key.name}'), "
+                f"GREATEST((SELECT MAX({key.name}) FROM {table.name}), 1))"
+            )
+        )
+
+
+def _lines(file: Path) -> _Rows:
+    with file.open(encoding="utf-8") as stream:
+        for line in stream:
+            yield json.loads(line)
+
+
+def _transfer(manifest: Mapping[str, Any]) -> Transfer:
+    lines = {name: one["lines"] for name, one in manifest["files"].items()}
+    return Transfer(
+        format=manifest["format"],
+        digest=manifest["digest"],
+        scopes=tuple(manifest["scopes"]),
+        memories=lines["memories.jsonl"],
+        sources=lines["sources.jsonl"],
+        entries=lines["journal.jsonl"],
+        blobs=len(manifest["blobs"]),
+        bytes=sum(manifest["blobs"].values()),
+    )

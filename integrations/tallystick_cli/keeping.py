@@ -1,0 +1,339 @@
+"""Commands that look after memory: who may see what, what a memory is, changing, forgetting, moving, mending."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.text import Text
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.records import Actor, CorrectionKind, MemoryState, Scope
+from tallystick.tally import BoundTally, Tally
+from tallystick_cli import views
+from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_json, printed
+
+__all__ = ["register"]
+
+Id = Annotated[str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in the history.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]
+Preview = Annotated[bool, typer.Option("--preview", help="Only show what would be done.")]
+Token = Annotated[str | None, typer.Option("--token", help="The token that the preview printed.")]
+IfVersion = Annotated[int | None, typer.Option("--if-version", help="Only if the memory is at this version.")]
+
+
+def init(
+    where: Where = ".tally",
+    owner: Annotated[str, typer.Option("--owner", help="Who acts where a runtime names nobody.")] = "local",
+    project: Annotated[list[str] | None, typer.Option("--project", help="A project of the owner; repeatable.")] = None,
+    journal_days: Annotated[
+        str | None, typer.Option("--journal-days", help="Days that journals are kept (90 or 180 are usual), or `keep`.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a tally, name its owner, and choose how long its journal is kept."""
+    if journal_days is None and sys.stdin.isatty():
+        journal_days = typer.prompt("Keep the journal for how many days? (90 or 180 are usual; `keep` for ever)", "180")
+    if journal_days is not None and journal_days != "keep" and not journal_days.isdigit():
+        raise InvalidInput("--journal-days takes a number of days, or keep.")
+    given = None
+    if owner != "local" or project:
+        given = Actor(user=owner, projects=frozenset(project or ()), role="operator")
+    with Tally.open(where, owner=given, background=False) as tally:
+        bound = tally.bind(None).on("cli")
+        if journal_days is not None:
+            bound.choose_journal_window(None if journal_days == "keep" else int(journal_days))
+        told = {"place": tally.place, "owner": bound.actor.user, "journal_days": journal_days}
+    if as_json:
+        print_json(told)
+        return
+    printed(Text(f"✓ {told['place']} belongs to {told['owner']}", style="green"))
+    if journal_days is None:
+        printed(Text("! The journal is kept until you choose: tally init --journal-days 180", style="yellow"))
+
+
+def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:
+    """List the spaces that the owner may see, with their members."""
+    with opened(where) as owner:
+        found = owner.spaces.list()
+    if as_json:
+        print_json([space.dump() for space in found])
+    else:
+        printed(views.space_table(found) if found else Text("No space was created here yet.", style="dim"))
+
+
+def preview_agent(
+    user: Annotated[str, typer.Argument(help="The person it acts for.")],
+    agent: Annotated[str | None, typer.Option("--agent", help="The agent; without it the person alone.")] = None,
+    project: Annotated[list[str] | None, typer.Option("--project", help="A project that it belongs to.")] = None,
+    delegation: Annotated[list[str] | None, typer.Option("--delegation", help="A delegation that it holds.")] = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", "-s", help="A scope; by default all there are.")] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Show what an agent or person could recall, scope by scope, and why not the rest. Changes nothing."""
+    subject = Actor(user=user, agent=agent, projects=frozenset(project or ()), delegations=frozenset(delegation or ()))
+    with opened(where) as owner:
+        wanted: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
+        found = owner.preview_access(actor=subject, scopes=wanted)
+    if as_json:
+        print_json(found.dump())
+    else:
+        printed(views.preview_table(found))
+
+
+def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
+    """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done next."""
+    with opened(where) as owner:
+        found = owner.inspect(_identity(owner, memory))
+    if as_json:
+        print_json(found.dump())
+    else:
+        printed(views.inspection_view(found))
+
+
+def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
+    """Show everything that happened to a memory."""
+    with opened(where) as owner:
+        found = owner.history(_identity(owner, memory))
+    if as_json:
+        print_json([entry.dump() for entry in found])
+    else:
+        printed(views.history_table(found))
+
+
+def modify(
+    memory: Id,
+    reason: Reason,
+    content: Annotated[str | None, typer.Option("--content", help="What it says from now on.")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Its tags from now on; repeatable.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind")] = None,
+    importance: Annotated[int | None, typer.Option("--importance", min=0, max=100)] = None,
+    pinned: Annotated[bool | None, typer.Option("--pin/--unpin")] = None,
+    lock: Annotated[bool, typer.Option("--lock", help="Let no agent change it for a while.")] = False,
+    if_version: IfVersion = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Change a memory; the old version stays in its history."""
+    named = {"content": content, "tags": tuple(tag) if tag else None, "kind": kind, "importance": importance,
+             "pinned": pinned}  # fmt: skip
+    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    with opened(where) as owner:
+        done = owner.modify(
+            _identity(owner, memory), reason=reason, if_version=if_version, manual_override=lock, **changes
+        )
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.change_line(done))
+
+
+def correct(
+    memory: Id,
+    correction: Annotated[str, typer.Argument(help=f"One of {', '.join(get_args(CorrectionKind))}.")],
+    reason: Reason,
+    by: Annotated[str | None, typer.Option("--by", help="The replacement, or the memory that it repeats.")] = None,
+    field: Annotated[str, typer.Option("--field", help="What to redact, such as attributes.phone.")] = "content",
+    replacement: Annotated[str, typer.Option("--replacement", help="What stands there then.")] = "[redacted]",
+    apply: Apply = False,
+    token: Token = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Preview a correction and what it touches; with --apply and the preview's --token do it."""
+    with opened(where) as owner:
+        kind: Any = correction
+        done = owner.correct(
+            _identity(owner, memory), kind, reason=reason, mode="apply" if apply else "preview",
+            by=None if by is None else _identity(owner, by), field=field, replacement=replacement, confirm_token=token,
+        )  # fmt: skip
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.correction_view(done))
+
+
+def forget(
+    what: Annotated[str, typer.Argument(metavar="MEMORY|TEXT", help="Id of a memory; with --matching a query.")],
+    reason: Reason,
+    matching: Annotated[bool, typer.Option("--matching", help="Forget what recall finds for TEXT.")] = False,
+    threshold: Annotated[float, typer.Option("--threshold", min=0.0, help="The least score of a match.")] = 0.5,
+    preview: Preview = False,
+    apply: Apply = False,
+    token: Token = None,
+    force: Annotated[bool, typer.Option("--force", help="Also what is pinned.")] = False,
+    where: Where = ".tally",
+    scope: InScope = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with its --token."""
+    if preview and apply:
+        raise InvalidInput("Give --preview or --apply, not both.")
+    with opened(where) as owner:
+        if matching:
+            bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
+            found = bound.forget_matching(
+                what, reason=reason, mode="execute" if apply else "preview", threshold=threshold, confirm_token=token
+            )
+            told, view = found.dump(), views.forgetting_view(found)
+        elif preview:
+            shown = owner.correct(_identity(owner, what), "delete", reason=reason, force=force)
+            told, view = shown.dump(), views.correction_view(shown)
+        else:
+            done = owner.forget(_identity(owner, what), reason=reason, force=force)
+            told, view = done.dump(), views.change_line(done)
+    if as_json:
+        print_json(told)
+    else:
+        printed(view)
+
+
+def recover(memory: Id, reason: Reason, where: Where = ".tally", as_json: AsJson = False) -> None:
+    """Bring a forgotten memory back, within its window."""
+    with opened(where) as owner:
+        done = owner.recover(_identity(owner, memory), reason=reason)
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.change_line(done))
+
+
+def erase(
+    memory: Annotated[list[str], typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they end.")],
+    reason: Reason,
+    apply: Apply = False,
+    token: Token = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Preview the destruction of memories' text in every copy; with --apply and the --token do it, with proof."""
+    with opened(where) as owner:
+        ids = [_identity(owner, one) for one in memory]
+        done = owner.erase(ids, reason=reason, mode="apply" if apply else "preview", confirm_token=token)
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.erasure_view(done))
+    if any(not proof.holds for proof in done.proofs):
+        raise typer.Exit(1)
+
+
+def purge(apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False, where: Where = ".tally",
+          as_json: AsJson = False) -> None:  # fmt: skip
+    """Count what is past its window; with --apply remove it. Nothing within its window goes."""
+    with opened(where) as owner:
+        done = owner.purge(mode="apply" if apply else "preview")
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.purge_view(done))
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    where: Where = ".tally",
+    scope: Annotated[list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that one may take."""
+    with opened(where) as owner:
+        chosen = [Scope.parse(one) for one in scope] if scope else _exportable(owner)
+        done = owner.export(folder, scopes=chosen)
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.transfer_view(done, verb="exported to", folder=folder))
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help="What `tally export` wrote.")],
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Bring an export into a new tally; every digest is checked before anything is written."""
+    with opened(where, create=True) as owner:
+        done = owner.import_from(folder)
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.transfer_view(done, verb="imported from", folder=folder))
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is wrong."""
+    with opened(where) as owner:
+        found = owner.doctor(repair=repair)
+    if as_json:
+        print_json([finding.dump() for finding in found])
+    else:
+        printed(views.doctor_table(found))
+    if any(finding.status == "problem" for finding in found):
+        raise typer.Exit(1)
+
+
+def memories(
+    where: Where = ".tally",
+    scope: InScope = None,
+    state: Annotated[list[str] | None, typer.Option("--state", help="Such as deleted; repeatable.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List memories of a scope, newest first; what is hidden or forgotten comes without its text."""
+    states: Any = tuple(state) if state else ("active",)
+    with opened(where) as owner:
+        bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
+        found = bound.memories(states=states, limit=limit)
+    if as_json:
+        print_json([memory.dump() for memory in found])
+    else:
+        printed(views.memory_table(found) if found else Text("Nothing is remembered here.", style="dim"))
+
+
+_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("init", init), ("memories", memories), ("inspect", inspect), ("history", history), ("modify", modify),
+    ("correct", correct), ("forget", forget), ("recover", recover), ("erase", erase), ("spaces", spaces),
+    ("preview-agent", preview_agent), ("export", export), ("import", import_), ("purge", purge), ("doctor", doctor),
+)  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this page."""
+    for name, command in _COMMANDS:
+        app.command(name)(command)
+
+
+def _identity(owner: BoundTally, text: str) -> str:
+    """The id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises InvalidInput, NotFound."""
+    if len(text) >= 36:
+        return text
+    if len(text) < 6:
+        raise InvalidInput("Give at least 6 characters of the id.")
+    found = set()
+    for scope in owner.tally.scopes():
+        if scope.kind == "private" and scope != owner.actor.private_scope:
+            continue
+        preview = owner.preview_access(scopes=[scope])
+        if not preview.scopes[0].decision.allowed:
+            continue
+        bound = owner.tally.bind(owner.actor, scope).on("cli")
+        listed = bound.memories(states=get_args(MemoryState), limit=1_000_000)
+        found |= {memory.id for memory in listed if memory.id.endswith(text)}
+    if len(found) > 1:
+        raise InvalidInput(f"{len(found)} memories end with {text}. Give more of the id.")
+    if not found:
+        raise NotFound(f"There is no memory {text} that {owner.actor.user} may see.")
+    return found.pop()
+
+
+def _exportable(owner: BoundTally) -> list[Scope]:
+    gate = owner.tally.gate
+    return [scope for scope in owner.tally.scopes() if gate.require_or_none(owner.actor, "export", scope) is not None]

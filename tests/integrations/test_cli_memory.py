@@ -1,0 +1,131 @@
+"""The commands that look after memory, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tallystick import Actor, Tally
+from tallystick_cli.app import app
+
+OWNER = Actor(user="local", projects={"apollo"}, role="operator")
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    with Tally.open(tmp_path / "tally", owner=OWNER, background=False) as tally:
+        apollo = tally.bind(OWNER, scope="project:apollo")
+        apollo.remember("We deploy by hand.", kind="decision", speaker="Ada")
+        apollo.remember("We deploy by pipeline.", kind="decision")
+        tally.bind(OWNER).remember("The gate code is 7341, said the pelican.")
+    return tmp_path / "tally"
+
+
+@pytest.fixture
+def run(place: Path) -> Command:
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, [*arguments, "--tally", str(place)], env={"COLUMNS": "160"})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.output
+
+    return run
+
+
+def _id(run: Command, words: str, scope: str = "project:apollo") -> str:
+    listed = json.loads(run("memories", "--json", "--scope", scope)[1])
+    return str(next(memory["id"] for memory in listed if words in memory["content"]))
+
+
+def test_a_correction_is_previewed_then_applied_with_its_token(run: Command) -> None:
+    old, new = _id(run, "by hand"), _id(run, "pipeline")
+    arguments = ("correct", old[-8:], "supersede", "--by", new, "--reason", "we moved")
+
+    code, shown = run(*arguments)
+    assert (code, "active → superseded" in shown, "--apply --token" in shown) == (0, True, True)
+    token = json.loads(run(*arguments, "--json")[1])["confirm_token"]
+    assert "is superseded, version 2" in run(*arguments, "--apply", "--token", token)[1]
+
+    inspected = run("inspect", old)[1]
+    assert "replaced by" in inspected
+    assert "restore*" in inspected
+    recalled = run("recall", "how do we deploy")[1]
+    assert recalled.index("pipeline") < recalled.index("by hand")
+    assert "holds no longer" in recalled
+    assert "CORRECT supersede" in run("history", old[-8:])[1]
+
+
+def test_a_memory_is_changed_forgotten_and_recovered(run: Command) -> None:
+    memory = _id(run, "by hand")
+    assert "version 2" in run("modify", memory, "--content", "We deploy by robot.", "--reason", "new")[1]
+    assert "Preview" in run("forget", memory, "--reason", "old", "--preview")[1]
+    assert "recoverable until" in run("forget", memory, "--reason", "old")[1]
+    assert "(not shown)" in run("memories", "--scope", "project:apollo", "--state", "deleted")[1]
+    assert "is active" in run("recover", memory, "--reason", "it was right")[1]
+
+    matching = ("forget", "deploy", "--matching", "--reason", "old", "--threshold", "0.1", "--scope", "project:apollo")
+    token = json.loads(run(*matching, "--json")[1])["confirm_token"]
+    assert "2 memories forgotten" in run(*matching, "--apply", "--token", token)[1]
+
+
+def test_an_erasure_is_shown_done_and_proved(run: Command, place: Path) -> None:
+    memory = _id(run, "pelican", "private:local")
+    shown = run("erase", memory, "--reason", "asked for")[1]
+    assert "This cannot be taken back." in shown
+    assert "backups" in shown
+    token = json.loads(run("erase", memory, "--reason", "asked for", "--json")[1])["confirm_token"]
+    code, done = run("erase", memory, "--reason", "asked for", "--apply", "--token", token)
+    assert (code, "nothing of it was found" in done) == (0, True)
+    assert b"said the pelican" not in b"".join(file.read_bytes() for file in place.rglob("*") if file.is_file())
+
+
+def test_a_tally_is_made_its_journal_s_window_chosen_and_its_health_told(tmp_path: Path, run: Command) -> None:
+    fresh = str(tmp_path / "fresh")
+    made = CliRunner().invoke(app, ["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh])
+    assert (made.exit_code, "belongs to ada" in made.output) == (0, True)
+    found = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--tally", fresh]).output)
+    assert {one["check"]: one["text"] for one in found}["journal window"] == "90 days"
+    assert {one["status"] for one in found} == {"ok"}
+    code, told = run("doctor")
+    assert (code, "no window was chosen" in told) == (0, True)
+    assert "forgotten memories" in run("purge")[1]
+
+
+def test_who_could_recall_what_is_shown(run: Command) -> None:
+    shown = run("preview-agent", "bob", "--agent", "coder", "--project", "apollo")[1]
+    assert "allowed_project" in shown
+    assert "principal_mismatch" in shown
+    assert "No space" in run("spaces")[1]
+
+
+def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
+    out, other = str(tmp_path / "out"), str(tmp_path / "other")
+    assert "3 memories" in run("export", out)[1]
+    brought = CliRunner().invoke(app, ["import", out, "--tally", other])
+    assert "3 memories" in brought.output
+    again = CliRunner().invoke(app, ["recall", "pipeline", "--scope", "private:local", "--tally", other])
+    assert "pelican" in again.output or "Nothing" in again.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("inspect", "zzzzzzzz"), "There is no memory zzzzzzzz"),
+        (("inspect", "zz"), "at least 6 characters"),
+        (("init", "--journal-days", "many"), "number of days"),
+        (("correct", "zzzzzzzz", "hide", "--reason", " "), "There is no memory"),
+    ],
+)
+def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], said: str) -> None:
+    command = Path(sys.executable).with_name("tally")
+    failed = subprocess.run(
+        [str(command), *arguments, "--tally", str(place)], text=True, capture_output=True, timeout=120, check=False
+    )
+    assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (2, True, False)
