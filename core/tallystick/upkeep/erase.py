@@ -167,7 +167,7 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
     held = threads_holding(connection, needles) if needles else None
     same = memories.saying(connection, [one.content_key for one in stored.values()], besides=list(stored))
     kept |= {found for found, _ in same}
-    cannot = list(CANNOT_ERASE)
+    cannot: list[str] = list(CANNOT_ERASE)
     if held is not None and held.sealed:
         cannot.append(f"what {held.sealed} encrypted pieces of checkpoints hold")
     shown = Erasure(

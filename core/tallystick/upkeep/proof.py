@@ -21,7 +21,7 @@ _CANNOT_REACH = (
     "that runs and threads named among the copies do not show it: they are read by their own paths",
     "that backups and other copies of the tally's files do not hold it",
 )
-CANNOT_ERASE = (
+CANNOT_ERASE: tuple[str, ...] = (
     "that backups, replicas and file-system snapshots do not hold it",
     "that blocks which the file system or the disk has given free do not hold it",
     "that a model, a provider or anybody who was shown it has forgotten it",
@@ -81,7 +81,7 @@ def prove_erased(
     if needles and folder is not None:
         problems += [f"the file {name} holds the text" for name in traces.files_with(folder, [t for t in texts if t])]
         checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
-    cannot: tuple[str, ...] = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + (() if needles else _NO_TEXT)
+    cannot = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + (() if needles else _NO_TEXT)
     proof = Proof(
         memory_id=memory_id, claim="erased", holds=not problems, checked=tuple(checked), problems=tuple(problems),
         cannot_prove=cannot, at=room.store.clock.now(),
