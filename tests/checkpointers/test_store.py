@@ -311,6 +311,28 @@ def test_a_graph_uses_it_in_nodes_and_tools(open_tally: OpenTally) -> None:
             assert len(tally.bind(actor).memories()) == 1
 
 
+def test_an_erased_item_leaves_no_address_and_an_export_brings_the_others(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    operator = Actor(user="anna", role="operator")
+    with open_sqlite(owner=operator) as tally:
+        anna = tally.bind(operator)
+        store = TallyStore(anna)
+        store.put(("private", "zanzibar"), "quetzal", {"text": "the heron"})
+        store.put(NOTES, "boat", {"text": "is green"})
+        (hit,) = anna.recall("heron", limit=1)
+        shown = anna.erase(hit.memory.id, reason="asked for")
+        anna.erase(hit.memory.id, reason="asked for", mode="apply", confirm_token=shown.confirm_token)
+        assert anna.prove_erased(hit.memory.id, text="zanzibar").holds
+        assert store.list_namespaces() == [NOTES]
+        anna.export(tmp_path / "export")
+    with Tally.open(tmp_path / "other", owner=operator, background=False) as tally:
+        tally.bind(operator).import_from(tmp_path / "export")
+        item = TallyStore(tally.bind(operator)).get(NOTES, "boat")
+        assert item is not None
+        assert item.value == {"text": "is green"}
+
+
 # Against LangGraph's own
 
 labels = st.lists(st.sampled_from(["a", "b", "a%", "c_"]), min_size=1, max_size=3).map(tuple)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, delete, exists, func, select, 
 
 from tallystick.errors import BusyTally, StorageError
 from tallystick.records import SourceRef
-from tallystick.storage import edges, tables
+from tallystick.storage import edges, items, tables
 from tallystick.storage.database import Database, translate
 
 __all__ = ["destroy", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
@@ -47,6 +47,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     With `keep_rows` the rows stay, as tombstones without text; else they go too, links first.
     """
     sources = own_sources(tx, docs)
+    items.forget_docs(tx, docs)
     tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
     for doc in docs:
         edges.remove(tx, doc)
