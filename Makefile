@@ -85,6 +85,14 @@ eval-context: $(VENV)/.dev ## measure what survives a budget and what a cache ca
 	@test -n "$(DATA)" || { echo "Name the data: make eval-context DATA=conversations.json"; exit 1; }
 	@$(BIN)/python -m tests.benchmarks.eval_context $(DATA) $(ARGS)
 
+.PHONY: eval
+eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, as one table
+	@$(BIN)/python tests/benchmarks/eval_memory.py $(ARGS)
+
+.PHONY: bench-memory
+bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update
+	@$(BIN)/python tests/benchmarks/memory.py $(ARGS)
+
 .PHONY: clean
 clean: ## remove the environment and what tools left behind
 	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,12 +7,20 @@ scope, so that a leak is seen wherever it comes out: results, counts, histories,
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tallystick.errors import Denied, NotFound
 from tallystick.records import Actor, Scope, SpaceMember
@@ -37,10 +45,13 @@ class Isolation(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.tally = Tally.open(self.folder.name, background=False, clock=StepClock())
+        self.tally = self.opened()
         self.marks: dict[Scope, str] = {}
         self.ids: dict[str, Scope] = {}
         self.teams: dict[str, frozenset[str]] = {}
+
+    def opened(self) -> Tally:
+        return Tally.open(self.folder.name, background=False, clock=StepClock())
 
     def teardown(self) -> None:
         if hasattr(self, "tally"):
@@ -82,6 +93,13 @@ class Isolation(RuleBasedStateMachine):
             for call in (
                 lambda bound=bound: bound.get(memory_id), lambda bound=bound: bound.history(memory_id),
                 lambda inside=inside: inside.recall("heron"), lambda inside=inside: inside.memories(),
+                lambda bound=bound: bound.inspect(memory_id), lambda bound=bound: bound.prove_unreachable(memory_id),
+                lambda bound=bound: bound.correct(memory_id, "hide", reason="r"),
+                lambda bound=bound: bound.promote(memory_id, "project:zz", reason="r"),
+                lambda bound=bound: bound.erase(memory_id, reason="r"),
+                lambda inside=inside: inside.context_pack("heron"), lambda inside=inside: inside.wake(),
+                lambda inside=inside: inside.working("r").all(),
+                lambda inside=inside: inside.export(f"{self.folder.name}/never"),
             ):  # fmt: skip
                 told = self.tried(actor, call)
                 assert told.startswith(("NotFound", "Denied")), f"{actor} in {scope}: {told}"
@@ -123,7 +141,14 @@ class Isolation(RuleBasedStateMachine):
             "forget": lambda: bound.forget(memory_id, reason="r"),
             "history": lambda: bound.history(memory_id),
             "get": lambda: bound.get(memory_id),
-        }[data.draw(st.sampled_from(["modify", "forget", "history", "get"]))]
+            "inspect": lambda: bound.inspect(memory_id),
+            "correct": lambda: bound.correct(memory_id, "redact", reason="r"),
+            "share": lambda: bound.share(memory_id, "project:a", reason="r"),
+            "proof": lambda: bound.prove_unreachable(memory_id),
+            "erase": lambda: bound.erase(memory_id, reason="r"),
+        }[data.draw(st.sampled_from(
+            ["modify", "forget", "history", "get", "inspect", "correct", "share", "proof", "erase"]
+        ))]  # fmt: skip
         if self.may(actor, scope):
             return
         told = self.tried(actor, tell)
@@ -136,6 +161,9 @@ class Isolation(RuleBasedStateMachine):
         for call in (
             lambda: bound.recall("heron mark0x", limit=100),
             lambda: bound.memories(states=("active", "deleted")),
+            lambda: bound.context_pack("heron mark0x"),
+            lambda: bound.wake(),
+            lambda: bound.forget_matching("heron", reason="r", threshold=0.0),
             lambda: bound.runs(),
         ):
             told = self.tried(actor, call)
@@ -171,3 +199,18 @@ class Isolation(RuleBasedStateMachine):
 
 TestIsolation = Isolation.TestCase
 TestIsolation.settings = settings(max_examples=6, stateful_step_count=25)
+
+
+class IsolationOnPostgres(Isolation):
+    """The same, where no file system and no pattern of SQLite stands between the scopes."""
+
+    url = ""
+
+    def opened(self) -> Tally:
+        return Tally.open(self.url, schema=f"t{uuid.uuid4().hex}", background=False, clock=StepClock())
+
+
+@pytest.mark.postgres
+def test_isolation_holds_on_postgres(postgres_url: str) -> None:
+    IsolationOnPostgres.url = postgres_url
+    run_state_machine_as_test(IsolationOnPostgres, settings=settings(max_examples=2, stateful_step_count=20))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete
 
 from tallystick.access import fits, mint
 from tallystick.errors import Denied, InvalidInput, StateConflict, StorageError
@@ -126,6 +126,10 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
     erasing.erase_payloads(tx, plan.payloads)
     erasing.working_with(tx, traces.holds(tx, tables.working.c.body, plan.needles), remove=True)
+    keys = tables.idempotency.c
+    tx.execute(delete(tables.idempotency).where(
+        traces.holds(tx, keys.key, plan.needles) | traces.holds(tx, keys.result, plan.needles)
+    ))  # fmt: skip
     for number, scope, name in plan.threads:
         count = checkpoints.delete_thread(tx, number)
         journal.append(

@@ -1,0 +1,162 @@
+"""What changing memory costs at 1,000, 10,000 and 100,000 memories, beside a bare SQLite update in the same run.
+
+Run it with `make bench-memory`. The bare update changes one row by its key and commits, under the same settings (WAL,
+synchronous NORMAL). The preview is that of forgetting 1,000 matches. The share of policy is measured on recall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tallystick import Actor, BoundTally, Tally
+from tallystick.access import Gate
+
+_BATCH = 1_000
+_WORDS = ("heron", "reed", "lantern", "ferry", "ledger", "canal", "granite", "meadow", "printer", "saddle", "ribbon",
+          "marble", "harbour", "kettle", "anchor", "cedar", "mirror", "needle", "pepper", "quartz")  # fmt: skip
+
+
+def _texts(count: int) -> list[str]:
+    source = random.Random(5)
+    return [f"number {place}: {' '.join(source.choices(_WORDS, k=12))}" for place in range(count)]
+
+
+def _times(call: Callable[[int], Any], often: int) -> list[float]:
+    found = []
+    for place in range(often):
+        began = time.perf_counter()
+        call(place)
+        found.append(1_000 * (time.perf_counter() - began))
+    return sorted(found)
+
+
+def _p(times: Sequence[float], share: float) -> float:
+    return times[min(len(times) - 1, int(share * len(times)))]
+
+
+def _bare(folder: Path, count: int, often: int, *, synchronous: str) -> list[float]:
+    connection = sqlite3.connect(folder / f"bare-{synchronous}.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={synchronous}")
+    connection.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT)")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO notes VALUES (?, ?)", [(str(n), text) for n, text in enumerate(_texts(count))])
+    connection.execute("COMMIT")
+    source = random.Random(6)
+
+    def update(place: int) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE notes SET body = ? WHERE id = ?", (f"changed {place}", str(source.randrange(count))))
+        connection.execute("COMMIT")
+
+    found = _times(update, often)
+    connection.close()
+    return found
+
+
+def _filled(tally: Tally, count: int) -> tuple[BoundTally, list[str]]:
+    bound = tally.bind(Actor(user="ada", projects=frozenset({"apollo"})), scope="project:apollo")
+    ids: list[str] = []
+    texts = _texts(count)
+    for start in range(0, count, _BATCH):
+        ids += [one.memory_id for one in bound.remember_many(texts[start : start + _BATCH])]
+    return bound, ids
+
+
+def _share_of_policy(bound: BoundTally, often: int) -> float:
+    """The part of recall's time that is spent in decisions."""
+    spent, inside = 0.0, False
+    plain = {name: getattr(Gate, name) for name in ("require", "decide")}
+
+    def timed(name: str) -> Callable[..., Any]:
+        def call(self: Gate, *args: Any, **kwargs: Any) -> Any:
+            nonlocal spent, inside
+            outer, inside = inside, True
+            began = time.perf_counter()
+            try:
+                return plain[name](self, *args, **kwargs)
+            finally:
+                inside = outer
+                if not outer:
+                    spent += time.perf_counter() - began
+
+        return call
+
+    for name in plain:
+        setattr(Gate, name, timed(name))
+    try:
+        began = time.perf_counter()
+        for place in range(often):
+            bound.recall(f"{_WORDS[place % len(_WORDS)]} number {place}")
+        return spent / (time.perf_counter() - began)
+    finally:
+        for name, method in plain.items():
+            setattr(Gate, name, method)
+
+
+def _measure(count: int, often: int) -> list[tuple[str, list[float]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        bare = _bare(Path(folder), count, often, synchronous="NORMAL")
+        safe = _bare(Path(folder), count, often, synchronous="FULL")
+        with Tally.open(Path(folder) / "tally", background=False) as tally:
+            bound, ids = _filled(tally, count)
+            chosen = random.Random(7).sample(ids, min(len(ids), 2 * often))
+            first, second = chosen[:often], chosen[often : 2 * often] or chosen[:often]
+            bound.recall("heron")
+            rows = [
+                ("bare SQLite update", bare),
+                ("same, synchronous=FULL", safe),
+                ("modify tags", _times(lambda n: bound.modify(first[n], tags=(f"t{n}",), reason="bench"), often)),
+                ("modify content", _times(lambda n: bound.modify(first[n], content=f"changed {n}", reason="b"), often)),
+                ("forget", _times(lambda n: bound.forget(second[n], reason="bench"), often)),
+                ("recover", _times(lambda n: bound.recover(second[n], reason="bench"), often)),
+                ("history", _times(lambda n: bound.history(first[n]), often)),
+            ]
+            bound.recall("heron")
+            rows.append((
+                "preview of 1,000",
+                _times(lambda n: bound.forget_matching("number", reason="bench", threshold=0.0, limit=1_000), 5),
+            ))  # fmt: skip
+            rows.append(
+                ("preview of a correction", _times(lambda n: bound.correct(first[n], "hide", reason="b"), often))
+            )
+            rows.append(("policy, share of recall in %", [100 * _share_of_policy(bound, 50)]))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--often", type=int, default=200)
+    chosen = parser.parse_args()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption="milliseconds: median / p95 (times the bare p95)")
+    table.add_column("", no_wrap=True)
+    found: dict[str, list[str]] = {}
+    for size in chosen.sizes:
+        table.add_column(f"{size:,}", justify="right", no_wrap=True)
+        rows = _measure(size, min(chosen.often, size // 4))
+        bare = _p(rows[0][1], 0.95)
+        for name, times in rows:
+            cell = f"{times[0]:.1f}"
+            if not name.endswith("%"):
+                cell = f"{statistics.median(times):.2f} / {_p(times, 0.95):.2f} ({_p(times, 0.95) / bare:.1f})"
+            found.setdefault(name, []).append(cell)
+    for name, cells in found.items():
+        table.add_row(name, *cells)
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
