@@ -194,6 +194,8 @@ class Conflict(TallystickError):
 class VersionConflict(Conflict):
     """The record changed since it was read. Read it again and decide anew."""
 
+    reason = "version_conflict"
+
     def __init__(self, memory_id: str, *, expected: int, actual: int) -> None:
         self.memory_id = memory_id
         self.expected = expected

@@ -697,6 +697,17 @@ class BoundTally:
             dead_jobs_days=settings.dead_jobs_days,
         )  # fmt: skip
 
+    def freeze(self, *, reason: str) -> None:
+        """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`; an operator's work.
+
+        What is there can be recalled, and runs and checkpoints are recorded all the same. Raises Denied.
+        """
+        self.tally.gate.freeze(self.actor, frozen=True, reason=reason)
+
+    def thaw(self, *, reason: str) -> None:
+        """Let memory be changed again. Raises Denied."""
+        self.tally.gate.freeze(self.actor, frozen=False, reason=reason)
+
     def choose_journal_window(self, days: int | None) -> None:
         """Choose after how many days entries of journals may be purged; None keeps them. An operator's choice.
 
@@ -820,7 +831,15 @@ class BoundTally:
 
     @contextmanager
     def _observed(self, kind: StepKind, name: str) -> Iterator[Step | None]:
-        """The step in which an operation is recorded: the open one, else one of its own in the open run, else None."""
+        """The step in which an operation is recorded: the open one, else one of its own in the open run, else None.
+
+        A refusal inside is journaled before it is raised.
+        """
+        with self.tally.gate.journaling(self.actor), self._recorded(kind, name) as step:
+            yield step
+
+    @contextmanager
+    def _recorded(self, kind: StepKind, name: str) -> Iterator[Step | None]:
         step, run = current_step(), current_run()
         if step is not None and step.is_open and step.run.room is self.tally.recording:
             yield step

@@ -365,3 +365,43 @@ def test_a_scope_in_a_message_never_names_hidden_text(open_tally: OpenTally) -> 
                 call()
             assert "pelican" not in str(refused.value)
         assert Scope.parse("project:apollo") == apollo.scope
+
+
+def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        kept = mine.remember("Before the freeze.")
+        with pytest.raises(Denied):
+            mine.freeze(reason="no")
+        root.freeze(reason="we look into it")
+        for call in (
+            lambda: mine.remember("x"), lambda: mine.modify(kept.memory_id, tags=("t",), reason="r"),
+            lambda: mine.forget(kept.memory_id, reason="r"), lambda: mine.correct(kept.memory_id, "hide", reason="r"),
+            lambda: mine.promote(kept.memory_id, "project:apollo", reason="r"),
+        ):  # fmt: skip
+            with pytest.raises(Denied) as refused:
+                call()
+            assert (refused.value.reason, refused.value.decision.audit_id is not None) == ("mutations_frozen", True)
+        assert [hit.memory.id for hit in mine.recall("freeze")] == [kept.memory_id]
+        with pytest.raises(NotFound):
+            tally.bind(BOB).modify(kept.memory_id, tags=("t",), reason="r")
+        root.thaw(reason="all is well")
+        assert mine.modify(kept.memory_id, tags=("t",), reason="r").status == "changed"
+
+
+@pytest.mark.parametrize("harm", ["stale", "missing"])
+def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(open_tally: OpenTally, harm: str) -> None:
+    far = _Far()
+    with open_tally(embedder=far) as tally:
+        spaces = tally.bind(ROOT).spaces
+        spaces.create("team:red", name="Red", members=[SpaceMember(principal_id="alice", role="writer")], reason="r")
+        tally.bind(ALICE, scope="team:red").remember("pelican")
+        if harm == "stale":
+            spaces.update("team:red", members=[], reason="left")
+        else:
+            tally.store.database.write(lambda tx: tx.exec_driver_sql("UPDATE jobs SET actor = '{}'"), name="harm")
+        tally.drain()
+        with tally.store.database.read() as connection:
+            told = connection.exec_driver_sql("SELECT status, last_error FROM jobs").all()
+    assert [tuple(row) for row in told] == [("dead", f"job_policy_context_{harm}")]
+    assert far.seen == []

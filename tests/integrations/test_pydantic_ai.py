@@ -62,14 +62,16 @@ class TestCapability(AdapterContract):
         return [memory["id"] for memory in answer.get("memories", [])]
 
     def remember(self, bound: BoundTally, content: str) -> None:
-        assert _through_tool(bound, "memory_store", {"content": content})["status"] == "created"
+        assert _through_tool(bound, "memory_store", {"content": content})["status"] in ("created", "skipped")
 
     def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
         arguments = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
-        assert _through_tool(bound, "memory_modify", arguments)["status"] == "changed"
+        answer = _through_tool(bound, "memory_modify", arguments)
+        assert answer.get("status") == "changed" or answer["error"] in ("StateConflict", "VersionConflict")
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
-        assert _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})["state"] == "deleted"
+        answer = _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})
+        assert answer.get("state") == "deleted" or answer["error"] == "StateConflict"
 
     def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
         agent = Agent(_says(answer), capabilities=[Tallystick(bound, context=False)])

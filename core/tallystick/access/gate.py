@@ -11,17 +11,20 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from tallystick.errors import Denied
-from tallystick.policy import PolicyState, decide
+from tallystick.policy import MUTATIONS, PolicyState, decide
 from tallystick.records import AccessDecision, Actor, Operation, Scope
-from tallystick.storage import Store, access_log, journal, memories, spaces
+from tallystick.storage import Store, access_log, journal, keyed, memories, spaces
 
 __all__ = ["Gate"]
 
+FROZEN = "mutations.frozen"
+"""Setting: whether changes of memory are suspended."""
 _BATCH = 64
 """Reads that are kept in memory before the log is written."""
 
@@ -51,7 +54,28 @@ class Gate:
 
     def decide(self, connection: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
         """The decision by what `connection` sees, either way; nothing is journaled."""
-        return decide(actor, operation, scope, self.state(connection, [scope]))
+        state = self.state(connection, [scope])
+        if operation in MUTATIONS and keyed.get_setting(connection, FROZEN) == "1":
+            state = replace(state, frozen=True)
+        return decide(actor, operation, scope, state)
+
+    def freeze(self, actor: Actor, *, frozen: bool, reason: str) -> None:
+        """Suspend every change of memory, or take that back; an operator's work, journaled. Raises Denied."""
+        if not actor.is_operator or actor.organization is not None:
+            scope = actor.private_scope
+            raise self.refuse(actor, AccessDecision(
+                allowed=False, reason="missing_permission", operation="manage", scope=scope, surface=actor.surface
+            ))  # fmt: skip
+        event = journal.Event(
+            stream="tally", event="tally.freeze" if frozen else "tally.thaw", actor=actor,
+            at=self._store.clock.now(), audit_id=self._store.ids.new(), reason=reason,
+        )  # fmt: skip
+
+        def unit(tx: Connection) -> None:
+            keyed.set_setting(tx, FROZEN, "1" if frozen else "0")
+            journal.append(tx, event)
+
+        self._store.database.write(unit, name="freeze")
 
     def state(self, connection: Connection, scopes: Iterable[Scope]) -> PolicyState:
         """What is stored that decisions about these scopes depend on."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from sqlalchemy import Connection
 
 from tallystick.access import Gate
-from tallystick.errors import EmbeddingError, NotFound
+from tallystick.errors import Denied, EmbeddingError, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
@@ -100,7 +100,12 @@ class MemoryRoom:
     def visible(self, connection: Connection, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
         """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and for absent ones."""
         stored = memories.get(connection, memory_id)
-        if stored is None or not self.gate.decide(connection, actor, operation, stored.memory.scope).allowed:
+        if stored is None:
+            raise self.absent(actor, memory_id)
+        decision = self.gate.decide(connection, actor, operation, stored.memory.scope)
+        if decision.reason == "mutations_frozen":
+            raise Denied(decision)
+        if not decision.allowed:
             raise self.absent(actor, memory_id)
         return stored
 

@@ -21,6 +21,7 @@ from tallystick.memory import MemoryRoom
 from tallystick.memory.room import is_local_only
 from tallystick.pipeline.reconcile import Progress, Reconciled, give_own, rebuild, reconcile
 from tallystick.ranking import whole_vectors
+from tallystick.records import ReasonCode
 from tallystick.storage import jobs, memories, outbox, scopes, search
 from tallystick.storage.layout import layout_of
 
@@ -182,6 +183,9 @@ class Indexer:
         )
         if not leased:
             return 0
+        leased = self._authorised(leased)
+        if not leased:
+            return 1
         ids = [job.id for job in leased]
         with database.read() as connection:
             found = [memories.get(connection, job.subject_id) for job in leased]
@@ -196,6 +200,24 @@ class Indexer:
             raise
         database.write(lambda tx: self._finalize(tx, living, vectors, ids), name="finalize")
         return len(leased)
+
+    def _authorised(self, leased: list[jobs.Job]) -> list[jobs.Job]:
+        """Those whose actor may still write where they work; the others will never run."""
+        database, gate = self._room.store.database, self._room.gate
+        unfit: dict[ReasonCode, list[str]] = {}
+        with database.read() as connection:
+            for job in leased:
+                if job.actor is None:
+                    unfit.setdefault("job_policy_context_missing", []).append(job.id)
+                    continue
+                decision = gate.decide(connection, job.actor, "write", scopes.named(connection, job.scope_id).scope)
+                # What is frozen for a while does not end an authority; embedding changes nothing that was said.
+                if not decision.allowed and decision.reason != "mutations_frozen":
+                    unfit.setdefault("job_policy_context_stale", []).append(job.id)
+        for reason, ids in unfit.items():
+            database.write(lambda tx, r=reason, found=ids: jobs.bury(tx, found, error=r), name="jobs.bury")  # type: ignore[misc]
+        gone = {job_id for ids in unfit.values() for job_id in ids}
+        return [job for job in leased if job.id not in gone]
 
     def _embed_missing(self) -> int:
         database = self._room.store.database

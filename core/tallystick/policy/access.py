@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from tallystick.records import AccessDecision, Actor, MemorySpace, Operation, ReasonCode, Scope, SpaceMember
 
-__all__ = ["OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide"]
+__all__ = ["MUTATIONS", "OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide"]
 
 AccessRole = Literal[
     "principal", "diarist", "project_member", "reader", "writer", "maintainer", "steward", "operator"
@@ -41,6 +41,9 @@ ROLES: Mapping[AccessRole, frozenset[Operation]] = MappingProxyType(
 )
 """The one table of role by operation. docs/policy.md repeats it and is tested against it."""
 
+MUTATIONS = frozenset[Operation]({"write", "reflect", "share", "promote", "correct", "delete"})
+"""Operations that change memory: an operator may suspend them. Runs and checkpoints are recorded all the same."""
+
 _CROSSING = frozenset[Operation]({"share", "promote"})
 _WHILE_CLOSED = frozenset[Operation]({"inspect", "manage"})
 
@@ -52,6 +55,8 @@ class PolicyState:
     spaces: Mapping[Scope, MemorySpace] = field(default_factory=lambda: MappingProxyType({}))
     now: int = 0
     """Microseconds UTC, for memberships that end."""
+    frozen: bool = False
+    """Whether an operator has suspended every change of memory."""
 
 
 _NOTHING_STORED = PolicyState()
@@ -78,6 +83,8 @@ def decide(
             allowed=False, reason="missing_actor", operation=operation, scope=scope, surface="unknown"
         )
     allowed, reason = _settle(actor, operation, scope, state)
+    if allowed and state.frozen and operation in MUTATIONS:
+        allowed, reason = False, "mutations_frozen"
     return AccessDecision(allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface)
 
 

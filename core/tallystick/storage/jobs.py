@@ -11,10 +11,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, text, update
 
+from tallystick.errors import InvalidRecord
 from tallystick.records import Actor
 from tallystick.storage import tables
 
-__all__ = ["Job", "counts", "due", "enqueue", "fail", "finish", "lease"]
+__all__ = ["Job", "bury", "counts", "due", "enqueue", "fail", "finish", "lease"]
 
 _j = tables.jobs
 _NOW = {
@@ -32,7 +33,8 @@ class Job:
     kind: str
     subject_id: str
     scope_id: int
-    actor: Actor
+    actor: Actor | None
+    """None where what stands there is nobody: then it may not run."""
     attempts: int
 
 
@@ -92,9 +94,23 @@ def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) ->
                 attempts=_j.c.attempts + 1, updated_at=now,
             )
         )  # fmt: skip
-    return [
-        Job(row.id, row.kind, row.subject_id, row.scope_id, Actor.loads(row.actor), row.attempts + 1) for row in rows
-    ]
+    return [Job(row.id, row.kind, row.subject_id, row.scope_id, _actor(row.actor), row.attempts + 1) for row in rows]
+
+
+def _actor(text: str) -> Actor | None:
+    try:
+        return Actor.loads(text)
+    except InvalidRecord:
+        return None
+
+
+def bury(tx: Connection, job_ids: list[str], *, error: str) -> None:
+    """Say that jobs will never run, and why."""
+    tx.execute(
+        update(_j)
+        .where(_j.c.id.in_(job_ids))
+        .values(status="dead", lease_until=None, leased_by=None, last_error=error, updated_at=_now(tx))
+    )
 
 
 def finish(tx: Connection, job_ids: list[str]) -> None:

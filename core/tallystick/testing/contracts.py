@@ -433,6 +433,59 @@ class AdapterContract:
             assert alice.memories() == []
             assert [_comparable(entry) for entry in alice.history(adapted.id)] == expected
 
+    def test_recall_shows_of_corrected_memories_what_direct_recall_shows(self, open_tally: OpenTally) -> None:
+        self._needs("recall")
+        with open_tally() as tally:
+            alice = _apollo(tally)
+            texts = ["We indent with tabs.", "We indent with spaces.", "Indent by hand.", "Indent never.", "Indent 3."]
+            old, new, hidden, gone, secret = [one.memory_id for one in alice.remember_many(texts)]
+            corrections: Sequence[tuple[str, str, dict[str, Any]]] = (
+                (old, "supersede", {"by": new}), (hidden, "hide", {}), (gone, "delete", {}),
+                (secret, "redact", {"replacement": "how we indent, once"}),
+            )  # fmt: skip
+            for memory_id, correction, options in corrections:
+                chosen: Any = correction
+                preview = alice.correct(memory_id, chosen, reason="r", **options)
+                alice.correct(
+                    memory_id, chosen, reason="r", mode="apply", confirm_token=preview.confirm_token, **options
+                )
+
+            direct = [hit.memory.id for hit in alice.recall("how do we indent?")]
+            adapted = list(self.recall(alice, "how do we indent?"))
+
+            assert adapted == direct
+            assert adapted.index(new) < adapted.index(old)
+            assert not {hidden, gone} & set(adapted)
+
+    def test_what_direct_changes_are_refused_is_refused_through_the_adapter(self, open_tally: OpenTally) -> None:
+        self._needs("modify", "forget")
+        with open_tally() as tally:
+            person, agent = _apollo(tally, ALICE.replace(agent=None)), _apollo(tally)
+            locked = person.remember("A person said so.").memory_id
+            person.modify(locked, tags=("kept",), reason="mine", manual_override=True)
+            pinned = agent.remember("Pinned.", pinned=True).memory_id
+            before = {memory.id: memory.version for memory in agent.memories()}
+
+            for call in (
+                lambda: self.modify(agent, locked, "Inferred.", "r", before[locked]),
+                lambda: self.modify(agent, pinned, "Stale.", "r", 7),
+                lambda: self.forget(agent, locked, "r"), lambda: self.forget(agent, pinned, "r"),
+            ):  # fmt: skip
+                self._expect_refusal(call)
+
+            assert {memory.id: memory.version for memory in agent.memories()} == before
+
+    def test_what_was_recalled_is_not_remembered_through_the_adapter(self, open_tally: OpenTally) -> None:
+        self._needs("remember")
+        with open_tally() as tally:
+            alice = _apollo(tally)
+            alice.remember("We indent with tabs.")
+            pack = alice.context_pack("how do we indent?")
+
+            self.remember(alice, pack.text)
+
+            assert [memory.content for memory in alice.memories()] == ["We indent with tabs."]
+
     def test_a_model_call_leaves_the_receipt_that_a_direct_recording_leaves(self, open_tally: OpenTally) -> None:
         self._needs("model_call")
         with open_tally() as tally:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from sqlalchemy import Connection, select
 
+from tallystick.access.gate import FROZEN
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryRoom
 from tallystick.pipeline import Indexer
@@ -27,7 +28,13 @@ def diagnose(
     """Look at everything that can be checked; with `repair` mend what can be mended. Raises Denied."""
     require_operator(room, actor)
     with room.store.database.read() as connection:
-        found = [*_journals(connection), _versions(connection), _erasure(connection), _window(connection)]
+        found = [
+            *_journals(connection),
+            _versions(connection),
+            _erasure(connection),
+            _window(connection),
+            _frozen(connection),
+        ]
         found += [_jobs(connection), _outbox(connection)]
     due = purge(room, actor, mode="preview", done_jobs_days=done_jobs_days, dead_jobs_days=dead_jobs_days)
     count = due.expired + due.tombstones + due.journal + due.jobs + due.working
@@ -86,6 +93,12 @@ def _window(connection: Connection) -> Finding:
         text = "no window was chosen, so all of it is kept: run `tally init` (90 or 180 days are usual)"
         return Finding(check="journal window", status="notice", text=text)
     return Finding(check="journal window", status="ok", text="kept for ever" if days is None else f"{days} days")
+
+
+def _frozen(connection: Connection) -> Finding:
+    if keyed.get_setting(connection, FROZEN) == "1":
+        return Finding(check="changes", status="notice", text="an operator has suspended every change of memory")
+    return Finding(check="changes", status="ok", text="memory may be changed")
 
 
 def _jobs(connection: Connection) -> Finding:
