@@ -24,7 +24,7 @@ from tallystick.pipeline import Drained, Indexer, Reconciled
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights, WorkingSets
-from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step
+from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step, settle
 from tallystick.records import (
     AccessDecision,
     AccessPreview,
@@ -131,6 +131,7 @@ class Tally:
             redactor=self.memory.redactor,
             retention=settings.retention,
         )
+        settle(self.recording)
         self.checkpoints = ThreadsRoom(store, self.gate)
         upgrade(store, self.checkpoints)
         self.indexer = Indexer(self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma))
@@ -265,6 +266,7 @@ class Tally:
         self.gate.flush()
         if self.index is not None:
             self.index.close()
+        self.store.presence.close()
         self.store.database.close()
 
     def __enter__(self) -> Self:

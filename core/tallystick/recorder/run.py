@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -28,6 +28,7 @@ from tallystick.records import (
     PrefixReuse,
     Receipt,
     ReceiptEntry,
+    Retention,
     RunRecord,
     Scope,
     StepKind,
@@ -70,6 +71,7 @@ class Run:
         self._closing: list[Future[Receipt]] = []
         self._token: Token[Run | None] | None = None
         self._compiled: CompiledContext | None = None
+        self._process = room.store.presence.hold()
         self._started: Future[None] = room.store.database.submit(self._write_start, name="run.start")
 
     @property
@@ -193,7 +195,7 @@ class Run:
 
     def _write_start(self, tx: Connection) -> None:
         scope = scopes.ensure(tx, self._record.scope)
-        recordings.add_run(tx, self._record, scope_id=scope.id)
+        recordings.add_run(tx, self._record, scope_id=scope.id, process=self._process)
         record = self._record
         details = {"agent_name": record.agent_name, "domain": record.domain, "retention": record.retention,
                    "scope": str(record.scope)}  # fmt: skip
@@ -394,19 +396,7 @@ class Step:
         if self._incomplete:
             raise RecorderError(f"Something in step {self.id} could not be stored, so that it gets no receipt.")
         recordings.end_step(tx, record)
-        body: dict[str, Any] = {
-            "step_id": record.step_id,
-            "run_id": record.run_id,
-            "step_index": record.step_index,
-            "step_kind": record.step_kind,
-            "name": record.name,
-            "status": record.status,
-            "started_at": record.started_at,
-            "ended_at": record.ended_at,
-            "retention": self._run.record.retention,
-            "token_method": self._token_method,
-            "entries": [entry.dump() for entry in self._entries],
-        }
+        body = receipt_body(record, self._run.record.retention, self._token_method, self._entries)
         entry = journal.append(
             tx,
             journal.Event(
@@ -421,6 +411,25 @@ class Step:
             ),
         )
         return Receipt.load({**body, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
+
+
+def receipt_body(
+    record: StepRecord, retention: Retention, token_method: str, entries: Sequence[ReceiptEntry]
+) -> dict[str, Any]:  # fmt: skip
+    """What the receipt of a step that ended says, before the chain adds its place."""
+    return {
+        "step_id": record.step_id,
+        "run_id": record.run_id,
+        "step_index": record.step_index,
+        "step_kind": record.step_kind,
+        "name": record.name,
+        "status": record.status,
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "retention": retention,
+        "token_method": token_method,
+        "entries": [entry.dump() for entry in entries],
+    }
 
 
 def status_for(kind: type[BaseException] | None) -> StepStatus:

@@ -27,7 +27,7 @@ from tallystick.storage import journal, parts, recordings
 __all__ = ["NOT_COVERED", "receipts_of", "verify"]
 
 NOT_COVERED = (
-    "runs.user_goal", "runs.metadata", "runs.schema_version", "steps.metadata", "steps.parent_step_id",
+    "runs.user_goal", "runs.metadata", "runs.schema_version", "runs.process", "steps.metadata", "steps.parent_step_id",
     "steps.schema_version", "step_entries.at", "step_entries.id", "journal.sequence",
 )  # fmt: skip
 """Fields of a run that no chain covers."""

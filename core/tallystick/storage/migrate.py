@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of"]
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest revision in `migrations/versions`."""
 
 

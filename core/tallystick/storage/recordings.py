@@ -27,6 +27,7 @@ __all__ = [
     "matching",
     "steps_of",
     "steps_of_task",
+    "unfinished",
 ]
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
@@ -51,8 +52,8 @@ _END_RUN = (
 )
 
 
-def add_run(tx: Connection, run: RunRecord, *, scope_id: int) -> None:
-    """Write a run that starts."""
+def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> None:
+    """Write a run that starts, and the token of the process that records it."""
     tx.execute(
         _INSERT_RUN,
         {
@@ -67,8 +68,15 @@ def add_run(tx: Connection, run: RunRecord, *, scope_id: int) -> None:
             "ended_at": run.ended_at,
             "status": run.status,
             "schema_version": run.schema_version,
+            "process": process,
         },
     )
+
+
+def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
+    """(id, token of its process) of each run of any scope that has not ended, oldest first."""
+    query = select(_r.c.id, _r.c.process).where(_r.c.ended_at.is_(None)).order_by(_r.c.started_at, _r.c.id)
+    return [(row.id, row.process) for row in connection.execute(query)]
 
 
 def add_step(tx: Connection, step: StepRecord) -> None:

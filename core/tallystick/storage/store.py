@@ -8,6 +8,7 @@ from tallystick.ports import Clock, Ids
 from tallystick.storage.database import Database
 from tallystick.storage.migrate import migrate
 from tallystick.storage.place import Place
+from tallystick.storage.presence import Presence
 
 __all__ = ["Store"]
 
@@ -20,6 +21,7 @@ class Store:
     database: Database
     clock: Clock
     ids: Ids
+    presence: Presence
 
     @classmethod
     def open(
@@ -39,4 +41,4 @@ class Store:
         except BaseException:
             database.close()
             raise
-        return cls(place, database, clock, ids)
+        return cls(place, database, clock, ids, Presence(place.folder, database))

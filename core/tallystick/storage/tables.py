@@ -359,6 +359,7 @@ runs = Table(
     Column("ended_at", BigInteger),
     Column("status", Text, nullable=False),
     Column("schema_version", Integer, nullable=False),
+    Column("process", Text),
     Index(None, "scope_id", "started_at"),
 )
 

@@ -1,0 +1,80 @@
+"""Settle: runs that a process left when it died end as interrupted, each open step with a receipt for what it kept.
+
+What was recorded until then was committed with its entry, so that nothing acknowledged is missing and no step is half.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import Connection
+
+from tallystick.logs import get_logger
+from tallystick.recorder.room import RecorderRoom
+from tallystick.recorder.run import receipt_body, run_stream
+from tallystick.records import Actor, ReceiptEntry, RunRecord
+from tallystick.storage import journal, recordings
+
+__all__ = ["settle"]
+
+_REASON = "the process that recorded it ended"
+
+
+def settle(room: RecorderRoom) -> list[str]:
+    """End the runs whose process is gone; their ids. Runs of living processes are left alone."""
+    with room.store.database.read() as connection:
+        unfinished = recordings.unfinished(connection)
+    gone = [run_id for run_id, process in unfinished if room.store.presence.is_gone(process)]
+    if not gone:
+        return []
+
+    def unit(tx: Connection) -> list[str]:
+        return [run_id for run_id in gone if _interrupt(tx, room, run_id)]
+
+    settled = room.store.database.write(unit, name="runs.settle")
+    if settled:
+        get_logger("recorder").warning("runs.interrupted", count=len(settled))
+    return settled
+
+
+def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
+    found = recordings.find_run(tx, run_id)
+    if found is None or found[0].ended_at is not None:
+        return False
+    run = found[0]
+    began = next(iter(journal.entries(tx, run_stream(run_id))), None)
+    actor = Actor.load(began.actor).on("recovery") if began is not None else Actor(user="unknown", surface="recovery")
+    now = room.store.clock.now()
+    steps = recordings.steps_of(tx, run_id)
+    for step in steps:
+        if step.ended_at is None:
+            ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
+            recordings.end_step(tx, ended)
+            entries = [_entry(row) for row in recordings.entries_of(tx, step.step_id)]
+            body = receipt_body(ended, run.retention, "not counted", entries)
+            _journal(tx, room, actor, run, "receipt", now, body, subject=step.step_id)
+    recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now}))
+    _journal(tx, room, actor, run, "run.end", now, {"status": "interrupted", "steps": len(steps)}, subject=run_id)
+    return True
+
+
+def _journal(
+    tx: Connection, room: RecorderRoom, actor: Actor, run: RunRecord, event: str, at: int, details: dict[str, object],
+    *, subject: str,
+) -> None:  # fmt: skip
+    journal.append(
+        tx,
+        journal.Event(
+            stream=run_stream(run.run_id), event=event, actor=actor, at=at, audit_id=room.store.ids.new(),
+            reason=_REASON, correlation_id=run.run_id, subject_id=subject, details=details,
+        ),
+    )  # fmt: skip
+
+
+def _entry(row: recordings.EntryRow) -> ReceiptEntry:
+    return ReceiptEntry(
+        kind=row.kind, commitment=row.commitment,
+        payload_state="not_kept" if row.payload_state == "not_kept" else
+        "redacted" if json.loads(row.redactions) else "kept",
+        redactions=json.loads(row.redactions), summary=json.loads(row.summary),
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""A process that dies leaves runs that end as interrupted: whole chains, a receipt for each open step, nothing lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tallystick import Actor, Tally
+
+OpenTally = Callable[..., Tally]
+OWNER = Actor(user="local", role="operator")
+
+RECORDING = """
+import sys
+from tallystick import Tally
+
+tally = Tally.open(sys.argv[1], background=False)
+run = tally.bind().run("coder")
+for number in range(1_000_000):
+    step = run.step("model_call", name=f"step {number}")
+    step.record("request", {"prompt": f"number {number}", "padding": "x" * 2_000})
+    step.record("response", {"text": "done"})
+    print(number, step.end().digest, flush=True)
+    if number % 7 == 6:
+        run.end()
+        run = tally.bind().run("coder")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_recorder_loses_nothing_acknowledged_and_leaves_no_half_step(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rounds = 40 if request.config.getoption("--hypothesis-profile") == "soak" else 3
+    chance = random.Random(3)
+    acknowledged: set[str] = set()
+    for _ in range(rounds):
+        command = [sys.executable, "-c", RECORDING, str(tmp_path / "tally")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        stop_after = chance.randint(5, 60)
+        for count, line in enumerate(process.stdout):
+            if line.endswith("\n"):
+                acknowledged.add(line.split()[1])
+            if count >= stop_after:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.stdout.close()
+        process.wait()
+
+    with Tally.open(tmp_path / "tally", background=False) as tally:
+        recorder = tally.bind(OWNER).recorder
+        runs = tally.bind(OWNER).runs(limit=1_000)
+        assert {run.status for run in runs} == {"completed", "interrupted"}
+        digests = set()
+        for run in runs:
+            assert recorder.verify(run.run_id).ok, recorder.verify(run.run_id)
+            assert {step.status for step in recorder.steps(run.run_id)} <= {"completed", "interrupted"}
+            digests |= {receipt.digest for receipt in recorder.receipts(run.run_id)}
+        assert acknowledged <= digests
+        assert list((tmp_path / "tally" / "alive").iterdir()) == []
+
+
+def _left(tally: Tally) -> str:
+    """A run with a step under way, as it stands when its process dies: no end is written."""
+    bound = tally.bind(OWNER)
+    run = bound.run("coder")
+    done = run.step("tool_call", name="weigh")
+    done.record("tool_result", {"tons": 3})
+    done.end()
+    step = run.step("model_call", name="patch")
+    step.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
+    tally.store.database.write(lambda tx: None, name="test.flush")
+    return run.id
+
+
+def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: OpenTally) -> None:
+    tally = open_tally()
+    run_id = _left(tally)
+    tally.close()
+    with open_tally() as tally:
+        recorder = tally.bind(OWNER).recorder
+        assert recorder.run(run_id).status == "interrupted"
+        assert [(step.name, step.status) for step in recorder.steps(run_id)] == [
+            ("weigh", "completed"), ("patch", "interrupted"),
+        ]  # fmt: skip
+        receipt = recorder.receipts(run_id)[-1]
+        assert [(entry.kind, entry.summary) for entry in receipt.entries] == [("request", {"model": "m"})]
+        verified = recorder.verify(run_id)
+        assert verified.ok, verified
+        assert recorder.replay(receipt.step_id).request == {"prompt": "Mend it."}
+    with open_tally() as tally:
+        assert len(tally.bind(OWNER).recorder.receipts(run_id)) == 2
+
+
+def test_the_run_of_a_living_process_is_left_alone(open_tally: OpenTally) -> None:
+    with open_tally() as first:
+        run_id = _left(first)
+        with open_tally() as second:
+            assert second.bind(OWNER).recorder.run(run_id).status == "running"
+    with open_tally() as third:
+        assert third.bind(OWNER).recorder.run(run_id).status == "interrupted"
