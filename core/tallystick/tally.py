@@ -21,7 +21,7 @@ from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, Settings
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled
-from tallystick.policy.redaction import Redactor
+from tallystick.policy.redaction import Finder, Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step, settle
@@ -96,6 +96,7 @@ class Tally:
     def __init__(
         self, store: Store, settings: Settings, *, owner: Actor | None, embedder: Any, rules: Sequence[PolicyRule],
         background: bool, weights: RecallWeights | None = None, reranker: Reranker | None = None,
+        secret_finders: Iterable[Finder] = (),
     ) -> None:  # fmt: skip
         """Use `Tally.open`."""
         self.store = store
@@ -121,7 +122,7 @@ class Tally:
             shelves=Shelves(most_bytes=settings.recall_cache_mb * 1024 * 1024),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,
-            redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms),
+            redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms, finders=secret_finders),
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         memory_room.analyze_anew(self.memory)
@@ -144,6 +145,7 @@ class Tally:
         chroma: str | None = None, rules: Sequence[PolicyRule] = (), settings: Settings | None = None,
         create: bool = True, clock: Clock | None = None, ids: Ids | None = None, schema: str = "tallystick",
         background: bool = True, weights: RecallWeights | None = None, reranker: Reranker | None = None,
+        secret_finders: Iterable[Finder] = (),
     ) -> Tally:  # fmt: skip
         """Open the tally at `where`, a folder or `postgresql://…`, and make it on first use.
 
@@ -151,6 +153,7 @@ class Tally:
         `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a PydanticAI Embedder or
         a LlamaIndex BaseEmbedding; the default works offline. `chroma` is the address of a Chroma server.
         `weights` change how recall ranks; a `reranker` orders its best hits anew, if it answers in time.
+        `secret_finders` are engines of your own that say where in a text something to redact stands.
         Raises InvalidInput, SettingsError, TallyNotFound (`create=False`), NewerTally, BusyTally or CorruptTally.
         """
         chosen = settings or Settings.read()
@@ -172,6 +175,7 @@ class Tally:
                 background=background,
                 weights=weights,
                 reranker=reranker,
+                secret_finders=secret_finders,
             )
         except BaseException:
             store.database.close()

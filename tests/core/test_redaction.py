@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import InvalidInput
-from tallystick.policy.redaction import PII_RULES, SECRET_RULES, Redactor, Rule
+from tallystick.policy.redaction import PII_RULES, SECRET_RULES, Finding, Redactor, Rule, restored
 from tallystick.records import Json
 
 SECRETS = Redactor()
@@ -478,3 +478,34 @@ def test_no_quantifier_of_a_rule_is_unbounded() -> None:
     for rule in (*SECRET_RULES, *PII_RULES):
         plain = re.sub(r"\\.|\[(?:\\.|[^\]])*\]", "x", rule.pattern.pattern)
         assert not re.search(r"\*|(?<![}+])\+|\{\d+,\}", plain), (rule.kind, plain)
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_what_was_replaced_comes_back_from_the_map_that_was_kept_here(before: str, after: str) -> None:
+    text = f"{before} sk-ant-api03-{'a1B2' * 20} {after}"
+    originals: dict[str, str] = {}
+    redacted, counts = Redactor().redact_text(text, originals=originals)
+    assert "a1B2a1B2" not in redacted
+    assert counts
+    assert restored(redacted, originals) == text
+
+
+def test_whole_numbers_are_redacted_where_their_digits_would_be() -> None:
+    redacted, counts = Redactor(pii=True).redact_json(
+        {"card": 4111111111111111, "password": 73417341, "n": 12, "created_at": 1_700_000_000_000_000, "ok": True}
+    )
+    assert redacted == {
+        "card": "[redacted:credit_card:1]", "password": "[redacted:credential:1]", "n": 12,
+        "created_at": 1_700_000_000_000_000, "ok": True,
+    }  # fmt: skip
+    assert counts == {"credential": 1, "credit_card": 1}
+
+
+def test_an_engine_of_the_user_s_own_finds_what_our_rules_do_not() -> None:
+    def codenames(text: str) -> list[Finding]:
+        start = text.find("Nightjar")
+        return [Finding(start, start + 8, "codename")] if start >= 0 else []
+
+    redactor = Redactor(finders=[codenames])
+    assert redactor.redact_text("Project Nightjar ships.") == ("Project [redacted:codename:1] ships.", {"codename": 1})
+    assert redactor.redact_json({"a": ["Nightjar"]}) == ({"a": ["[redacted:codename:1]"]}, {"codename": 1})

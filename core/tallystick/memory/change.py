@@ -255,16 +255,14 @@ def apply_modify(
 
 def follow(writing: Writing, origin: memories.Stored, memory: Memory | None, *, vector: bytes | None = None) -> None:
     """Bring shared copies along: they say what their origin says, and go when it goes (`memory` is None)."""
-    for edge in edges.of(writing.tx, origin.doc):
-        if edge.kind != "SHARES" or edge.to_doc != origin.doc:
-            continue
-        copied = memories.get_docs(writing.tx, [edge.from_doc])[edge.from_doc]
+    for edge_id, copy in edges.shared(writing.tx, origin.doc):
+        copied = memories.get_docs(writing.tx, [copy])[copy]
         if copied.memory.state == "deleted":
             continue
         if memory is None:
             gone = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
             writing.rewrite(copied, gone, "memory.forget", reason="the shared memory was withdrawn")
-            edges.close(writing.tx, [edge.id], at=writing.now)
+            edges.close(writing.tx, [edge_id], at=writing.now)
             continue
         fields = {name: getattr(memory, name) for name in SHARED}
         scope = scopes.named(writing.tx, copied.scope_id)

@@ -84,11 +84,8 @@ class Writing:
         committed = memories.add_version(self.tx, current.doc, memory, at=self.now)
         forgotten = current.forgotten_at if before.state == "deleted" else self.now
         memories.update_row(
-            self.tx, current.doc, expected_version=before.version, version=memory.version, kind=memory.kind,
-            content_key=content_key or current.content_key, state=memory.state, pinned=memory.pinned,
-            expires_at=memory.expires_at, valid_from=memory.valid_from, valid_until=memory.valid_until,
-            locked_until=memory.locked_until, forgotten_at=forgotten if memory.state == "deleted" else None,
-            updated_at=self.now, updated_by=self.actor.user,
+            self.tx, current.doc, memory, content_key=content_key or current.content_key,
+            forgotten_at=forgotten if memory.state == "deleted" else None,
         )  # fmt: skip
         self._reindex(current, memory, vector)
         told = {**(details or {}), "version": memory.version, "commitment": committed}

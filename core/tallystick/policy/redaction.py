@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Json
 
-__all__ = ["ID_KEYS", "PII_RULES", "SECRET_RULES", "Finding", "Redactor", "Rule"]
+__all__ = ["ID_KEYS", "PII_RULES", "SECRET_RULES", "Finder", "Finding", "Redactor", "Rule", "restored"]
 
 Check = Callable[[re.Match[str]], bool]
 
+Finder = Callable[[str], Iterable["Finding"]]
+"""An engine of the user's own: where in a text something to redact stands."""
+
+_SHORTEST_NUMBER = 4
+"""Digits below which a whole number is no secret."""
 _MOST_PASSES = 8
 
 
@@ -63,11 +68,15 @@ ID_KEYS = frozenset(
 class Redactor:
     """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the same result.
 
+    `finders` are engines of the user's own: each says where in a text something stands, and is asked once for each.
     `terms` are words or phrases of the user's own, found without regard to case as whole words.
     Raises InvalidInput for a blank term and for a kind that cannot stand in a placeholder.
     """
 
-    def __init__(self, rules: Sequence[Rule] | None = None, *, pii: bool = False, terms: Iterable[str] = ()) -> None:
+    def __init__(
+        self, rules: Sequence[Rule] | None = None, *, pii: bool = False, terms: Iterable[str] = (),
+        finders: Iterable[Finder] = (),
+    ) -> None:  # fmt: skip
         chosen = list(SECRET_RULES if rules is None else rules)
         if pii:
             chosen += PII_RULES
@@ -78,31 +87,36 @@ class Redactor:
             if not re.fullmatch(r"[a-z0-9_]+", rule.kind):
                 raise InvalidInput(f"The kind {rule.kind!r} must be lower-case letters, digits and underscores.")
         self._rules = tuple(chosen)
+        self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
 
     def find(self, text: str) -> tuple[Finding, ...]:
         """What stands to be redacted in `text` as it is, in order, without overlaps."""
-        return tuple(_without_overlaps(_findings(text, self._rules)))
+        return tuple(_without_overlaps([*_findings(text, self._rules), *self._found_outside(text)]))
 
-    def redact_text(self, text: str) -> tuple[str, dict[str, int]]:
+    def redact_text(self, text: str, *, originals: dict[str, str] | None = None) -> tuple[str, dict[str, int]]:
         """`text` with placeholders, and how many of each kind were replaced.
 
         Equal secrets get one number, counted by kind in order of first appearance. Placeholders that stand in
         `text` already are left alone, and new ones are numbered after them: redacting twice changes nothing.
+        `originals` is given each placeholder with what it stands for: keep it here, and `restored` undoes the work.
         """
-        pen = _Pen()
+        pen = _Pen(originals)
         pen.note(text)
         return self._redacted(text, pen, self._rules), pen.counts()
 
-    def redact_json(self, value: Json, *, exempt_keys: AbstractSet[str] = ID_KEYS) -> tuple[Json, dict[str, int]]:
+    def redact_json(
+        self, value: Json, *, exempt_keys: AbstractSet[str] = ID_KEYS, originals: dict[str, str] | None = None
+    ) -> tuple[Json, dict[str, int]]:  # fmt: skip
         """`value` with placeholders in its texts and keys, and how many of each kind were replaced.
 
         A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is redacted whole.
         `exempt_keys` holds keys (`run_id`) or ends of key paths (`tool_calls.id`; list positions are not counted):
         an id there is left whole, unless it has the sure form of a credential. Numbering runs through the whole
-        value, by sorted keys, so that equal values give equal results. Raises InvalidInput for what is not JSON.
+        value, by sorted keys, so that equal values give equal results. A whole number is redacted where its digits
+        would be as a text, and becomes a placeholder. Raises InvalidInput for what is not JSON.
         """
-        pen = _Pen()
+        pen = _Pen(originals)
         for text in _texts(value):
             pen.note(text)
         return self._walk(value, (), exempt_keys, pen), pen.counts()
@@ -129,12 +143,29 @@ class Redactor:
             if redacted != value and path and _names_a_secret(path[-1], redacted):
                 return pen.placeholder("credential", value)
             return redacted
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self._number(value, path, exempt, pen)
         return value
+
+    def _number(self, value: int, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen) -> Json:
+        digits = str(value)
+        if len(digits) < _SHORTEST_NUMBER or _is_exempt(path, exempt):
+            return value
+        if path and _names_a_secret(path[-1], digits):
+            return pen.placeholder("credential", digits)
+        whole = [one for one in self.find(digits) if (one.start, one.end) == (0, len(digits))]
+        return pen.placeholder(whole[0].kind, digits) if whole else value
+
+    def _found_outside(self, text: str) -> list[Finding]:
+        found = [one for finder in self._finders for one in finder(text) if 0 <= one.start < one.end <= len(text)]
+        kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
+        return [one for one in found if not any(start < one.end and one.start < end for start, end in kept)]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
         # A secret may stand right against another one, and come into view once that is gone.
-        for _ in range(_MOST_PASSES):
-            found = _without_overlaps(_findings(text, rules))
+        for turn in range(_MOST_PASSES):
+            outside = self._found_outside(text) if turn == 0 and rules is self._rules else []
+            found = _without_overlaps([*_findings(text, rules), *outside])
             if not found:
                 break
             pieces, done = [], 0
@@ -148,7 +179,8 @@ class Redactor:
 class _Pen:
     """Writes placeholders and counts them, for one call."""
 
-    def __init__(self) -> None:
+    def __init__(self, originals: dict[str, str] | None = None) -> None:
+        self._originals = originals
         self._numbers: dict[tuple[str, str], int] = {}
         self._last: Counter[str] = Counter()
         self._written: Counter[str] = Counter()
@@ -165,10 +197,23 @@ class _Pen:
             self._last[kind] += 1
             number = self._numbers[kind, secret] = self._last[kind]
         self._written[kind] += 1
-        return f"[redacted:{kind}:{number}]"
+        written = f"[redacted:{kind}:{number}]"
+        if self._originals is not None:
+            self._originals[written] = secret
+        return written
 
     def counts(self) -> dict[str, int]:
         return dict(sorted(self._written.items()))
+
+
+def restored(text: str, originals: Mapping[str, str]) -> str:
+    """A text with what its placeholders stand for, as far as `originals` knows; the inverse of `redact_text`."""
+    for _ in range(_MOST_PASSES):
+        back = _PLACEHOLDER.sub(lambda match: originals.get(match[0], match[0]), text)
+        if back == text:
+            break
+        text = back
+    return text
 
 
 _PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")

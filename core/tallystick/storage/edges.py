@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, insert, literal_column, or_, select, update
 
 from tallystick.records import EdgeKind
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
 
-__all__ = ["EdgeRow", "add", "close", "following", "of", "remove", "within"]
+__all__ = ["EdgeRow", "add", "close", "following", "of", "remove", "shared", "within"]
 
 _e = tables.edges
 _from, _to = tables.memories.alias("from_memory"), tables.memories.alias("to_memory")
@@ -62,6 +63,18 @@ def add(
 def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
     """Say that edges no longer hold."""
     tx.execute(update(_e).where(_e.c.id.in_(list(edge_ids))).values(valid_until=at))
+
+
+_SHARED = Hot(
+    select(_e.c.id, _e.c.from_doc).where(
+        _e.c.to_doc == bindparam("doc"), _e.c.kind == literal_column("'SHARES'"), _e.c.valid_until.is_(None)
+    )
+)
+
+
+def shared(connection: Connection, doc: int) -> list[tuple[str, int]]:
+    """(id of the edge, number of the copy) of each copy of a memory that follows it."""
+    return [(edge_id, copied) for edge_id, copied in _SHARED(connection, {"doc": doc})]
 
 
 def of(connection: Connection, doc: int) -> list[EdgeRow]:

@@ -193,10 +193,42 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
     return committed
 
 
-def update_row(tx: Connection, doc: int, *, expected_version: int, **columns: Any) -> bool:
-    """Change columns of a memory if it still is at `expected_version`; whether it was."""
-    result = tx.execute(update(_m).where(_m.c.doc == doc, _m.c.version == expected_version).values(**columns))
-    return bool(result.rowcount)
+_UPDATE = Hot(
+    update(_m)
+    .where(_m.c.doc == bindparam("d"), _m.c.version == bindparam("expected"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in (
+                "version", "kind", "content_key", "state", "pinned", "expires_at", "valid_from", "valid_until",
+                "locked_until", "forgotten_at", "updated_at", "updated_by",
+            )
+        }
+    )
+)  # fmt: skip
+
+
+def update_row(tx: Connection, doc: int, memory: Memory, *, content_key: str, forgotten_at: int | None) -> None:
+    """Bring the row of a memory to what `memory` says, which is the version after the one that stands there."""
+    _UPDATE(
+        tx,
+        {
+            "d": doc,
+            "expected": memory.version - 1,
+            "new_version": memory.version,
+            "new_kind": memory.kind,
+            "new_content_key": content_key,
+            "new_state": memory.state,
+            "new_pinned": memory.pinned,
+            "new_expires_at": memory.expires_at,
+            "new_valid_from": memory.valid_from,
+            "new_valid_until": memory.valid_until,
+            "new_locked_until": memory.locked_until,
+            "new_forgotten_at": forgotten_at,
+            "new_updated_at": memory.updated_at,
+            "new_updated_by": memory.updated_by,
+        },
+    )
 
 
 def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> tuple[int, str, int] | None:

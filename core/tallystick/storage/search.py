@@ -58,13 +58,14 @@ def _showing(statement: Any) -> Any:
 
 
 _SHOW = Hot({"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))})
-_DROP_VECTORS = delete(_v).where(_v.c.doc == bindparam("doc"))
-_HIDE = (
-    update(_x)
-    .where(_x.c.doc == bindparam("d"))
-    .values(words=None, marks=0, speaker=None, tags="[]", names=None, revision=bindparam("to_revision"))
+_DROP_VECTORS = Hot(delete(_v).where(_v.c.doc == bindparam("doc")))
+_HIDE = Hot.written(
+    sqlite="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
+    "revision = :to_revision WHERE doc = :d",
+    postgresql="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
+    "revision = %(to_revision)s WHERE doc = %(d)s",
 )
-_TOUCH = update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
+_TOUCH = Hot(update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision")))
 _COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("scope_id"))
 _CHANGED = (
     select(
@@ -104,15 +105,15 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
 
 def hide_text(tx: Connection, doc: int, *, revision: int) -> None:
     """Make a memory unfindable as of `revision`: its words and its vectors of every embedder go."""
-    tx.execute(_HIDE, {"d": doc, "to_revision": revision})
-    tx.execute(_DROP_VECTORS, {"doc": doc})
+    _HIDE(tx, {"d": doc, "to_revision": revision})
+    _DROP_VECTORS(tx, {"doc": doc})
 
 
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
     """Say that what belongs to these rows changed, such as a vector that came later."""
     rows = [{"d": doc, "to_revision": revision} for doc in docs]
     if rows:
-        tx.execute(_TOUCH, rows)
+        _TOUCH(tx, rows)
 
 
 def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fingerprint: str) -> None:
