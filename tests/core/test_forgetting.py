@@ -277,3 +277,22 @@ def test_an_erasure_that_was_cut_off_is_finished_later(
         assert erase.finish(tally.memory)
         assert root.prove_erased(kept.memory_id, text=SECRET).problems == ()
         assert not erase.finish(tally.memory)
+
+
+def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_texts(open_tally: OpenTally) -> None:
+    from tallystick.memory.items import Put, put_items
+
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        put = Put(("vaults", "pelican north"), "door of the pelican", {"code": "the pelican says 7341 twice"})
+        put_items(tally.memory, ALICE, apollo.scope, [put])
+        [memory] = apollo.memories()
+        with apollo.run("coder") as run, run.step("model_call") as step:
+            step.record("request", {"prompt": "It is: the pelican says 7341 twice."})
+
+        done = _erased(tally.bind(ROOT), memory.id)
+
+        assert done.payloads == (step.id,)
+        assert done.proofs[0].problems == ()
+        with tally.store.database.read() as connection:
+            assert traces.rows_with(connection, [b"pelican"]) == {}

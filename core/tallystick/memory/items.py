@@ -137,7 +137,7 @@ def _free(writing: Writing, memory: Memory) -> None:
 
 
 def _expire(writing: Writing, stored: memories.Stored, at: int | None) -> None:
-    memories.update_row(writing.tx, stored.doc, expected_version=stored.memory.version, expires_at=at)
+    memories.set_expiry(writing.tx, stored.doc, at)
     search.touch(writing.tx, [stored.doc], revision=scopes.next_revision(writing.tx, stored.scope_id))
 
 
@@ -237,9 +237,7 @@ def _refresh(room: MemoryRoom, found: Sequence[Item]) -> None:
         for item in living:
             stored = memories.get(tx, item.memory.id)
             if stored is not None and item.ttl is not None and _stands(stored.memory, now):
-                memories.update_row(
-                    tx, stored.doc, expected_version=stored.memory.version, expires_at=now + item.ttl
-                )  # fmt: skip
+                memories.set_expiry(tx, stored.doc, now + item.ttl)
                 search.touch(tx, [stored.doc], revision=scopes.next_revision(tx, stored.scope_id))
 
     room.store.database.write(unit, name="store.refresh")

@@ -36,6 +36,7 @@ __all__ = [
     "next_position",
     "note_access",
     "saying",
+    "set_expiry",
     "source_refs",
     "standings",
     "update_row",
@@ -229,6 +230,11 @@ def update_row(tx: Connection, doc: int, memory: Memory, *, content_key: str, fo
             "new_updated_by": memory.updated_by,
         },
     )
+
+
+def set_expiry(tx: Connection, doc: int, at: int | None) -> None:
+    """Let a memory leave recall at a moment, microseconds UTC, or never; no version is made of it."""
+    tx.execute(update(_m).where(_m.c.doc == doc).values(expires_at=at))
 
 
 def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> tuple[int, str, int] | None:

@@ -8,9 +8,9 @@ is written anew, its log emptied and Chroma's folder made again. A process that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import Connection, delete
 
@@ -19,6 +19,7 @@ from tallystick.errors import Denied, InvalidInput, StateConflict, StorageError
 from tallystick.memory import MemoryRoom
 from tallystick.memory.change import require_reason
 from tallystick.memory.correct import TOKEN_LIFE_US
+from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.writing import Writing
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.records import AccessDecision, Actor, Erasure, Proof, canonical_json, part_key
@@ -31,6 +32,8 @@ __all__ = ["PENDING", "erase", "finish"]
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
 _OPERATION = "erase"
+_LONG = 16
+"""Characters of a text of an item from which on other copies of it are looked for: shorter ones stand anywhere."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
         stored |= memories.get_docs(connection, shared)
         kept |= {edge.from_id for edge in around if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc}
     bodies = [body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None]
-    texts = tuple(dict.fromkeys(str(json.loads(body)["content"]) for body in bodies))
+    texts = tuple(dict.fromkeys(text for body in bodies for text in _texts(json.loads(body))))
     needles = tuple(needle for text in texts if text for needle in traces.forms(text))
     names = tuple(one.memory.id.encode() for one in stored.values())
     payloads = tuple(traces.payloads_with(connection, [*needles, *names])) if needles else ()
@@ -189,6 +192,21 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
     )
     threads = () if held is None else held.threads
     return _Plan(tuple(stored.values()), texts, needles, payloads, threads, shown)
+
+
+def _texts(body: dict[str, Any]) -> Iterator[str]:
+    """What a version says, by which its copies are looked for; of an item of a store the texts of its value too."""
+    content = str(body["content"])
+    yield content
+    if INDEX in body.get("attributes", {}):
+        yield from (text for text in _leaves(item_value(content)) if len(text) >= _LONG)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _leaves(inner)
 
 
 def _operable(connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str) -> memories.Stored:
