@@ -51,8 +51,6 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
     for doc in docs:
         edges.remove(tx, doc)
-    # Its namespace and key are text that somebody wrote.
-    items.forget_docs(tx, docs)
     tx.execute(delete(tables.jobs).where(tables.jobs.c.subject_id.in_(select(_m.c.id).where(_m.c.doc.in_(docs)))))
     erased = [source_id for source_id, _, _ in sources]
     if keep_rows:
