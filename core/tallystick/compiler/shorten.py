@@ -1,8 +1,8 @@
 """Shorten: texts made to fit a number of tokens without a model, by their structure or by their sentences.
 
 Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the one before;
-tracebacks and logs keep head and tail. Everything else keeps the sentences that share most with the request.
-What is kept stands in its order; what is left out leaves a mark.
+tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies. Everything else keeps the
+sentences that share most with the request. What is kept stands in its order; what is left out leaves a mark.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from tallystick.compiler.code import diff_forms, is_code, is_diff, outlined
 from tallystick.ranking import analyze
 
 __all__ = ["GAP", "shorten"]
@@ -38,14 +39,16 @@ def shorten(
 
     `query` are the analysed words of the request. Pure, and the same on every machine.
     """
-    structural = _by_structure(content, target, count)
+    structural = _by_structure(content, target, frozenset(query), count)
     if structural is not None:
         return "compressed_structural", structural
     extract = _by_sentences(content, target, frozenset(query), count)
     return None if extract is None else ("compressed_extractive", extract)
 
 
-def _by_structure(content: str, target: int, count: Callable[[str], int]) -> str | None:
+def _by_structure(
+    content: str, target: int, query: frozenset[str], count: Callable[[str], int]
+) -> str | None:  # fmt: skip
     if content.lstrip()[:1] in ("{", "["):
         return _first_that_fits(_json_forms(content), target, count)
     lines = content.splitlines()
@@ -53,6 +56,10 @@ def _by_structure(content: str, target: int, count: Callable[[str], int]) -> str
         return None
     if _TRACEBACK.search(content):
         return _head_and_tail(lines, target, count)
+    if is_diff(content):
+        return _first_that_fits(diff_forms(lines), target, count)
+    if is_code(lines):
+        return _largest_that_fits(lambda bodies: outlined(lines, query, bodies), len(lines) - 1, 0, target, count)
     folded = _fold(lines)
     is_log = sum(1 for line in lines if _LOG_LINE.match(line)) * 2 >= len(lines)
     if not is_log and len(folded) * 3 > len(lines) * 2:

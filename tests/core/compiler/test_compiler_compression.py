@@ -230,3 +230,73 @@ def test_an_extract_is_made_of_pieces_of_the_text_in_their_order(text: str, targ
 def test_any_text_is_shortened_to_fit_or_not_at_all(text: str, target: int) -> None:
     found = shorten(text, target=target, query=("a",), count=words)
     assert found is None or words(found[1]) <= target
+
+
+CODE = '''import os
+from pathlib import Path
+
+
+@cached
+def harbour(name: str) -> Path:
+    """Where a harbour is."""
+    place = Path(name)
+    if not place.exists():
+        raise LookupError(name)
+    return place
+
+
+class Boat:
+    def weigh(self) -> int:
+        total = 0
+        for plank in self.planks:
+            total += plank.weight
+        return total
+
+    def paint(self, colour: str) -> None:
+        self.colour = colour
+        self.brush.clean()
+'''
+
+DIFF = """diff --git a/boat.py b/boat.py
+--- a/boat.py
++++ b/boat.py
+@@ -1,9 +1,9 @@
+ class Boat:
+     def weigh(self):
+         total = 0
+-        for plank in planks:
++        for plank in self.planks:
+             total += plank.weight
+         return total
+"""
+
+
+def test_code_keeps_its_outline_and_the_lines_that_are_asked_for(compile_items: Compile) -> None:
+    request = item("u", "Which colour is the brush cleaned for?", kind="user_msg")
+    compiled = compile_items(
+        [request, item("boat.py", CODE, kind="file")], token_budget=words(request.content) + 48,
+        compile_config=small(),
+    )  # fmt: skip
+    shown = compiled.selected_items[0].content
+    assert compiled.decision("boat.py").reason_code == "compressed_structural"
+    for line in (
+        "import os",
+        "@cached",
+        "def harbour(name: str) -> Path:",
+        "class Boat:",
+        "    def weigh(self) -> int:",
+    ):
+        assert line in shown.splitlines()
+    assert "        self.brush.clean()" in shown
+    assert "total += plank.weight" not in shown
+    assert "lines]" in shown
+
+
+def test_a_diff_keeps_what_changed(compile_items: Compile) -> None:
+    compiled = compile_items(
+        [item("u", "Why?", kind="user_msg"), item("d", DIFF, kind="artifact")], token_budget=32, compile_config=small()
+    )
+    shown = compiled.selected_items[0].content
+    assert compiled.decision("d").reason_code == "compressed_structural"
+    assert "-        for plank in planks:\n+        for plank in self.planks:" in shown
+    assert "total = 0" not in shown

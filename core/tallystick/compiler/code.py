@@ -1,0 +1,81 @@
+"""Code by its outline and diffs by their changes: what stays when there is no room for the rest.
+
+An outline keeps the lines that import, define and decorate, and of the bodies those that share most words with the
+request. A diff loses its context lines, then the middle of its longest hunks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tallystick.ranking import analyze
+
+__all__ = ["diff_forms", "is_code", "is_diff", "outlined"]
+
+_DEFINES = re.compile(
+    r"\s*(?:@\w|#\[|(?:from\s+\S+\s+)?import\s|#include\b|package\s+\w|use\s+[\w:]+"
+    r"|(?:(?:export|public|private|protected|internal|static|final|abstract|async|default|pub(?:\(\w+\))?|override"
+    r"|inline|virtual|unsafe|extern|declare)\s+)*"
+    r"(?:def|class|function|func|fn|interface|struct|enum|trait|impl|type|module|namespace|record|protocol|object)\s+\w)"
+)
+"""A line that says what there is: an import, a decorator or a definition, in the languages that most write."""
+_HUNK = re.compile(r"^@@ .* @@", re.MULTILINE)
+_HEADER = ("diff --git", "--- ", "+++ ", "@@ ", "index ", "rename ", "new file", "deleted file")
+_LEAST_DEFINITIONS = 3
+
+
+def is_code(lines: Sequence[str]) -> bool:
+    """Whether lines are code: several define something, and not every tenth line is prose without any sign of code."""
+    defining = sum(_DEFINES.match(line) is not None for line in lines)
+    signs = sum(line.rstrip().endswith((":", "{", "}", ";", ")", ",", "(", "]")) for line in lines if line.strip())
+    written = sum(bool(line.strip()) for line in lines)
+    return defining >= _LEAST_DEFINITIONS and signs * 3 >= written
+
+
+def outlined(lines: Sequence[str], query: frozenset[str], bodies: int) -> str:
+    """The lines that define something, and of the others the `bodies` that share most words with the query.
+
+    What is left out leaves a mark with the number of its lines.
+    """
+    outline = {place for place, line in enumerate(lines) if _DEFINES.match(line)}
+    others = [place for place, line in enumerate(lines) if place not in outline and line.strip()]
+    others.sort(key=lambda place: (-len(query.intersection(analyze(lines[place]))), place))
+    return _with_gaps(lines, outline.union(others[:bodies]))
+
+
+def is_diff(content: str) -> bool:
+    """Whether a text is a unified diff."""
+    return _HUNK.search(content) is not None and re.search(r"^[+-]", content, re.MULTILINE) is not None
+
+
+def diff_forms(lines: Sequence[str]) -> Iterable[str]:
+    """The diff without its context lines, then with ever fewer changed lines of each hunk."""
+    changed = [place for place, line in enumerate(lines) if line.startswith((*_HEADER, "+", "-"))]
+    yield _with_gaps(lines, set(changed))
+    for most in (20, 8, 3, 0):
+        kept, in_hunk = set(), 0
+        for place in changed:
+            if lines[place].startswith(_HEADER):
+                kept.add(place)
+                in_hunk = 0
+            elif in_hunk < most:
+                kept.add(place)
+                in_hunk += 1
+        yield _with_gaps(lines, kept)
+
+
+def _with_gaps(lines: Sequence[str], kept: set[int]) -> str:
+    shown: list[str] = []
+    missing = 0
+    for place, line in enumerate(lines):
+        if place in kept:
+            if missing:
+                shown.append(f"[…{missing} lines]")
+            missing = 0
+            shown.append(line)
+        elif line.strip():
+            missing += 1
+    if missing:
+        shown.append(f"[…{missing} lines]")
+    return "\n".join(shown)
