@@ -71,6 +71,10 @@ bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 me
 bench-vectors: $(VENV)/.dev ## measure the exact scan of vectors beside Chroma, by the size of the scope
 	@$(BIN)/python tests/benchmarks/vectors.py $(ARGS)
 
+.PHONY: bench-prefix
+bench-prefix: $(VENV)/.dev ## measure how much of an agent's request begins the next, beside LangChain's stock middleware
+	@$(BIN)/python -m tests.benchmarks.prefix $(ARGS)
+
 .PHONY: bench-compile
 bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates beside what LangChain and LlamaIndex do
 	@$(BIN)/python -m tests.benchmarks.compile $(ARGS)

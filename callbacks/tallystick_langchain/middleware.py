@@ -36,6 +36,8 @@ ActorSource = Actor | Callable[[Runtime[Any]], Actor | None]
 """Who acts: an Actor, or a callable from the runtime of the call."""
 
 _DEFAULT_BUDGET = 16_000
+_AGENTS = CompileConfig(turn_share=25)
+"""For agents with tools: what the turn will still bring has its room from the first step on."""
 _RECALLED = 256
 """Requests whose recalled memories are kept, so that the steps of one turn see the same ones."""
 
@@ -167,7 +169,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             [*(item for item, _ in said.values()), *self._recall(bound, request)],
             budget=self._budget or _most_input(request.model) or _DEFAULT_BUDGET,
             reserve=self._reserve, model=model, tools=tool_specs(request.tools), rules=self._rules,
-            config=self._config, target=FRAMED,
+            config=self._config or (_AGENTS if request.tools else None), target=FRAMED,
         )  # fmt: skip
         rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()})
         offered = {f"tool:{spec.name}" for spec in tool_specs(request.tools)}

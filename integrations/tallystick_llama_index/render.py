@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.base.llms import types
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 
 from tallystick.compiler import outline
 from tallystick.records import CompiledContext, ContextItem, ItemKind, Json
 
 __all__ = ["items_of", "render"]
 
+_CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)
+"""Calls stand in blocks of their own in newer releases, and in `additional_kwargs` in all."""
 _MEDIA = 1_000
 """Tokens that an image, a sound or a file counts as, at least."""
 _KINDS: dict[MessageRole, ItemKind] = {
@@ -36,7 +39,7 @@ def items_of(
         calls = _calls(message)
         result = message.additional_kwargs.get("tool_call_id")
         text = message.content or ""
-        media = sum(not isinstance(block, TextBlock | ToolCallBlock) for block in message.blocks)
+        media = sum(not isinstance(block, TextBlock) and not _is_call(block) for block in message.blocks)
         more = json.dumps(calls, ensure_ascii=False) if calls else ""
         item_id = f"message-{place}"
         item = ContextItem(
@@ -55,8 +58,9 @@ def items_of(
 def _calls(message: ChatMessage) -> list[Json]:
     """The calls of a message: its tool call blocks, else what an OpenAI model left in `additional_kwargs`."""
     found: list[Json] = []
-    for block in message.blocks:
-        if isinstance(block, ToolCallBlock) and block.tool_call_id:
+    blocks: Sequence[Any] = message.blocks
+    for block in blocks:
+        if _is_call(block) and block.tool_call_id:
             found.append({"id": block.tool_call_id, "name": block.tool_name, "args": _args(block.tool_kwargs)})
     if found:
         return found
@@ -66,6 +70,10 @@ def _calls(message: ChatMessage) -> list[Json]:
         if plain.get("id") and function.get("name"):
             found.append({"id": plain["id"], "name": function["name"], "args": _args(function.get("arguments"))})
     return found
+
+
+def _is_call(block: Any) -> bool:
+    return _CALL is not None and isinstance(block, _CALL)
 
 
 def _args(given: Any) -> Json:
@@ -107,8 +115,6 @@ def _message(item: ContextItem, originals: Mapping[str, ChatMessage], changed: s
         return ChatMessage(item.content, role=role.get(item.kind, MessageRole.USER))
     if item.id not in changed:
         return original
-    calls = [
-        block.model_copy(update={"tool_kwargs": {}}) for block in original.blocks if isinstance(block, ToolCallBlock)
-    ]
+    calls = [block.model_copy(update={"tool_kwargs": {}}) for block in original.blocks if _is_call(block)]
     kept = {name: original.additional_kwargs[name] for name in ("tool_call_id",) if name in original.additional_kwargs}
     return ChatMessage(role=original.role, blocks=[TextBlock(text=item.content), *calls], additional_kwargs=kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.base.llms import types
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock
 from llama_index.core.chat_engine import SimpleChatEngine
-from llama_index.core.llms import MockLLM
-from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.llms import MockLLM, mock
 from llama_index.core.memory import Memory
 from llama_index.core.schema import NodeWithScore, TextNode
 
@@ -35,10 +36,20 @@ def _assistant(text: str) -> ChatMessage:
     return ChatMessage(text, role=MessageRole.ASSISTANT)
 
 
+def calling(name: str) -> ChatMessage:
+    """A message that calls a tool, as this release of LlamaIndex writes it."""
+    block = getattr(types, "ToolCallBlock", None)
+    if block is not None:
+        made = block(tool_call_id=name, tool_name="weigh", tool_kwargs={"boat": name})
+        return ChatMessage(role=MessageRole.ASSISTANT, blocks=[made])
+    function = {"name": "weigh", "arguments": json.dumps({"boat": name})}
+    told = {"tool_calls": [{"id": name, "type": "function", "function": function}]}
+    return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=told)
+
+
 def _called(name: str) -> list[ChatMessage]:
-    call = ToolCallBlock(tool_call_id=name, tool_name="weigh", tool_kwargs={"boat": 3})
     return [
-        ChatMessage(role=MessageRole.ASSISTANT, blocks=[call]),
+        calling(name),
         ChatMessage("three tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": name}),
     ]
 
@@ -108,7 +119,6 @@ blocks = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20).map(
         lambda text: TextBlock(text=text)
     ),
-    st.builds(ToolCallBlock, tool_call_id=st.just("c"), tool_name=st.just("weigh"), tool_kwargs=st.just({"boat": 1})),
     st.just(ImageBlock(url="https://example.org/boat.png")),
 )
 messages = st.builds(
@@ -130,6 +140,9 @@ def test_any_message_comes_back_as_it_was(open_sqlite: OpenTally, said: list[Cha
 
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 def test_an_agent_works_with_it(open_sqlite: OpenTally) -> None:
+    model = getattr(mock, "MockFunctionCallingLLM", None)
+    if model is None:
+        pytest.skip("this release of LlamaIndex has no model of its own that calls functions")
     seen: list[list[ChatMessage]] = []
 
     def answer(asked: Any, *_: Any, **__: Any) -> ChatMessage:
@@ -140,7 +153,7 @@ def test_an_agent_works_with_it(open_sqlite: OpenTally) -> None:
         anna = tally.bind(ANNA)
         anna.remember("The key is under the mat.")
         memory = TallyMemory.from_defaults(anna, session_id="one")
-        agent = FunctionAgent(tools=[], llm=MockFunctionCallingLLM(response_generator=answer))
+        agent = FunctionAgent(tools=[], llm=model(response_generator=answer))
 
         async def talk() -> str:
             return str(await agent.run("Where is the key?", memory=memory))

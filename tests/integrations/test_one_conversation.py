@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, ToolCallBlock
+from llama_index.core.base.llms import types
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -66,8 +68,13 @@ def _pydantic_ai() -> list[ContextItem]:
 
 def _llama_index_message(kind: str, text: str) -> ChatMessage:
     if kind == "call":
-        block = ToolCallBlock(tool_call_id=text, tool_name="weigh", tool_kwargs={"boat": text})
-        return ChatMessage(role=MessageRole.ASSISTANT, blocks=[block])
+        block = getattr(types, "ToolCallBlock", None)
+        if block is not None:
+            made = block(tool_call_id=text, tool_name="weigh", tool_kwargs={"boat": text})
+            return ChatMessage(role=MessageRole.ASSISTANT, blocks=[made])
+        function = {"name": "weigh", "arguments": json.dumps({"boat": text})}
+        told = {"tool_calls": [{"id": text, "type": "function", "function": function}]}
+        return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=told)
     if kind == "result":
         return ChatMessage(f"{text}: tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": text})
     return ChatMessage(text, role=MessageRole(kind))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
 from tallystick.compiler.dependencies import closure, needed
-from tallystick.compiler.history import earlier_talk, turn_start, window_of
+from tallystick.compiler.history import earlier_talk, held_back, turn_start, window_of
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.state import State, Taken
 from tallystick.errors import BudgetInfeasible, SettingsError
@@ -37,6 +37,7 @@ def budget(state: State) -> State:
             raise SettingsError(f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}.")
     state = _take_required(state)
     state = replace(state, turn=turn_start(state))
+    state = replace(state, held=held_back(state))
     talk = earlier_talk(state)
     ranked = _is_ranked(state, talk)
     state = _queued(replace(state, window=tuple(window_of(state, talk, ranked=ranked))), ranked=ranked)
@@ -69,7 +70,7 @@ class Ledger:
     def __init__(self, state: State) -> None:
         self._state = state
         self._used = dict.fromkeys(CLASSES, 0)
-        self.free = state.limit
+        self.free = state.limit - state.held
         self.taken = dict(state.taken)
         self.reserved: dict[str, int] = {}
         """First of each unit that is to go in shortened to the tokens kept free for it."""

@@ -29,11 +29,17 @@ def asked(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | 
 
 
 def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
-    """The candidates as relevance sees them; what is required whatever it says is left out."""
+    """The candidates as relevance sees them, without what is required whatever it says.
+
+    The current turn is among that, so that what it brings does not change what stands before it.
+    """
     memories = {memory.id: memory for memory in request.memory_records}
     found = []
+    latest = next((item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None)
+    turn = False
     for item in items:
-        if item.kind in _ALWAYS_IN or not item.content.strip():
+        turn = turn or item.id == latest
+        if item.kind in _ALWAYS_IN or not item.content.strip() or (turn and item.kind in CONVERSATION):
             continue
         memory = memories.get(item.id)
         conversation, position = None, None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tallystick.compiler.state import State
 
-__all__ = ["earlier_talk", "turn_start", "window_of"]
+__all__ = ["earlier_talk", "held_back", "turn_start", "window_of"]
 
 _PIECES = 3
 """Pieces of the window, of which a compaction gives up one."""
@@ -35,6 +35,16 @@ def earlier_talk(state: State) -> list[str]:
     )
 
 
+def held_back(state: State) -> int:
+    """What `turn_share` still keeps for the current turn, after what it has brought so far; never what is required."""
+    share = state.limit * state.request.compile_config.turn_share // 100
+    brought = sum(
+        state.costs[item_id] for item_id in state.required if state.position.get(item_id, -1) > state.turn
+    )  # fmt: skip
+    spare = state.limit - sum(state.costs[item_id] for item_id in state.required)
+    return max(0, min(share - brought, spare))
+
+
 def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
     """Which of the units of earlier talk stand in the window, oldest first: all of them when everything fits.
 
@@ -47,7 +57,7 @@ def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
         return list(talk)
     inside = set(talk)
     required = {state.head(item_id) for item_id in state.required}
-    room = state.limit - sum(state.cost(head) for head in required - inside)
+    room = state.limit - state.held - sum(state.cost(head) for head in required - inside)
     others = any(head not in inside and head not in required for head in living)
     share = state.request.compile_config.history_share if ranked or others else 100
     most = state.limit * share // 100

@@ -30,7 +30,10 @@ def score(state: State) -> State:
             dependents[other] = dependents.get(other, 0) + 1
     living = state.living()
     talk = [item_id for item_id in living if item_id in state.position]
-    ages = {item_id: age for age, item_id in enumerate(reversed(talk))}
+    # Seen from the latest request, so that what the turn brings changes nothing of what stands before it.
+    now = state.position[state.latest] if state.latest is not None else len(talk)
+    later = sum(state.position[item_id] > now for item_id in talk)
+    ages = {item_id: max(0, age - later) for age, item_id in enumerate(reversed(talk))}
     scores: dict[str, dict[str, int]] = {}
     for item_id in living:
         item = state.items[item_id]

@@ -97,6 +97,8 @@ class State:
     """Tokens of what stands before an item where it is quoted: who said it, and when."""
     turn: int = 0
     """Place in the conversation at which the current turn begins."""
+    held: int = 0
+    """Tokens that are kept for what the current turn will still bring."""
     window: tuple[str, ...] = ()
     """Firsts of the units of conversation that stand in the history window, oldest first."""
     taken: Mapping[str, Taken] = field(default_factory=dict)
