@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from tallystick.errors import InvalidInput, NotFound
@@ -155,7 +156,7 @@ def correct(
     if as_json:
         print_json(done.dump())
     else:
-        printed(views.correction_view(done))
+        _shown(views.correction_view(done), done.confirm_token)
 
 
 def forget(
@@ -174,13 +175,14 @@ def forget(
     """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with its --token."""
     if preview and apply:
         raise InvalidInput("Give --preview or --apply, not both.")
+    given: str | None = None
     with opened(where) as owner:
         if matching:
             bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
             found = bound.forget_matching(
                 what, reason=reason, mode="execute" if apply else "preview", threshold=threshold, confirm_token=token
             )
-            told, view = found.dump(), views.forgetting_view(found)
+            told, view, given = found.dump(), views.forgetting_view(found), found.confirm_token
         elif preview:
             shown = owner.correct(_identity(owner, what), "delete", reason=reason, force=force)
             told, view = shown.dump(), views.correction_view(shown)
@@ -190,7 +192,7 @@ def forget(
     if as_json:
         print_json(told)
     else:
-        printed(view)
+        _shown(view, given)
 
 
 def recover(memory: Id, reason: Reason, where: Where = ".tally", as_json: AsJson = False) -> None:
@@ -218,7 +220,7 @@ def erase(
     if as_json:
         print_json(done.dump())
     else:
-        printed(views.erasure_view(done))
+        _shown(views.erasure_view(done), done.confirm_token)
     if any(not proof.holds for proof in done.proofs):
         raise typer.Exit(1)
 
@@ -309,6 +311,13 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this page."""
     for name, command in _COMMANDS:
         app.command(name)(command)
+
+
+def _shown(view: RenderableType, token: str | None) -> None:
+    """A preview, and below it the token in one piece, so that it can be copied."""
+    printed(view)
+    if token is not None:
+        typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
 
 
 def _identity(owner: BoundTally, text: str) -> str:

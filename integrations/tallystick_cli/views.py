@@ -140,7 +140,7 @@ def correction_view(found: Correction) -> RenderableType:
     _touched(facts, found.affected)
     until = "" if found.reversible_until is None else f" until {_when(found.reversible_until)}"
     facts.add_row("reversible", f"yes{until}" if found.reversible else "no")
-    return _previewed(facts, found.confirm_token)
+    return _previewed(facts)
 
 
 def forgetting_view(found: Forgetting) -> RenderableType:
@@ -153,7 +153,7 @@ def forgetting_view(found: Forgetting) -> RenderableType:
     for match in found.matches:
         what = Text("forget") if match.action == "forget" else Text("keep: pinned", style="yellow")
         table.add_row(Text(short(match.memory_id), style="cyan"), f"{match.score:.2f}", what)
-    return _previewed(table, found.confirm_token)
+    return _previewed(table)
 
 
 def erasure_view(found: Erasure) -> RenderableType:
@@ -174,7 +174,7 @@ def erasure_view(found: Erasure) -> RenderableType:
     facts.add_row("cannot prove", Text("\n".join(found.cannot_prove), style="dim"))
     if found.mode == "apply":
         return Panel(facts, title="Erased", title_align="left", border_style="dim")
-    return _previewed(facts, found.confirm_token, warning="This cannot be taken back.")
+    return _previewed(facts, more=" This cannot be taken back.")
 
 
 def preview_table(found: AccessPreview) -> Table:
@@ -247,17 +247,9 @@ def _touched(facts: Table, affected: Affected) -> None:
         facts.add_row("elsewhere", f"{affected.elsewhere} linked memories that you may not see")
 
 
-def _previewed(what: RenderableType, token: str | None, *, warning: str = "Nothing was changed.") -> RenderableType:
-    panel = Panel(
-        what, title="Preview", title_align="left", border_style="dim", subtitle=warning, subtitle_align="left"
-    )
-    if token is None:
-        return panel
-    return Group(
-        panel,
-        Text("To do it, give the same command with:"),
-        Text(f"--apply --token {token}", style="bold", no_wrap=True, overflow="ignore"),
-    )
+def _previewed(what: RenderableType, *, more: str = "") -> RenderableType:
+    said = f"Nothing was changed.{more}"
+    return Panel(what, title="Preview", title_align="left", border_style="dim", subtitle=said, subtitle_align="left")
 
 
 def _changes(entry: HistoryEntry) -> Text:

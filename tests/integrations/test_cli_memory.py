@@ -89,12 +89,12 @@ def test_an_erasure_is_shown_done_and_proved(run: Command, place: Path) -> None:
 def test_a_tally_is_made_its_journal_s_window_chosen_and_its_health_told(tmp_path: Path, run: Command) -> None:
     fresh = str(tmp_path / "fresh")
     made = CliRunner().invoke(app, ["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh])
-    assert (made.exit_code, "belongs to ada" in made.output) == (0, True)
+    assert (made.exit_code, "belongs to ada" in " ".join(made.output.split())) == (0, True)
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--tally", fresh]).output)
     assert {one["check"]: one["text"] for one in found}["journal window"] == "90 days"
     assert {one["status"] for one in found} == {"ok"}
     code, told = run("doctor")
-    assert (code, "no window was chosen" in told) == (0, True)
+    assert (code, "no window was chosen" in " ".join(told.split())) == (0, True)
     assert "forgotten memories" in run("purge")[1]
 
 
