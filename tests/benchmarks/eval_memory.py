@@ -11,7 +11,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +40,7 @@ def main() -> int:
 
 
 def _table(outcomes: list[Outcome]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("suite", no_wrap=True)
     for name in ("", "checks", "leaks", "wrong", "src", "R@10", "nDCG", "tokens", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
