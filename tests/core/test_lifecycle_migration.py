@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from pathlib import Path
+import importlib
+from collections.abc import Callable
 
 from tallystick.records import Actor
 from tallystick.tally import Tally
 
+OpenTally = Callable[..., Tally]
 DAY = 24 * 3600 * 1_000_000
 
 
-def test_validity_is_brought_over_from_the_bodies_of_versions(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+def test_validity_is_brought_over_from_the_bodies_of_versions(open_tally: OpenTally) -> None:
+    migration = importlib.import_module("tallystick.storage.migrations.versions.0006_lifecycle")
+    with open_tally() as tally:
         mine = tally.bind(Actor(user="ada"))
         mine.remember("Ada lived in Oslo.", valid_from=1 * DAY, valid_until=10 * DAY)
         mine.remember("Ada lives in Rome.", valid_from=10 * DAY)
         mine.remember("Ada likes rain.")
-    with closing(sqlite3.connect(tmp_path / "tally" / "tally.db")) as connection:
-        for column in ("valid_from", "valid_until", "locked_until"):
-            connection.execute(f"ALTER TABLE memories DROP COLUMN {column}")
-        for table in ("anchors", "working", "store_items"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE alembic_version SET version_num = '0004'")
-        connection.commit()
+        forget = "UPDATE memories SET valid_from = NULL, valid_until = NULL"
+        tally.store.database.write(lambda tx: tx.exec_driver_sql(forget), name="as before")
 
-    with Tally.open(tmp_path / "tally", background=False) as tally:
+        tally.store.database.write(migration._bring_validity_over, name="migrate")
+
+    with open_tally() as tally:
         mine = tally.bind(Actor(user="ada"))
         then = [hit.memory.content for hit in mine.recall("where did Ada live?", as_of=5 * DAY)]
         now = [hit.memory.content for hit in mine.recall("where does Ada live?", as_of=20 * DAY)]
