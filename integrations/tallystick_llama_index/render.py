@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from llama_index.core.base.llms import types
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
@@ -58,8 +58,7 @@ def items_of(
 def _calls(message: ChatMessage) -> list[Json]:
     """The calls of a message: its tool call blocks, else what an OpenAI model left in `additional_kwargs`."""
     found: list[Json] = []
-    blocks: Sequence[Any] = message.blocks
-    for block in blocks:
+    for block in cast("list[Any]", message.blocks):
         if _is_call(block) and block.tool_call_id:
             found.append({"id": block.tool_call_id, "name": block.tool_name, "args": _args(block.tool_kwargs)})
     if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -98,6 +99,30 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
         assert recorder.replay(receipt.step_id).request == {"prompt": "Mend it."}
     with open_tally() as tally:
         assert len(tally.bind(OWNER).recorder.receipts(run_id)) == 2
+
+
+FORKING = """
+import os, sys
+from tallystick import Tally
+
+tally = Tally.open(sys.argv[1], background=False)
+run = tally.bind().run("coder")
+tally.store.database.write(lambda tx: None, name="test.flush")
+child = os.fork()
+if child == 0:
+    tally.close()
+    os._exit(0)
+os.waitpid(child, 0)
+with Tally.open(sys.argv[1], background=False) as other:
+    print(other.bind().recorder.run(run.id).status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_that_closes_ends_no_run_of_its_parent(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING, str(tmp_path / "tally")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["running"]
 
 
 def test_the_run_of_a_living_process_is_left_alone(open_tally: OpenTally) -> None:

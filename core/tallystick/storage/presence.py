@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from pathlib import Path
@@ -30,6 +31,7 @@ class Presence:
         self._database = database
         self._guard = threading.Lock()
         self._held: Any = None
+        self._pid = os.getpid()
 
     def hold(self) -> str:
         """Show that this process is there, from now until `close` or its end; the token. Raises StorageError."""
@@ -64,7 +66,9 @@ class Presence:
         return True
 
     def close(self) -> None:
-        """Give the lock up."""
+        """Give the lock up. A forked child leaves it to its parent, whose it is."""
+        if os.getpid() != self._pid:
+            return
         with self._guard:
             held, self._held = self._held, None
         if held is None:
