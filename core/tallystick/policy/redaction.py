@@ -421,9 +421,9 @@ _KEY_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 SECRET_RULES: tuple[Rule, ...] = (
     _rule(
         "private_key",
-        rf"{_KEY_BLOCK}(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!-)){{16,20000}}+-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY"
+        rf"{_KEY_BLOCK}(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!-)){{16,20000}}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY"
         r"(?: BLOCK)?-----"
-        rf"|(?:\s|\\[nr]){{0,8}}(?:[A-Za-z0-9+/=]{{16,200}}+(?:\s|\\[nr]){{0,8}}){{1,400}}+)",
+        rf"|(?:\s|\\[nr]){{0,8}}(?:[A-Za-z0-9+/=]{{16,200}}+(?:\s|\\[nr]){{0,8}}){{1,400}})",
         "private key",
     ),
     _rule("aws_access_key_id", rf"{_B}(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}{_E}", "akia", "asia", "abia", "acca"),
