@@ -23,7 +23,7 @@ from tallystick.logs import get_logger
 from tallystick.recorder import Run, Step, status_for
 from tallystick.records import Actor, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick_langchain.messages import answer_of, goal_of, request_of
+from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of
 
 __all__ = ["TallyCallbackHandler"]
 
@@ -111,9 +111,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:  # fmt: skip
         """A model call starts: its final messages, tools and parameters."""
-        request = request_of(messages[0], kwargs.get("invocation_params") or {})
+        parameters = kwargs.get("invocation_params") or {}
         step = self._begin("model_call", run_id, parent_run_id, metadata, kwargs.get("name"))
-        step.record("request", request, summary={"model": request["model"], "messages": len(messages[0])})
+        step.record(
+            "request", lambda: request_of(messages[0], parameters),
+            summary={"model": model_of(parameters), "messages": len(messages[0])},
+        )  # fmt: skip
 
     @_captured
     def on_llm_start(
@@ -122,7 +125,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:  # fmt: skip
         """Same as `on_chat_model_start`, for a model that completes text."""
         parameters = kwargs.get("invocation_params") or {}
-        model = parameters.get("model") or parameters.get("model_name")
+        model = model_of(parameters)
         step = self._begin("model_call", run_id, parent_run_id, metadata, kwargs.get("name"))
         step.record(
             "request", {"level": "runtime", "model": model, "prompt": prompts[0], "parameters": parameters},
@@ -132,7 +135,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_captured
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """A model call ends: its answer and usage."""
-        self._finish(run_id, "response", answer_of(response), _usage(response))
+        self._finish(run_id, "response", lambda: answer_of(response), _usage(response))
 
     @_captured
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -217,7 +220,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             for child in [child for child, of in self._roots.items() if of == root]:
                 del self._roots[child]
         if owned:
-            run.end(status)
+            run.close(status)
 
     def _begin(
         self, kind: StepKind, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None,

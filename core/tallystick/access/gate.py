@@ -25,6 +25,8 @@ __all__ = ["Gate"]
 
 FROZEN = "mutations.frozen"
 """Setting: whether changes of memory are suspended."""
+_ALONE = ("private", "diary")
+"""Scopes behind which no space can stand: they are decided without asking the database."""
 _BATCH = 64
 """Reads that are kept in memory before the log is written."""
 
@@ -40,8 +42,11 @@ class Gate:
 
     def require(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
         """The decision, if it allows. A refusal is journaled and raised as Denied."""
-        with self._store.database.read() as connection:
-            decision = self.decide(connection, actor, operation, scope)
+        if scope.kind in _ALONE and operation not in MUTATIONS:
+            decision = decide(actor, operation, scope, PolicyState({}, self._store.clock.now()))
+        else:
+            with self._store.database.read() as connection:
+                decision = self.decide(connection, actor, operation, scope)
         if not decision.allowed:
             raise self.refuse(actor, decision)
         return decision
@@ -79,8 +84,7 @@ class Gate:
 
     def state(self, connection: Connection, scopes: Iterable[Scope]) -> PolicyState:
         """What is stored that decisions about these scopes depend on."""
-        # No space can stand behind a private scope or a diary: they are decided without asking the database.
-        stored = [scope for scope in scopes if scope.kind not in ("private", "diary")]
+        stored = [scope for scope in scopes if scope.kind not in _ALONE]
         return PolicyState(spaces.of_scopes(connection, stored), self._store.clock.now())
 
     def confirm(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:

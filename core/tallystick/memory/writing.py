@@ -67,7 +67,7 @@ class Writing:
                 details=details,
             ),
         )
-        return entry.audit_id
+        return entry.event.audit_id
 
     def rewrite(
         self, current: memories.Stored, memory: Memory, event: str, *, reason: str | None, vector: bytes | None = None,

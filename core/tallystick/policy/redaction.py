@@ -89,6 +89,14 @@ class Redactor:
         self._rules = tuple(chosen)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
+        self._gate = None if self._finders else _gate(chosen)
+
+    def may_hold(self, text: bytes) -> bool:
+        """Whether JSON text may hold something to redact; False is certain, and quick to tell."""
+        if self._gate is None or b"[redacted:" in text:
+            return True
+        lowered = text.lower()
+        return any(word in lowered for word in self._gate) or lowered.count(b"token") > lowered.count(b"tokens")
 
     def find(self, text: str) -> tuple[Finding, ...]:
         """What stands to be redacted in `text` as it is, in order, without overlaps."""
@@ -214,6 +222,20 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
             break
         text = back
     return text
+
+
+def _gate(rules: Iterable[Rule]) -> tuple[bytes, ...] | None:
+    """Words of which JSON text holds at least one where a rule or the name of a key may find something.
+
+    None where a rule runs without keywords. `token` is left to the caller: `tokens` stands in every count of them.
+    """
+    words = {"passw", "passphrase", "pwd", "secret", "key", "authorization", "cookie", "connection", "credential"}
+    for rule in rules:
+        if not rule.keywords:
+            return None
+        words.update(rule.keywords)
+    least = {word for word in words if not any(other != word and other in word for other in words)}
+    return tuple(word.encode() for word in sorted(least - {"token"}) if "token" not in word)
 
 
 _PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")

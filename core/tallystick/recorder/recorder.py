@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
@@ -32,7 +33,8 @@ from tallystick.records import (
     Verification,
     commitment,
 )
-from tallystick.storage import parts, recordings
+from tallystick.storage import recordings
+from tallystick.storage.payloads import Payloads
 
 __all__ = ["Recorder"]
 
@@ -71,24 +73,24 @@ class Recorder:
 
     def runs(self, scopes: list[Scope], *, limit: int = 20, before: int | None = None) -> list[RunRecord]:
         """Runs of those of `scopes` that the actor may inspect, newest first."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             allowed = [scope for scope in scopes if self._may_see(connection, scope)]
             return recordings.list_runs(connection, allowed, limit=limit, before=before)
 
     def run(self, run_id: str) -> RunRecord:
         """One run. Raises NotFound for hidden and absent ones alike."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             return self._find_run(connection, run_id)[0]
 
     def steps(self, run_id: str) -> list[StepRecord]:
         """The steps of a run, in the order in which they started. Raises NotFound."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             self._find_run(connection, run_id)
             return recordings.steps_of(connection, run_id)
 
     def step(self, step_id: str) -> StepRecord:
         """One step. Raises NotFound."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             return self._find_step(connection, step_id)[0]
 
     def find(self, fragment: str) -> RunRecord | StepRecord:
@@ -98,7 +100,7 @@ class Recorder:
         """
         if len(fragment) < 4:
             raise InvalidInput("Give at least 4 characters of an id.")
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             found = recordings.matching(connection, fragment)
         visible: list[RunRecord | StepRecord] = []
         for what, identity in found:
@@ -114,7 +116,7 @@ class Recorder:
 
     def steps_of_task(self, task_id: str) -> list[StepRecord]:
         """The steps that were recorded in a task of a graph, as far as the actor may see them."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             found = recordings.steps_of_task(connection, task_id)
         visible: list[StepRecord] = []
         for step_id in found:
@@ -126,13 +128,13 @@ class Recorder:
 
     def receipts(self, run_id: str) -> list[Receipt]:
         """The receipts of a run, in the order of its chain. Raises NotFound."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             self._find_run(connection, run_id)
             return receipts_of(connection, run_id)
 
     def receipt(self, step_id: str) -> Receipt:
         """The receipt of one step. Raises NotFound, also while the step is running."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             step, _, _ = self._find_step(connection, step_id)
             for receipt in receipts_of(connection, step.run_id):
                 if receipt.step_id == step_id:
@@ -141,9 +143,10 @@ class Recorder:
 
     def entries(self, step_id: str) -> list[StepEntry]:
         """What was recorded in a step, with the payloads that are kept. Raises NotFound, CorruptTally."""
-        with self._room.store.database.read() as connection:
-            _, _, scope_id = self._find_step(connection, step_id)
-            return [_entry(connection, row, scope_id) for row in recordings.entries_of(connection, step_id)]
+        with self._read() as connection:
+            self._find_step(connection, step_id)
+            payloads = Payloads(connection)
+            return [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
 
     def compiled(self, step_id: str) -> tuple[CompilationRequest, CompiledContext]:
         """What a step compiled, and from what. Raises NotFound where it compiled nothing or kept nothing."""
@@ -155,7 +158,7 @@ class Recorder:
 
     def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
         """Whether stock and foil match: every byte that the run's chain covers. Raises NotFound."""
-        with self._room.store.database.read() as connection:
+        with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)
             return verify(connection, run, scope_id, foil)
 
@@ -201,6 +204,13 @@ class Recorder:
         counter = self._counter(model if isinstance(model, str) else None)
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 
+    @contextmanager
+    def _read(self) -> Iterator[Connection]:
+        """What was recorded in this process until now is seen, whether or not somebody waited for it."""
+        self._room.store.database.settle()
+        with self._room.store.database.read() as connection:
+            yield connection
+
     def _find_run(self, connection: Connection, run_id: str) -> tuple[RunRecord, int]:
         found = recordings.find_run(connection, run_id)
         if found is None or not self._may_see(connection, found[0].scope):
@@ -218,8 +228,10 @@ class Recorder:
         return self._room.gate.decide(connection, self._actor, "inspect", scope).allowed
 
 
-def _entry(connection: Connection, row: recordings.EntryRow, scope_id: int) -> StepEntry:
-    body = None if row.part_key is None else parts.get(connection, scope_id, row.part_key)
+def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:
+    body = payloads.of(row)
+    if body is None and row.part_key is not None:
+        raise CorruptTally(f"The payload of step {row.step_id} entry {row.position} is missing.")
     if body is not None and commitment(DOMAIN, bytes(row.salt), body) != row.commitment:
         raise CorruptTally(f"The payload of step {row.step_id} entry {row.position} is not what was recorded.")
     return StepEntry(

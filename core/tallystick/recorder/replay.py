@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.ports import TokenCounter
-from tallystick.recorder.room import plain
+from tallystick.recorder.pieces import plain
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Protocol
 
-from pydantic import BaseModel
-
 from tallystick.access import Gate
-from tallystick.records import Json, ReceiptEntry, Retention, commitment, json_bytes
+from tallystick.logs import get_logger
+from tallystick.recorder.pieces import Piece, pieces_of, plain
+from tallystick.recorder.writing import Batches
+from tallystick.records import EntryKind, Json, Retention, commitment
 from tallystick.storage import Store
 
-__all__ = ["Payload", "RecorderRoom", "Redacts", "Sealed", "plain"]
+__all__ = ["DOMAIN", "Backlog", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed"]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
+_MOST_WAITING = 64 * 1024 * 1024
+_CLEAN = 32_768
+"""Pieces that are known to hold no secret, of which half are forgotten when there are more."""
 
 
 class Redacts(Protocol):
@@ -31,18 +37,69 @@ class Redacts(Protocol):
         """The value without its secrets, and how many of each kind were replaced."""
         ...
 
+    def may_hold(self, text: bytes) -> bool:
+        """Whether JSON text may hold a secret; False is certain."""
+        ...
+
 
 Payload = Any
-"""JSON values, or records, which are dumped."""
+"""JSON values, or records, which are dumped, or a function that makes them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sealed:
     """A payload ready to be stored, and what the receipt will say of it."""
 
-    body: bytes | None
+    pieces: tuple[bytes, ...] | None
     salt: bytes
-    entry: ReceiptEntry
+    said: dict[str, Any]
+    """The fields of a ReceiptEntry."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return 0 if self.pieces is None else sum(map(len, self.pieces))
+
+
+class Health:
+    """What this process failed to record. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._missed: dict[str, int] = {}
+
+    def miss(self, where: str, error: BaseException) -> None:
+        """Count and log an event that could not be recorded."""
+        key = f"{where}: {type(error).__name__}"
+        with self._guard:
+            count = self._missed[key] = self._missed.get(key, 0) + 1
+        get_logger("recorder").warning("capture.failed", surface=where, error=type(error).__name__, failures=count)
+
+    @property
+    def missed(self) -> dict[str, int]:
+        """How often, by surface and type of error."""
+        with self._guard:
+            return dict(self._missed)
+
+
+class Backlog:
+    """Bytes of payloads that wait to be stored. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._guard = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """More bytes wait, or fewer."""
+        if size:
+            with self._guard:
+                self._held += size
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should wait."""
+        return self._held >= self._most
 
 
 @dataclass(frozen=True)
@@ -53,9 +110,18 @@ class RecorderRoom:
     gate: Gate
     redactor: Redacts
     retention: Retention
+    backlog: Backlog = field(default_factory=lambda: Backlog(_MOST_WAITING))
+    """Beyond its size payloads are left out and counted as a gap."""
+    health: Health = field(default_factory=Health)
+    batches: Batches = field(init=False)
+    _clean: dict[bytes, None] = field(default_factory=dict)
+    _names: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", Batches(self.store))
 
     def seal(
-        self, kind: Any, payload: Payload, *, retention: Retention, summary: Mapping[str, Any] | None = None
+        self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Mapping[str, Any] | None = None
     ) -> Sealed:
         """Serialise a payload now, so that later changes of the caller's objects cannot reach the record.
 
@@ -63,48 +129,66 @@ class RecorderRoom:
         """
         salt = os.urandom(16)
         if retention == "metadata_only":
-            entry = ReceiptEntry(
-                kind=kind, commitment=commitment(DOMAIN, salt, b""), payload_state="not_kept",
-                summary=_chainable(summary or {}),
-            )  # fmt: skip
-            return Sealed(None, salt, entry)
-        value = plain(payload)
+            return _sealed(kind, None, salt, summary, state="not_kept")
+        if callable(payload):
+            payload = payload()
+        pieces = pieces_of(payload)
         counts: Mapping[str, int] = {}
-        if retention == "redacted_payloads":
-            value, counts = self.redactor.redact_json(value)
-        body = json_bytes(value)
-        entry = ReceiptEntry(
-            kind=kind,
-            commitment=commitment(DOMAIN, salt, body),
-            payload_state="redacted" if counts else "kept",
-            redactions=dict(counts),
-            summary=_chainable(summary or {}),
-        )
-        return Sealed(body, salt, entry)
+        if retention == "redacted_payloads" and not all(map(self._is_clean, pieces)):
+            value, counts = self.redactor.redact_json(plain(payload))
+            pieces = pieces_of(value)
+        return _sealed(kind, pieces, salt, summary, state="redacted" if counts else "kept", counts=counts)
+
+    def _is_clean(self, piece: Piece) -> bool:
+        """Whether redacting would leave a piece as it is, found out once for each."""
+        if piece.value is None:
+            return True
+        key = blake2b(piece.body, digest_size=16, person=_person(piece.name if piece.listed else None)).digest()
+        if key in self._clean:
+            return True
+        if self.redactor.may_hold(piece.body) or self._telling(piece):
+            alone = piece.alone()
+            redacted, counts = self.redactor.redact_json(alone)
+            # A placeholder that stands there already moves the numbers of those elsewhere.
+            if counts or redacted != alone or b"[redacted:" in piece.value:
+                return False
+        if len(self._clean) >= _CLEAN:
+            for old in list(self._clean)[: _CLEAN // 2]:
+                self._clean.pop(old, None)
+        self._clean[key] = None
+        return True
+
+    def _telling(self, piece: Piece) -> bool:
+        """Whether the name of the list that an element stands in may say that it is a secret."""
+        if not piece.listed or piece.name is None:
+            return False
+        if piece.name not in self._names:
+            self._names[piece.name] = self.redactor.may_hold(piece.name.encode("utf-8", "replace"))
+        return self._names[piece.name]
 
 
-def plain(payload: Payload) -> Json:
-    """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes text."""
-    value: Json = json.loads(json.dumps(payload, default=_default, allow_nan=True), parse_constant=str)
-    return value
+@lru_cache(maxsize=1_024)
+def _person(name: str | None) -> bytes:
+    """What tells equal elements of lists of different names apart; what is no element names itself."""
+    return b"" if name is None else blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _default(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=str)
-    if isinstance(value, bytes):
-        return {"bytes": len(value)}
-    if isinstance(value, list | tuple):
-        return list(value)
-    return str(value)
+def _sealed(
+    kind: EntryKind, pieces: list[Piece] | None, salt: bytes, summary: Mapping[str, Any] | None, *, state: str,
+    counts: Mapping[str, int] | None = None,
+) -> Sealed:  # fmt: skip
+    bodies = None if pieces is None else tuple(piece.body for piece in pieces)
+    said = {
+        "kind": kind, "commitment": commitment(DOMAIN, salt, *(bodies or ())), "payload_state": state,
+        "redactions": dict(counts or {}), "summary": _chainable(summary) if summary else {},
+    }  # fmt: skip
+    return Sealed(bodies, salt, said)
 
 
 def _chainable(value: Any) -> Any:
     """A summary as canonical JSON can hold it: no floats, ASCII keys."""
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, Mapping):
         return {
             str(key).encode("ascii", "backslashreplace").decode(): _chainable(inner) for key, inner in value.items()
@@ -113,6 +197,4 @@ def _chainable(value: Any) -> Any:
         return [_chainable(inner) for inner in value]
     if isinstance(value, float):
         return repr(value)
-    if value is None or isinstance(value, str | int | bool):
-        return value
     return str(value)

@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 
 from tallystick.logs import get_logger
 from tallystick.recorder.room import RecorderRoom
-from tallystick.recorder.run import receipt_body, run_stream
+from tallystick.recorder.step import receipt_body, run_stream
+from tallystick.recorder.verify import missed_in, receipts_of
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import journal, recordings
 
@@ -49,11 +50,12 @@ def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
     for step in steps:
         if step.ended_at is None:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
-            recordings.end_step(tx, ended)
-            entries = [_entry(row) for row in recordings.entries_of(tx, step.step_id)]
+            recordings.end_steps(tx, [ended])
+            entries = [_entry(row).dump() for row in recordings.entries_of(tx, step.step_id)]
             body = receipt_body(ended, run.retention, "not counted", entries)
             _journal(tx, room, actor, run, "receipt", now, body, subject=step.step_id)
-    recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now}))
+    gaps = sum(sum(told.values()) for told in missed_in([], receipts_of(tx, run_id)).values())
+    recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps}))
     _journal(tx, room, actor, run, "run.end", now, {"status": "interrupted", "steps": len(steps)}, subject=run_id)
     return True
 

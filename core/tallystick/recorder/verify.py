@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection
 
 from tallystick.errors import CorruptTally, TallystickError
 from tallystick.recorder.room import DOMAIN
-from tallystick.recorder.run import run_stream
+from tallystick.recorder.step import run_stream
 from tallystick.records import (
     Foil,
     JournalEntry,
@@ -22,9 +22,10 @@ from tallystick.records import (
     VerificationProblem,
     commitment,
 )
-from tallystick.storage import journal, parts, recordings
+from tallystick.storage import journal, recordings
+from tallystick.storage.payloads import Payloads
 
-__all__ = ["NOT_COVERED", "receipts_of", "verify"]
+__all__ = ["NOT_COVERED", "missed_in", "receipts_of", "verify"]
 
 NOT_COVERED = (
     "runs.user_goal", "runs.metadata", "runs.schema_version", "runs.process", "steps.metadata", "steps.parent_step_id",
@@ -55,7 +56,7 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
     try:
         chain = list(journal.entries(connection, stream))
         receipts = _receipts(chain)
-        found += _run_problems(chain, run)
+        found += _run_problems(chain, receipts, run)
     except TallystickError as error:
         found.append(_problem(stream, f"an entry is not readable: {error}"))
     try:
@@ -64,8 +65,10 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
         found.append(_problem(f"run {run.run_id}", str(error)))
     else:
         found += _step_problems(chain, receipts, steps, run)
+        payloads = Payloads(connection)
         for receipt in receipts:
-            problems, present, missing = _receipt_problems(connection, receipt, steps.get(receipt.step_id), scope_id)
+            step = steps.get(receipt.step_id)
+            problems, present, missing = _receipt_problems(connection, payloads, receipt, step, scope_id)
             found += problems
             checked += present
             absent += missing
@@ -81,6 +84,7 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
         foil=stock,
         foil_matches=matches,
         problems=tuple(found),
+        gaps=missed_in(chain, receipts),
         not_covered=NOT_COVERED,
         cannot_prove=_CANNOT if foil is None else _CANNOT[:1],
     )
@@ -101,7 +105,17 @@ def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil) -> bool:
     return any(entry.position == foil.count - 1 and entry.digest == foil.head for entry in chain)
 
 
-def _run_problems(chain: list[JournalEntry], run: RunRecord) -> list[VerificationProblem]:
+def missed_in(chain: Iterable[JournalEntry], receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
+    """What could not be recorded, by where it is missing and by the reason, as receipts and the end of a run say."""
+    gaps = {f"step {receipt.step_id}": entry.summary.get("missed")
+            for receipt in receipts for entry in receipt.entries if entry.kind == "gap"}  # fmt: skip
+    end = _end_of(list(chain))
+    if end is not None and "missed" in end.details:
+        gaps[f"run {end.subject_id}"] = end.details["missed"]
+    return {where: cast("dict[str, int]", told) for where, told in gaps.items() if isinstance(told, dict)}
+
+
+def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRecord) -> list[VerificationProblem]:
     where = f"run {run.run_id}"
     start = next((entry for entry in chain if entry.event == "run.start"), None)
     if start is None:
@@ -112,9 +126,10 @@ def _run_problems(chain: list[JournalEntry], run: RunRecord) -> list[Verificatio
         "started_at": start.at,
         "ended_at": end.at if end else None,
         "status": end.details.get("status") if end else "running",
+        "gaps": sum(sum(told.values()) for told in missed_in(chain, receipts).values()) if end else 0,
     }
     stored = run.dump()
-    names = ("agent_name", "domain", "retention", "scope", "started_at", "ended_at", "status")
+    names = ("agent_name", "domain", "retention", "scope", "started_at", "ended_at", "status", "gaps")
     return [
         _problem(where, f"{name} differs from what the journal says")
         for name in names
@@ -147,7 +162,7 @@ def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
 
 
 def _receipt_problems(
-    connection: Connection, receipt: Receipt, step: StepRecord | None, scope_id: int
+    connection: Connection, payloads: Payloads, receipt: Receipt, step: StepRecord | None, scope_id: int
 ) -> tuple[list[VerificationProblem], int, int]:
     where = f"step {receipt.step_id}"
     if step is None:
@@ -178,7 +193,7 @@ def _receipt_problems(
             problems.append(_problem(here, f"stands at position {row.position}"))
         if row.scope_id != scope_id:
             problems.append(_problem(here, "belongs to another scope than its run"))
-        wrong = _payload_problem(connection, row, entry, scope_id)
+        wrong = _payload_problem(payloads, row, entry)
         if wrong is not None:
             problems.append(_problem(here, wrong))
         elif erased or entry.payload_state == "not_kept":
@@ -188,8 +203,10 @@ def _receipt_problems(
     return problems, checked, absent
 
 
-def _payload_problem(connection: Connection, row: Any, entry: ReceiptEntry, scope_id: int) -> str | None:
+def _payload_problem(payloads: Payloads, row: Any, entry: ReceiptEntry) -> str | None:
     """What is wrong with the payload of an entry, or with the absence of one."""
+    if (row.base_id is None) != (row.head is None) or (row.base_id is None) != (row.tail is None):
+        return "says of its payload that it rests on another and that it does not"
     if row.payload_state == "erased":
         still = row.part_key is not None or row.salt is not None
         return "is called erased, but its payload or salt is still there" if still else None
@@ -199,7 +216,7 @@ def _payload_problem(connection: Connection, row: Any, entry: ReceiptEntry, scop
             return "names a payload where its receipt says that none was kept"
         body = b""
     else:
-        body = None if row.part_key is None else parts.get(connection, scope_id, row.part_key)
+        body = payloads.of(row)
     if body is None or row.salt is None:
         return "its payload is missing"
     if commitment(DOMAIN, bytes(row.salt), body) != entry.commitment:

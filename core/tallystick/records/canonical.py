@@ -11,6 +11,8 @@ import hmac
 import json
 from typing import Any
 
+import orjson
+
 from tallystick.errors import InvalidInput
 
 __all__ = ["canonical_json", "commitment", "digest", "json_bytes", "part_key", "text_digest"]
@@ -23,28 +25,51 @@ def canonical_json(value: Any) -> bytes:
     and those nested too deeply to walk.
     """
     try:
-        _check(value, "$")
-        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode(
-            "utf-8"
-        )
+        if not _fits(value):
+            _explain(value, "$")
+        try:
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS)
+        except orjson.JSONEncodeError:
+            # Large integers, subclasses, half characters: the same form, or the reason why there is none.
+            return _encode(value).encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput("text with a lone surrogate has no canonical form") from error
     except RecursionError as error:
         raise InvalidInput("a value that contains itself or is nested too deeply has no canonical form") from error
 
 
-def _check(value: Any, path: str) -> None:
+_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_LEAVES = frozenset({str, int, bool, type(None)})
+
+
+def _fits(value: Any) -> bool:
+    """Whether a value has a canonical form. It runs for every entry of a journal, so that it only says yes or no."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return True
+    if kind is dict:
+        for key, inner in value.items():
+            if type(key) is not str or not key.isascii() or not (type(inner) in _LEAVES or _fits(inner)):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        return all(type(inner) in _LEAVES or _fits(inner) for inner in value)
+    return False
+
+
+def _explain(value: Any, path: str) -> None:
+    """Raise InvalidInput that names what has no canonical form; subclasses of JSON's types have one."""
     if value is None or isinstance(value, str | bool | int):
         return
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str) or not key.isascii():
                 raise InvalidInput(f"{path} has a key that is not ASCII text; canonical JSON cannot hold it")
-            _check(inner, f"{path}.{key}")
+            _explain(inner, f"{path}.{key}")
         return
     if isinstance(value, list | tuple):
         for index, inner in enumerate(value):
-            _check(inner, f"{path}[{index}]")
+            _explain(inner, f"{path}[{index}]")
         return
     raise InvalidInput(f"{path} is a {type(value).__name__}; canonical JSON holds text, integers, lists and objects")
 
@@ -54,11 +79,14 @@ def json_bytes(value: Any) -> bytes:
 
     Half a character is written as its escape, so that any text can be stored and comes back as it was.
     """
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text = _encode_any(value)
     try:
         return text.encode()
     except UnicodeEncodeError:
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+_encode_any = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 def digest(domain: str, value: Any) -> str:
@@ -71,12 +99,12 @@ def text_digest(domain: str, body: str | bytes) -> str:
     return _sha256(domain, body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body)
 
 
-def commitment(domain: str, salt: bytes, body: bytes) -> str:
-    """SHA-256 over domain, salt and body: what journal and receipts hold instead of a body.
+def commitment(domain: str, salt: bytes, *pieces: bytes) -> str:
+    """SHA-256 over domain, salt and body, given in one or more pieces: what journal and receipts hold instead of it.
 
     Without the salt, which stands in an erasable row, it cannot be guessed even for short bodies.
     """
-    return _sha256(f"commitment:{domain}", len(salt).to_bytes(2, "big") + salt + body)
+    return _sha256(f"commitment:{domain}", len(salt).to_bytes(2, "big"), salt, *pieces)
 
 
 def part_key(scope_key: bytes, body: bytes) -> str:
@@ -85,5 +113,5 @@ def part_key(scope_key: bytes, body: bytes) -> str:
     return "hmac-sha256:" + hmac.new(scope_key, b"tallystick/part/v1\x00" + body, hashlib.sha256).hexdigest()
 
 
-def _sha256(domain: str, body: bytes) -> str:
-    return "sha256:" + hashlib.sha256(f"tallystick/{domain}/v1\x00".encode() + body).hexdigest()
+def _sha256(domain: str, *pieces: bytes) -> str:
+    return "sha256:" + hashlib.sha256(b"".join((f"tallystick/{domain}/v1\x00".encode(), *pieces))).hexdigest()

@@ -54,6 +54,8 @@ class RunRecord(Persisted):
     status: StepStatus = "running"
     retention: Retention = "redacted_payloads"
     metadata: JsonObject = {}
+    gaps: int = 0
+    """Events that could not be recorded, counted when the run ends."""
 
 
 class StepRecord(Persisted):
@@ -154,6 +156,8 @@ class Verification(Record):
     foil_matches: bool | None = None
     """Whether the foil you gave matches; None when none was given."""
     problems: tuple[VerificationProblem, ...] = ()
+    gaps: dict[str, dict[str, int]] = {}
+    """What happened and could not be recorded: where it is missing, to the reasons and how often."""
     not_covered: tuple[str, ...] = ()
     """Fields that no chain covers."""
     cannot_prove: tuple[str, ...] = ()

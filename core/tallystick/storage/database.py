@@ -10,13 +10,15 @@ writer at a time, over all processes, so that the journal's sequence is the orde
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -36,13 +38,16 @@ from tallystick.errors import (
 )
 from tallystick.ports import write_transaction
 
-__all__ = ["Database", "Unit", "translate"]
+__all__ = ["Database", "Unit", "savepoint", "translate"]
 
 T = TypeVar("T")
 Unit = Callable[[Connection], T]
 
 _GROUP = 256
 """Most units in one commit: bounds how long a reader of the answer waits for others."""
+
+_WINDOW = 0.02
+"""Seconds that work which nobody waits for may stand in the queue, so that more of it shares a commit."""
 
 _WRITER_LOCK = 0x7A11_5710
 """The advisory lock that makes PostgreSQL writers take turns."""
@@ -53,6 +58,74 @@ class _Job(Generic[T]):
     unit: Unit[T]
     name: str
     answer: Future[T] = field(default_factory=Future)
+
+
+class _Jobs:
+    """What waits for the writer, in order of submission."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Job[Any]] = deque()
+        self._bell: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._rung = False
+        self._ended = False
+        self._busy = False
+        self.stopped = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything was put that is not answered yet."""
+        return bool(self._waiting) or self._busy
+
+    def put(self, job: _Job[Any], *, soon: bool) -> None:
+        """Add a job. What may wait rings once for all that comes within the window."""
+        self._waiting.append(job)
+        if self._ended:
+            self.end()
+        elif not soon:
+            self._bell.put("now")
+        elif not self._rung:
+            self._rung = True
+            self._bell.put("soon")
+
+    def ring(self) -> None:
+        """Let the writer begin now."""
+        self._bell.put("now")
+
+    def stop(self) -> None:
+        """Let the writer end once nothing waits."""
+        self.stopped = True
+        self._bell.put("now")
+
+    def take(self) -> list[_Job[Any]]:
+        """Wait for work and take as much as shares a commit; nothing once the writer is to end.
+
+        To ask again says that what was taken is answered.
+        """
+        self._busy = False
+        while not self._waiting:
+            if self.stopped:
+                return []
+            if self._bell.get() == "soon":
+                with suppress(queue.Empty):
+                    self._bell.get(timeout=_WINDOW)
+                # Whoever comes from here on rings again; whoever came before is taken below.
+                self._rung = False
+        group: list[_Job[Any]] = []
+        self._busy = True
+        while self._waiting and len(group) < _GROUP:
+            group.append(self._waiting.popleft())
+        return group
+
+    def end(self) -> None:
+        """Refuse what came too late, now and from here on."""
+        self._ended = True
+        while self._waiting:
+            try:
+                job = self._waiting.popleft()
+            except IndexError:
+                return
+            if job.answer.set_running_or_notify_cancel():
+                job.answer.set_exception(ClosedTally())
 
 
 class Database:
@@ -68,7 +141,7 @@ class Database:
         self._full = full_durability
         self._pid = os.getpid()
         self._closed = False
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs = _Jobs()
         self._writer = self._engine(writing=True, size=1)
         self._readers = self._engine(writing=False, size=max(1, readers))
         self._close_guard = threading.Lock()
@@ -102,14 +175,26 @@ class Database:
         """
         return self.submit(unit, name=name).result()
 
-    def submit(self, unit: Unit[T], *, name: str) -> Future[T]:
-        """Queue `unit` and return at once; the future is done after the commit, in the order of submission."""
+    def submit(self, unit: Unit[T], *, name: str, soon: bool = False) -> Future[T]:
+        """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
+
+        With `soon` it may wait a few milliseconds for company: for work that nobody waits for.
+        """
         self._check()
         if threading.current_thread() is self._thread:
             raise InsideTransaction(f"The write {name!r} was started inside another write. Join the two units.")
         job = _Job(unit, name)
-        self._jobs.put(job)
+        self._jobs.put(job, soon=soon)
         return job.answer
+
+    def hurry(self) -> None:
+        """Let what was submitted to be written soon be written now."""
+        self._jobs.ring()
+
+    def settle(self) -> None:
+        """Wait until everything that was submitted is committed or refused."""
+        if self._jobs.waiting and threading.current_thread() is not self._thread:
+            self.submit(lambda _: None, name="settle").result()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -142,7 +227,7 @@ class Database:
         if os.getpid() != self._pid:
             self._forget_inherited()
             return
-        self._jobs.put(None)
+        self._jobs.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._writer.dispose()
@@ -214,6 +299,14 @@ def _after_fork() -> None:
         database._forget_inherited()
 
 
+@atexit.register
+def _at_exit() -> None:
+    """What nobody waits for is written all the same when the interpreter ends."""
+    for database in list(_open):
+        if not database.closed and os.getpid() == database._pid:
+            database.settle()
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
@@ -222,24 +315,10 @@ def _take_turn(connection: Connection) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
 
 
-def _write_forever(engine: Engine, jobs: queue.SimpleQueue[_Job[Any] | None], postgres: bool) -> None:
+def _write_forever(engine: Engine, jobs: _Jobs, postgres: bool) -> None:
     """The writer thread: take what is waiting, commit it together, answer everyone."""
     connection: Connection | None = None
-    while True:
-        first = jobs.get()
-        if first is None:
-            break
-        group = [first]
-        stop = False
-        while len(group) < _GROUP:
-            try:
-                job = jobs.get_nowait()
-            except queue.Empty:
-                break
-            if job is None:
-                stop = True
-                break
-            group.append(job)
+    while group := jobs.take():
         group = [job for job in group if job.answer.set_running_or_notify_cancel()]
         try:
             if connection is None or connection.closed or connection.invalidated:
@@ -256,18 +335,10 @@ def _write_forever(engine: Engine, jobs: queue.SimpleQueue[_Job[Any] | None], po
                 job.answer.set_exception(failed)
             else:
                 job.answer.set_result(result)
-        del group, first, outcomes
-        if stop:
-            break
+        del group, outcomes
     if connection is not None:
         _discard(connection)
-    while True:
-        try:
-            late = jobs.get_nowait()
-        except queue.Empty:
-            return
-        if late is not None and late.answer.set_running_or_notify_cancel():
-            late.answer.set_exception(ClosedTally())
+    jobs.end()
 
 
 def _commit_group(
@@ -286,19 +357,34 @@ def _commit_group(
                 transaction.rollback()
                 return [(None, _answerable(error))]
         else:
+            # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
+            driver = cast(Any, connection.connection.dbapi_connection)
             for job in group:
-                # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
-                connection.exec_driver_sql("SAVEPOINT unit")
+                driver.execute("SAVEPOINT unit")
                 try:
                     with write_transaction(job.name):
                         result = job.unit(connection)
-                    connection.exec_driver_sql("RELEASE SAVEPOINT unit")
+                    driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((result, None))
                 except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
-                    connection.exec_driver_sql("ROLLBACK TO SAVEPOINT unit")
-                    connection.exec_driver_sql("RELEASE SAVEPOINT unit")
+                    driver.execute("ROLLBACK TO SAVEPOINT unit")
+                    driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((None, _answerable(error)))
     return outcomes
+
+
+@contextmanager
+def savepoint(tx: Connection) -> Iterator[None]:
+    """Undo what the block wrote, and no more, when it raises."""
+    driver = cast(Any, tx.connection.dbapi_connection)
+    driver.execute("SAVEPOINT part")
+    try:
+        yield
+    except BaseException:
+        driver.execute("ROLLBACK TO SAVEPOINT part")
+        driver.execute("RELEASE SAVEPOINT part")
+        raise
+    driver.execute("RELEASE SAVEPOINT part")
 
 
 def _discard(connection: Connection) -> None:

@@ -11,8 +11,9 @@ from sqlalchemy import Connection, create_engine, delete, exists, func, select, 
 
 from tallystick.errors import BusyTally, StorageError
 from tallystick.records import SourceRef
-from tallystick.storage import edges, items, tables
+from tallystick.storage import edges, items, scopes, tables
 from tallystick.storage.database import Database, translate
+from tallystick.storage.payloads import Payloads, detach, resting_on
 
 __all__ = ["destroy", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
 
@@ -84,15 +85,32 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         _drop_part(tx, scope_id, key)
 
 
-def erase_payloads(tx: Connection, payloads: Iterable[tuple[str, int, str]]) -> list[str]:
-    """Take recorded payloads away with their salts; the steps that say so from now on."""
-    steps: set[str] = set()
-    for _, scope_id, key in payloads:
-        same = (_e.c.scope_id == scope_id) & (_e.c.part_key == key)
-        steps.update(tx.execute(select(_e.c.step_id).where(same)).scalars())
-        tx.execute(update(_e).where(same).values(payload_state="erased", part_key=None, salt=None))
-        _drop_part(tx, scope_id, key)
-    return sorted(steps)
+def erase_payloads(tx: Connection, payloads: Iterable[tuple[str, int, str]], *, at: int) -> list[str]:
+    """Take recorded payloads, given as (step id, scope id, entry id), away with their salts; the steps that lose any.
+
+    What rests on one of them and is not among them is stored whole first.
+    """
+    gone = {entry_id: (step_id, scope_id) for step_id, scope_id, entry_id in payloads}
+    read = Payloads(tx)
+    kept = [(row, body) for row in resting_on(tx, gone) if (body := read.of(row)) is not None]
+    for row, body in kept:
+        if row.base_id in gone:
+            detach(tx, scopes.named(tx, row.scope_id), row.id, body, at=at)
+    for entry_id, (_, scope_id) in gone.items():
+        same = _e.c.id == entry_id
+        key = tx.execute(select(_e.c.part_key).where(same)).scalar()
+        values = {
+            "payload_state": "erased",
+            "part_key": None,
+            "salt": None,
+            "base_id": None,
+            "head": None,
+            "tail": None,
+        }
+        tx.execute(update(_e).where(same).values(values))
+        if key is not None:
+            _drop_part(tx, scope_id, key)
+    return sorted({step_id for step_id, _ in gone.values()})
 
 
 def working_with(tx: Connection, condition: Any, *, remove: bool) -> int:

@@ -7,9 +7,9 @@ counts, digests and reason codes; what people wrote stands elsewhere and is know
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
@@ -20,8 +20,8 @@ from tallystick.storage.hot import Hot
 from tallystick.storage.rows import inserting
 
 __all__ = [
-    "Anchor", "Event", "about", "all_entries", "anchor_of", "append", "count_before", "cut", "entries", "foil",
-    "genesis", "verify_stream",
+    "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append", "chained",
+    "count_before", "cut", "end_of", "entries", "foil", "genesis", "move", "verify_stream",
 ]  # fmt: skip
 
 _j = tables.journal
@@ -29,15 +29,16 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Hot(_HEAD)
-_NEW_STREAM = Hot(inserting(_s, "name", "count", "head"))
+_NEW_STREAM = Hot(inserting(_s, "name", "count", "head").returning(_s.c.name))
 _MOVE_HEAD = Hot(
-    update(_s).where(_s.c.name == bindparam("stream")).values(count=bindparam("n"), head=bindparam("digest"))
+    update(_s)
+    .where(_s.c.name == bindparam("stream"), _s.c["count"] == bindparam("before"), _s.c.head == bindparam("previous"))
+    .values(count=bindparam("n"), head=bindparam("digest"))
+    .returning(_s.c.head)
 )
-_INSERT = Hot(
-    inserting(_j, "audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest").returning(
-        _j.c.sequence
-    )
-)
+_COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest")
+_INSERT = Hot(inserting(_j, *_COLUMNS).returning(_j.c.sequence))
+_INSERT_MANY = Hot(inserting(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
@@ -63,6 +64,25 @@ class Anchor:
     """How far a stream was purged: how many entries went, and the digest of the last of them."""
 
     count: int
+    head: str
+
+
+class Appended(NamedTuple):
+    """An entry that was written, and its place in the chain."""
+
+    event: Event
+    position: int
+    previous: str
+    text: str
+    """The bytes that the digest covers, as text."""
+    digest: str
+    sequence: int = 0
+
+
+class End(NamedTuple):
+    """Where a stream ends."""
+
+    length: int
     head: str
 
 
@@ -98,10 +118,23 @@ def genesis(stream: str) -> str:
     return text_digest("stream", stream)
 
 
-def append(tx: Connection, event: Event) -> JournalEntry:
+def append(tx: Connection, event: Event) -> Appended:
     """Write `event` at the end of its stream, in the same transaction as the change it tells of."""
-    head = _HEAD_OF(tx, {"stream": event.stream})
-    position, previous = head[0] if head else (0, genesis(event.stream))
+    before = end_of(tx, event.stream)
+    entry = chained(event, before)
+    ((sequence,),) = _INSERT(tx, _row(entry))
+    move(tx, event.stream, before, entry)
+    return entry._replace(sequence=sequence)
+
+
+def end_of(connection: Connection, stream: str) -> End:
+    """Where a stream ends: how many entries it has, and the digest of the last."""
+    found = _HEAD_OF(connection, {"stream": stream})
+    return End(*found[0]) if found else End(0, genesis(stream))
+
+
+def chained(event: Event, after: End) -> Appended:
+    """`event` as the entry that follows the end of its stream; nothing is written."""
     body: dict[str, Any] = {
         "schema_version": 1,
         "audit_id": event.audit_id,
@@ -117,32 +150,37 @@ def append(tx: Connection, event: Event) -> JournalEntry:
     trace = {"request_id": event.actor.request_id, "session_id": event.actor.session_id}
     body |= {name: value for name, value in trace.items() if value is not None}
     text = canonical_json(body).decode()
-    digest = _digest(event.stream, position, previous, text)
-    ((sequence,),) = _INSERT(
-        tx,
-        {
-            "audit_id": event.audit_id,
-            "stream": event.stream,
-            "position": position,
-            "event": event.event,
-            "subject_id": event.subject_id,
-            "body": text,
-            "previous": previous,
-            "digest": digest,
-        },
-    )
-    if head:
-        _MOVE_HEAD(tx, {"stream": event.stream, "n": position + 1, "digest": digest})
-    else:
-        _NEW_STREAM(tx, {"name": event.stream, "count": 1, "head": digest})
-    return JournalEntry.model_construct(
-        sequence=sequence,
-        stream=event.stream,
-        position=position,
-        previous=previous,
-        digest=digest,
-        **body,
-    )
+    return Appended(event, after.length, after.head, text, _digest(event.stream, after.length, after.head, text))
+
+
+def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
+    """Write entries that were chained; `move` says where their streams end."""
+    _INSERT_MANY(tx, [_row(entry) for entry in entries])
+
+
+def move(tx: Connection, stream: str, before: End, last: Appended) -> bool:
+    """Let a stream end with `last` where it ended at `before`; False where it did not end there."""
+    if before.length == 0:
+        return bool(_NEW_STREAM(tx, {"name": stream, "count": last.position + 1, "head": last.digest}))
+    values = {
+        "stream": stream, "before": before.length, "previous": before.head, "n": last.position + 1,
+        "digest": last.digest,
+    }  # fmt: skip
+    return bool(_MOVE_HEAD(tx, values))
+
+
+def _row(entry: Appended) -> dict[str, Any]:
+    event = entry.event
+    return {
+        "audit_id": event.audit_id,
+        "stream": event.stream,
+        "position": entry.position,
+        "event": event.event,
+        "subject_id": event.subject_id,
+        "body": entry.text,
+        "previous": entry.previous,
+        "digest": entry.digest,
+    }
 
 
 def entries(connection: Connection, stream: str) -> Iterator[JournalEntry]:

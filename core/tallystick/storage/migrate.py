@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "migrate", "revision_of"]
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest revision in `migrations/versions`."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
@@ -13,7 +13,7 @@ from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = ["get", "get_many", "put", "put_many"]
+__all__ = ["get", "get_many", "put", "put_keyed", "put_many"]
 
 _t = tables.parts
 _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key == bindparam("key"))
@@ -44,6 +44,12 @@ def put_many(tx: Connection, scope: ScopeRow, bodies: Iterable[bytes], *, at: in
     if rows:
         _PUT(tx, rows)
     return [key for key, _ in keyed]
+
+
+def put_keyed(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store bodies that are keyed already, of any scopes: rows with `scope_id`, `key`, `body` and `created_at`."""
+    if rows:
+        _PUT(tx, rows)
 
 
 def get(connection: Connection, scope_id: int, key: str) -> bytes | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,15 +12,19 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from tallystick.errors import CorruptTally
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
+from tallystick.storage.payloads import Layout
+from tallystick.storage.rows import inserting
 
 __all__ = [
     "EntryRow",
-    "add_entry",
+    "add_entries",
     "add_run",
-    "add_step",
+    "add_steps",
     "end_run",
-    "end_step",
+    "end_steps",
     "entries_of",
+    "entry_row",
     "find_run",
     "find_step",
     "list_runs",
@@ -31,16 +35,23 @@ __all__ = [
 ]
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 EntryRow = Any
 """A row of `step_entries`."""
 
-_INSERT_RUN, _INSERT_STEP, _INSERT_ENTRY = insert(_r), insert(_s), insert(_e)
+_INSERT_RUN = insert(_r)
+_STEP_COLUMNS = ("id", "run_id", "step_index", "step_kind", "name", "parent_step_id", "metadata", "started_at",
+                 "ended_at", "status", "schema_version")  # fmt: skip
+_ENTRY_COLUMNS = ("step_id", "position", "id", "scope_id", "kind", "at", "payload_state", "part_key", "salt",
+                  "commitment", "redactions", "summary", "base_id", "head", "tail")  # fmt: skip
+_INSERT_STEP = Hot(inserting(_s, *_STEP_COLUMNS))
+_INSERT_ENTRY = Hot(inserting(_e, *_ENTRY_COLUMNS))
 _RUNS = select(_r, _sc.c.name.label("scope_name")).join(_sc, _sc.c.id == _r.c.scope_id)
 _RUN = _RUNS.where(_r.c.id == bindparam("id"))
 _STEP = select(_s).where(_s.c.id == bindparam("id"))
 _STEPS = select(_s).where(_s.c.run_id == bindparam("run_id")).order_by(_s.c.step_index)
 _ENTRIES = select(_e).where(_e.c.step_id == bindparam("step_id")).order_by(_e.c.position)
-_END_STEP = (
+_END_STEP = Hot(
     update(_s)
     .where(_s.c.id == bindparam("step"))
     .values(status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"))
@@ -48,8 +59,10 @@ _END_STEP = (
 _END_RUN = (
     update(_r)
     .where(_r.c.id == bindparam("run"))
-    .values(status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"))
-)
+    .values(
+        status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"), gaps=bindparam("missing")
+    )
+)  # fmt: skip
 
 
 def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> None:
@@ -69,6 +82,7 @@ def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> N
             "status": run.status,
             "schema_version": run.schema_version,
             "process": process,
+            "gaps": run.gaps,
         },
     )
 
@@ -79,42 +93,55 @@ def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
     return [(row.id, row.process) for row in connection.execute(query)]
 
 
-def add_step(tx: Connection, step: StepRecord) -> None:
-    """Write a step that starts."""
-    tx.execute(
-        _INSERT_STEP,
-        {
-            "id": step.step_id,
-            "run_id": step.run_id,
-            "step_index": step.step_index,
-            "step_kind": step.step_kind,
-            "name": step.name,
-            "parent_step_id": step.parent_step_id,
-            "metadata": json.dumps(step.metadata, sort_keys=True),
-            "started_at": step.started_at,
-            "ended_at": step.ended_at,
-            "status": step.status,
-            "schema_version": step.schema_version,
-        },
-    )
+def _step_row(step: StepRecord) -> dict[str, Any]:
+    return {
+        "id": step.step_id,
+        "run_id": step.run_id,
+        "step_index": step.step_index,
+        "step_kind": step.step_kind,
+        "name": step.name,
+        "parent_step_id": step.parent_step_id,
+        "metadata": _text(step.metadata),
+        "started_at": step.started_at,
+        "ended_at": step.ended_at,
+        "status": step.status,
+        "schema_version": step.schema_version,
+    }
 
 
-def add_entry(tx: Connection, **columns: Any) -> None:
-    """Write one entry of a step."""
-    tx.execute(_INSERT_ENTRY, columns)
+def entry_row(
+    step_id: str, position: int, id: str, scope_id: int, at: int, salt: bytes, said: Mapping[str, Any],
+    part_key: str | None = None, layout: Layout | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The row of an entry: what the receipt says of it, and where its payload stands, if one is kept."""
+    return {
+        "step_id": step_id, "position": position, "id": id, "scope_id": scope_id, "kind": said["kind"], "at": at,
+        "payload_state": said["payload_state"], "part_key": part_key, "salt": salt, "commitment": said["commitment"],
+        "redactions": _text(said["redactions"]), "summary": _text(said["summary"]),
+        "base_id": None if layout is None else layout.base_id, "head": None if layout is None else layout.head,
+        "tail": None if layout is None else layout.tail,
+    }  # fmt: skip
 
 
-def end_step(tx: Connection, step: StepRecord) -> None:
-    """Write how a step ended."""
-    tx.execute(
-        _END_STEP,
-        {
-            "step": step.step_id,
-            "new_status": step.status,
-            "at": step.ended_at,
-            "meta": json.dumps(step.metadata, sort_keys=True),
-        },
-    )
+def add_entries(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write entries, made by `entry_row`."""
+    if rows:
+        _INSERT_ENTRY(tx, rows)
+
+
+def add_steps(tx: Connection, steps: Sequence[StepRecord]) -> None:
+    """Write steps that start, or that have ended already."""
+    if steps:
+        _INSERT_STEP(tx, [_step_row(step) for step in steps])
+
+
+def end_steps(tx: Connection, steps: Sequence[StepRecord]) -> None:
+    """Write how steps ended."""
+    if steps:
+        _END_STEP(tx, [
+            {"step": step.step_id, "new_status": step.status, "at": step.ended_at, "meta": _text(step.metadata)}
+            for step in steps
+        ])  # fmt: skip
 
 
 def end_run(tx: Connection, run: RunRecord) -> None:
@@ -126,6 +153,7 @@ def end_run(tx: Connection, run: RunRecord) -> None:
             "new_status": run.status,
             "at": run.ended_at,
             "meta": json.dumps(run.metadata, sort_keys=True),
+            "missing": run.gaps,
         },
     )
 
@@ -183,6 +211,10 @@ def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:
     return list(connection.execute(_ENTRIES, {"step_id": step_id}))
 
 
+def _text(value: Mapping[str, Any]) -> str:
+    return _encode(value) if value else "{}"
+
+
 def _run(row: Any) -> RunRecord:
     with _readable(f"run {row.id}"):
         return _as_run(row)
@@ -214,6 +246,7 @@ def _as_run(row: Any) -> RunRecord:
         status=row.status,
         retention=row.retention,
         metadata=json.loads(row.metadata),
+        gaps=row.gaps,
         schema_version=row.schema_version,
     )
 

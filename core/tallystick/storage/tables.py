@@ -360,6 +360,7 @@ runs = Table(
     Column("status", Text, nullable=False),
     Column("schema_version", Integer, nullable=False),
     Column("process", Text),
+    Column("gaps", Integer, nullable=False, server_default="0"),
     Index(None, "scope_id", "started_at"),
 )
 
@@ -395,9 +396,17 @@ step_entries = Table(
     Column("commitment", Text, nullable=False),
     Column("redactions", Text, nullable=False),
     Column("summary", Text, nullable=False),
+    Column("base_id", Text),
+    Column("head", BigInteger),
+    Column("tail", BigInteger),
     Index(None, "scope_id", "part_key"),
+    Index(None, "base_id", sqlite_where=text("base_id IS NOT NULL"), postgresql_where=text("base_id IS NOT NULL")),
 )
-"""What a step saw and did; payloads stand in `parts` and can be erased with their salt."""
+"""What a step saw and did; payloads stand in `parts` and can be erased with their salt.
+
+With a base, a payload begins with the first `head` bytes of the base's, then what its part holds, and ends with the
+last `tail` bytes of the base's: a prompt that grew is stored once.
+"""
 
 threads = Table(
     "threads",

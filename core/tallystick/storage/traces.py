@@ -12,6 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
+from tallystick.storage.payloads import Payloads, resting_on
 
 __all__ = ["files_with", "forms", "holds", "payloads_with", "rows_with"]
 
@@ -81,16 +82,21 @@ def rows_with(connection: Connection, needles: Sequence[bytes]) -> dict[str, int
 
 
 def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[tuple[str, int, str]]:
-    """Recorded payloads that hold one of `needles`: (step id, scope id, part key)."""
+    """Recorded payloads that hold one of `needles`: (step id, scope id, entry id)."""
     entries, parts = tables.step_entries, tables.parts
     query = (
-        select(entries.c.step_id, entries.c.scope_id, entries.c.part_key)
+        select(entries)
         .join(parts, (parts.c.scope_id == entries.c.scope_id) & (parts.c.key == entries.c.part_key))
         .where(holds(connection, parts.c.body, needles))
-        .distinct()
-        .order_by(entries.c.step_id, entries.c.part_key)
     )
-    return [(row.step_id, row.scope_id, row.part_key) for row in connection.execute(query)]
+    found = {row.id: row for row in connection.execute(query)}
+    payloads = Payloads(connection)
+    for row in resting_on(connection, found):
+        # It may have kept of its base what stands before or after the text.
+        body = payloads.of(row) or b""
+        if any(needle in body for needle in needles):
+            found[row.id] = row
+    return sorted((row.step_id, row.scope_id, row.id) for row in found.values())
 
 
 def files_with(folder: Path, texts: Iterable[str]) -> list[str]:

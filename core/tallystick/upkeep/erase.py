@@ -127,7 +127,7 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
     for stored in plan.stored:
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
-    erasing.erase_payloads(tx, plan.payloads)
+    erasing.erase_payloads(tx, plan.payloads, at=now)
     erasing.working_with(tx, traces.holds(tx, tables.working.c.body, plan.needles), remove=True)
     keys = tables.idempotency.c
     tx.execute(delete(tables.idempotency).where(

@@ -1,0 +1,355 @@
+"""One step while it happens: hand over and go on, and be answered only at the end, after the commit.
+
+`record` serialises and returns. What waits is written together, a few milliseconds later at most; ending a step waits
+until everything in it and its receipt are committed, so that what was acknowledged survives the death of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from tallystick.errors import RecorderError, RunClosed
+from tallystick.recorder.room import Payload, Sealed
+from tallystick.recorder.writing import Batch
+from tallystick.records import EntryKind, Receipt, Retention, StepKind, StepRecord, StepStatus
+from tallystick.storage import ScopeRow, journal
+
+if TYPE_CHECKING:
+    from tallystick.recorder.run import Run
+
+__all__ = ["Step", "current_step", "receipt_body", "receipt_of", "run_stream", "status_for"]
+
+_FULL = "QueueFull"
+
+_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
+
+
+def current_step() -> Step | None:
+    """The step whose `with` block this code stands in, or None."""
+    return _step.get()
+
+
+def run_stream(run_id: str) -> str:
+    """The journal stream of a run."""
+    return f"run:{run_id}"
+
+
+class _Entry(NamedTuple):
+    id: str
+    at: int
+    sealed: Sealed
+
+
+class _Put(NamedTuple):
+    """What a step gave to be written, so that it can be taken back."""
+
+    taken: list[_Entry]
+    begins: bool
+    ends: bool
+    said: list[dict[str, Any]]
+    begins_run: bool = False
+
+
+class Step:
+    """A step that is being recorded. Made by `Run.step`."""
+
+    def __init__(
+        self, run: Run, step_id: str, index: int, kind: StepKind, name: str | None, parent: str | None,
+        metadata: Mapping[str, Any], at: int,
+    ) -> None:  # fmt: skip
+        self._run = run
+        self._id = step_id
+        self._kind: StepKind = kind
+        self._index = index
+        self._name = name
+        self._parent = parent
+        self._metadata = dict(metadata)
+        self._started_at = at
+        self._ended_at: int | None = None
+        self._status: StepStatus = "running"
+        self._guard = threading.Lock()
+        self._waiting: list[_Entry] = []
+        self._said: list[dict[str, Any]] = []
+        """What the receipt will say of the entries that are written."""
+        self._kinds: set[str] = set()
+        self._put: _Put | None = None
+        self._started = False
+        self._error: BaseException | None = None
+        self._lost: dict[str, int] = {}
+        """What could not be stored, by the type of the error."""
+        self._token_method = "not counted"
+        self._receipt: tuple[dict[str, Any], journal.Appended] | None = None
+        self._token: Token[Step | None] | None = None
+        run.room.batches.add(self, soon=True)
+
+    @property
+    def id(self) -> str:
+        """The id of the step."""
+        return self._id
+
+    @property
+    def run(self) -> Run:
+        """The run that this step belongs to."""
+        return self._run
+
+    @property
+    def record_of(self) -> StepRecord:
+        """The step as it stands now."""
+        return StepRecord.load(dict(self._now()))
+
+    @property
+    def kind(self) -> StepKind:
+        """What kind of step it is."""
+        return self._kind
+
+    @property
+    def started_at(self) -> int:
+        """When it began, microseconds UTC."""
+        return self._started_at
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more can be recorded."""
+        return self._ended_at is None
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt, once the step has ended and is committed."""
+        with self._guard:
+            written = self._receipt if self._put is None else None
+        return None if written is None else receipt_of(*written)
+
+    def has(self, kind: EntryKind) -> bool:
+        """Whether an entry of this kind was recorded already."""
+        return kind in self._kinds
+
+    def record(self, kind: EntryKind, payload: Payload = None, *, summary: Mapping[str, Any] | None = None) -> None:
+        """Record one thing. Serialised now, stored in the background, acknowledged by `end`.
+
+        A payload that is costly to make may be given as a function, which is called if payloads are kept. `summary`
+        goes into the receipt as it is: ids, counts and reason codes only. Where more waits to be stored than may, the
+        payload is left out, and the receipt says so. Raises RunClosed after the step ended.
+        """
+        run = self._run
+        room = run.room
+        retention = "metadata_only" if room.backlog.full else run.retention
+        sealed = room.seal(kind, payload, retention=retention, summary=summary)
+        entry = _Entry(room.store.ids.new(), room.store.clock.now(), sealed)
+        with self._guard:
+            if self._ended_at is not None:
+                raise RunClosed(f"Step {self._id} has ended; nothing can be added to it.")
+            if retention != run.retention:
+                self._lost[_FULL] = self._lost.get(_FULL, 0) + 1
+            room.backlog.add(sealed.size)
+            self._kinds.add(kind)
+            self._waiting.append(entry)
+            room.batches.add(self, soon=True)
+
+    @property
+    def missed(self) -> dict[str, int]:
+        """What could not be recorded, by the reason."""
+        with self._guard:
+            return dict(self._lost)
+
+    def counted_by(self, method: str) -> None:
+        """Say how the tokens of this step were counted; it stands in the receipt."""
+        self._token_method = method
+
+    def close(self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None) -> None:
+        """End the step without waiting, for hooks that must not stall their caller. Closing twice changes nothing."""
+        self._close(status, metadata, soon=True)
+
+    def end(self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None) -> Receipt:
+        """End the step and return its receipt after the commit. Ending twice returns the same receipt.
+
+        Raises the error of storage that kept the receipt from being written, and RecorderError where something in
+        the step could not be stored: then the receipt stands, with an entry `gap`.
+        """
+        ending = self._close(status, metadata, soon=False)
+        if ending is not None:
+            ending.result()
+        if self._receipt is None:
+            raise self._error or RecorderError(f"Step {self._id} could not be stored, so that it gets no receipt.")
+        lost = {name: count for name, count in self._lost.items() if name != _FULL}
+        if lost:
+            raise RecorderError(
+                f"{sum(lost.values())} entries of step {self._id} could not be stored ({', '.join(sorted(lost))}). "
+                "Its receipt says so."
+            )
+        return receipt_of(*self._receipt)
+
+    def fail(self, error: BaseException) -> None:
+        """Record what went wrong and close the step as failed, or as cancelled; returns without waiting."""
+        if self.is_open:
+            kind = type(error).__name__
+            self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})
+            self.close(status_for(type(error)))
+
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """Make this the current step of the code inside, without ending it."""
+        leave = self.enter()
+        try:
+            yield self
+        finally:
+            leave()
+
+    def enter(self) -> Callable[[], None]:
+        """Make this the current step from here on; call what is returned to leave it.
+
+        For hooks that have a start and an end but no block in between.
+        """
+        before = _step.get()
+        _step.set(self)
+
+        def leave() -> None:
+            # Set rather than reset by token: an end hook may run in another context than its start.
+            if _step.get() is self:
+                _step.set(before)
+
+        return leave
+
+    def __enter__(self) -> Self:
+        self._token = _step.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _step.reset(self._token)
+            self._token = None
+        if error is not None:
+            self.fail(error)
+        self.end(status_for(kind))
+
+    def put(self, batch: Batch) -> None:
+        """Give what waits, and the receipt if the step has ended, to be written. On the writer's thread."""
+        run = self._run
+        with self._guard:
+            taken, self._waiting = self._waiting, []
+            begins, self._started = not self._started, True
+            ends = self._ended_at is not None and self._receipt is None
+            self._put = _Put(taken, begins, ends, self._said)
+        if run._begin(batch):
+            self._put = self._put._replace(begins_run=True)
+        scope = run._row
+        assert scope is not None
+        said = list(self._said)
+        for entry in taken:
+            sealed = entry.sealed
+            batch.entry(scope, self._id, len(said), entry.id, entry.at, sealed.salt, sealed.said, sealed.pieces)
+            said.append(sealed.said)
+        record = self._now()
+        if begins:
+            batch.begin_step(record)
+        if ends:
+            if self._lost:
+                said.append(self._gap(batch, scope, len(said)))
+            if not begins:
+                batch.end_step(record)
+            assert record.ended_at is not None
+            body = receipt_body(record, run.retention, self._token_method, said)
+            self._receipt = (body, run._append(batch, "receipt", record.ended_at, body, subject=self._id))
+        self._said = said
+
+    def back(self) -> None:
+        """Take back what was put: it was not written."""
+        with self._guard:
+            put, self._put = self._put, None
+            if put is None:
+                return
+            self._waiting = [*put.taken, *self._waiting]
+            self._said = put.said
+            self._started = self._started and not put.begins
+            if put.ends:
+                self._receipt = None
+        self._run._back(begun=put.begins_run)
+
+    def lose(self, error: BaseException) -> None:
+        """Let go of what waits: the receipt will say how much is missing."""
+        with self._guard:
+            lost, self._waiting = self._waiting, []
+            self._error = error
+            if lost:
+                name = type(error).__name__
+                self._lost[name] = self._lost.get(name, 0) + len(lost)
+        room = self._run.room
+        room.backlog.add(-sum(entry.sealed.size for entry in lost))
+        room.health.miss("recorder", error)
+
+    def stored(self) -> None:
+        """What was put is committed."""
+        with self._guard:
+            put, self._put = self._put, None
+        if put is not None:
+            self._run.room.backlog.add(-sum(entry.sealed.size for entry in put.taken))
+
+    def _close(self, status: StepStatus, metadata: Mapping[str, Any] | None, *, soon: bool) -> Future[None] | None:
+        batches = self._run.room.batches
+        with self._guard:
+            if self._ended_at is None:
+                self._status = status
+                self._ended_at = self._run.room.store.clock.now()
+                if metadata:
+                    self._metadata |= metadata
+            # Under the guard, so that no entry can come after the receipt that counts it.
+            ending = batches.add(self, soon=soon) if self._receipt is None or self._put is not None else None
+        self._run._closed(self)
+        return ending
+
+    def _now(self) -> StepRecord:
+        # Not validated: every field comes from code of ours or stands as it was given.
+        return StepRecord.model_construct(
+            step_id=self._id, run_id=self._run.id, step_index=self._index, step_kind=self._kind, name=self._name,
+            parent_step_id=self._parent, started_at=self._started_at, ended_at=self._ended_at, status=self._status,
+            metadata=self._metadata,
+        )  # fmt: skip
+
+    def _gap(self, batch: Batch, scope: ScopeRow, position: int) -> dict[str, Any]:
+        """An entry that says how much is missing."""
+        room = self._run.room
+        sealed = room.seal("gap", None, retention="metadata_only", summary={"missed": dict(sorted(self._lost.items()))})
+        batch.entry(
+            scope, self._id, position, room.store.ids.new(), room.store.clock.now(), sealed.salt, sealed.said, None
+        )  # fmt: skip
+        self._run._gapped[self._id] = sum(self._lost.values())
+        return sealed.said
+
+
+def receipt_body(
+    record: StepRecord, retention: Retention, token_method: str, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:  # fmt: skip
+    """What the receipt of a step that ended says, before the chain adds its place."""
+    return {
+        "step_id": record.step_id,
+        "run_id": record.run_id,
+        "step_index": record.step_index,
+        "step_kind": record.step_kind,
+        "name": record.name,
+        "status": record.status,
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "retention": retention,
+        "token_method": token_method,
+        "entries": list(entries),
+    }
+
+
+def receipt_of(body: Mapping[str, Any], entry: journal.Appended) -> Receipt:
+    """The receipt that stands in a run's chain."""
+    return Receipt.load({**body, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
+
+
+def status_for(kind: type[BaseException] | None) -> StepStatus:
+    """How a run or step ended that an exception of this type, or none, left."""
+    if kind is None:
+        return "completed"
+    # asyncio.CancelledError and friends derive from BaseException alone: the step was stopped, it did not fail.
+    return "failed" if issubclass(kind, Exception) else "cancelled"

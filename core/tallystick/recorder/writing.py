@@ -1,0 +1,200 @@
+"""What steps and runs hand over is written together: a handful of statements for all that came within the window.
+
+A batch that fails is taken apart: each step is written again by itself, and one that cannot be written gets a receipt
+that says how much is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import Connection
+
+from tallystick.records import RunRecord, StepRecord, part_key
+from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings
+from tallystick.storage.database import savepoint
+
+if TYPE_CHECKING:
+    from tallystick.storage import Store
+
+__all__ = ["Batch", "Batches", "Item"]
+
+
+class Item(Protocol):
+    """Something that hands over: a step or a run. Called on the writer's thread."""
+
+    def put(self, batch: Batch) -> None:
+        """Add to `batch` what waits."""
+        ...
+
+    def back(self) -> None:
+        """Take back what `put` added last: it was not written."""
+        ...
+
+    def lose(self, error: BaseException) -> None:
+        """Let go of what waits, and count it as missing."""
+        ...
+
+    def stored(self) -> None:
+        """What was put is committed."""
+        ...
+
+
+class Stale(Exception):
+    """What this process took for granted of the database is not so any more."""
+
+
+class Batch:
+    """Rows that are written together."""
+
+    def __init__(self, tx: Connection, store: Store, bases: Bases) -> None:
+        self.tx = tx
+        self._store = store
+        self._bases = bases
+        self._parts: dict[tuple[int, str], dict[str, Any]] = {}
+        self._entries: list[dict[str, Any]] = []
+        self._new: set[str] = set()
+        self._rest_on: set[str] = set()
+        self._runs: list[tuple[RunRecord, int, str]] = []
+        self._ended_runs: list[RunRecord] = []
+        self._steps: list[StepRecord] = []
+        self._ended: list[StepRecord] = []
+        self._chained: list[journal.Appended] = []
+        self._ends: dict[str, tuple[journal.End, journal.End]] = {}
+        """For each stream where it ended, and where it will."""
+
+    def begin_run(self, run: RunRecord, scope_id: int, process: str) -> None:
+        """A run starts."""
+        self._runs.append((run, scope_id, process))
+
+    def end_run(self, run: RunRecord) -> None:
+        """A run has ended."""
+        self._ended_runs.append(run)
+
+    def begin_step(self, step: StepRecord) -> None:
+        """A step starts, or started and ended within the window."""
+        self._steps.append(step)
+
+    def end_step(self, step: StepRecord) -> None:
+        """A step that was written before has ended."""
+        self._ended.append(step)
+
+    def entry(
+        self, scope: ScopeRow, step_id: str, position: int, id: str, at: int, salt: bytes, said: dict[str, Any],
+        pieces: Sequence[bytes] | None,
+    ) -> None:  # fmt: skip
+        """Something was recorded in a step."""
+        layout = key = None
+        if pieces is not None:
+            layout = self._bases.lay(self.tx, scope, said["kind"], id, pieces)
+            key = part_key(scope.secret, layout.own)
+            if (scope.id, key) not in self._parts:
+                self._parts[scope.id, key] = {"scope_id": scope.id, "key": key, "body": layout.own, "created_at": at}
+            if layout.base_id is not None and layout.base_id not in self._new:
+                self._rest_on.add(layout.base_id)
+        self._new.add(id)
+        self._entries.append(recordings.entry_row(step_id, position, id, scope.id, at, salt, said, key, layout))
+
+    def append(self, event: journal.Event, known: journal.End | None) -> journal.Appended:
+        """An entry of a stream's chain; `known` is where the caller takes it to end."""
+        stream = event.stream
+        if stream not in self._ends:
+            end = known or journal.end_of(self.tx, stream)
+            self._ends[stream] = (end, end)
+        before, end = self._ends[stream]
+        entry = journal.chained(event, end)
+        self._ends[stream] = (before, journal.End(entry.position + 1, entry.digest))
+        self._chained.append(entry)
+        return entry
+
+    def write(self) -> None:
+        """Write it all. Raises Stale where the chain or a base is not where it was taken to be."""
+        tx = self.tx
+        for run, scope_id, process in self._runs:
+            recordings.add_run(tx, run, scope_id=scope_id, process=process)
+        recordings.add_steps(tx, self._steps)
+        if not payloads.there(tx, self._rest_on):
+            raise Stale
+        parts.put_keyed(tx, list(self._parts.values()))
+        recordings.add_entries(tx, self._entries)
+        if self._chained:
+            journal.add_many(tx, self._chained)
+        last = {entry.event.stream: entry for entry in self._chained}
+        for stream, (before, _) in self._ends.items():
+            if not journal.move(tx, stream, before, last[stream]):
+                raise Stale
+        recordings.end_steps(tx, self._ended)
+        for run in self._ended_runs:
+            recordings.end_run(tx, run)
+
+
+class Batches:
+    """Gathers what steps and runs hand over until the writer comes to it. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.bases = Bases()
+        """Touched on the writer's thread alone."""
+        self._guard = threading.Lock()
+        self._waiting: dict[int, Item] = {}
+        self._queued: Future[None] | None = None
+
+    def add(self, item: Item, *, soon: bool) -> Future[None]:
+        """Let `item` be written; the future is done after the commit. What became of it, the item knows."""
+        database = self._store.database
+        with self._guard:
+            self._waiting.setdefault(id(item), item)
+            if self._queued is not None:
+                if not soon:
+                    database.hurry()
+                return self._queued
+            taken: list[Item] = []
+            self._queued = database.submit(lambda tx: self._write(tx, taken), name="recorder", soon=soon)
+            queued = self._queued
+        queued.add_done_callback(lambda done: _settled(done, taken))
+        return queued
+
+    def _write(self, tx: Connection, taken: list[Item]) -> None:
+        with self._guard:
+            taken += self._waiting.values()
+            self._waiting = {}
+            self._queued = None
+        try:
+            self._together(tx, taken)
+        except Exception:  # noqa: BLE001 - each item is tried by itself, and one that fails counts what is lost
+            for item in reversed(taken):
+                item.back()
+            self.bases.clear()
+            for item in taken:
+                self._alone(tx, item)
+
+    def _together(self, tx: Connection, items: Sequence[Item]) -> None:
+        batch = Batch(tx, self._store, self.bases)
+        with savepoint(tx):
+            for item in items:
+                item.put(batch)
+            batch.write()
+
+    def _alone(self, tx: Connection, item: Item) -> None:
+        # What waits, then only that it is missing; an item that fails at both keeps its error.
+        for _ in range(2):
+            try:
+                self._together(tx, [item])
+                return
+            except Exception as error:  # noqa: BLE001 - counted, and raised to whoever waits for the item
+                item.back()
+                item.lose(error)
+                self.bases.clear()
+
+
+def _settled(done: Future[None], taken: Sequence[Item]) -> None:
+    error = done.exception()
+    for item in reversed(taken):
+        if error is not None:
+            item.back()
+            item.lose(error)
+    for item in taken:
+        item.stored()
