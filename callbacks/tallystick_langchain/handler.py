@@ -92,7 +92,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """The root chain starts the run; inner ones are part of it."""
-        self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), goal=goal_of(inputs))
+        self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), inputs)
 
     @_captured
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -196,7 +196,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         parent: UUID | None,
         metadata: Mapping[str, Any] | None,
         name: str | None,
-        goal: str | None = None,
+        inputs: Any = None,
     ) -> Run:
         """The run that a callback belongs to, started when the callback is the root of its tree."""
         with self._guard:
@@ -205,7 +205,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 self._roots[run_id] = root
                 return self._runs[root][0]
             bound = self._binder.bound(metadata or {})
-            run, owned = bound.join_run(self._agent_name or name or "agent", goal=goal)
+            run, owned = bound.join_run(self._agent_name or name or "agent", goal=goal_of(inputs))
             self._roots[run_id] = run_id
             self._runs[run_id] = (run, owned)
             return run

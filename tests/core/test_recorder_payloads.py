@@ -1,0 +1,199 @@
+"""Payloads come back as they were recorded, whatever they share; what cannot be recorded is counted, never hidden."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select
+
+from tallystick import Actor, Tally
+from tallystick.errors import RecorderError
+from tallystick.recorder.pieces import Written, pieces_of, plain
+from tallystick.recorder.room import Backlog
+from tallystick.storage import recordings, tables
+
+OpenTally = Callable[..., Tally]
+OWNER = Actor(user="local", role="operator")
+
+words = st.text(alphabet='abc é\n"\\', max_size=400)
+messages = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": words})
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "edit", "drop", "fork", "tools"]), st.integers(0, 30), messages, words
+    ),
+    min_size=1, max_size=14,
+)  # fmt: skip
+
+
+def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[str, Any]]:
+    """Prompts as agents send them: they grow, are edited in the middle, cut, and two of them take turns."""
+    lists: list[list[dict[str, str]]] = [[], []]
+    found, tools, which = [], "", 0
+    for what, place, message, text in changes:
+        which = 1 - which if what == "fork" else which
+        history = lists[which]
+        if what in {"append", "fork"} or not history:
+            history.append(message)
+        elif what == "edit":
+            history[place % len(history)] = message
+        elif what == "drop":
+            del history[: place % len(history)]
+        else:
+            tools = text
+        found.append({"messages": [dict(one) for one in history], "model": "m", "tools": [tools] * 3})
+    return found
+
+
+@settings(max_examples=25)
+@given(changes=edits, reopen=st.integers(0, 14))
+def test_every_payload_comes_back_as_it_was_recorded(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, dict[str, str], str]], reopen: int
+) -> None:
+    prompts = _prompts(changes)
+    folder = tmp_path_factory.mktemp("tally")
+    told: list[tuple[str, dict[str, Any]]] = []
+    runs: set[str] = set()
+    tally = Tally.open(folder, background=False)
+    run = tally.bind(OWNER).run("coder", retention="full_payloads")
+    for place, prompt in enumerate(prompts):
+        if place == reopen:
+            run.end()
+            tally.close()
+            tally = Tally.open(folder, background=False)
+            run = tally.bind(OWNER).run("coder", retention="full_payloads")
+        runs.add(run.id)
+        with run.step("model_call") as step:
+            step.record("request", prompt)
+        told.append((step.id, prompt))
+    run.end()
+    recorder = tally.bind(OWNER).recorder
+    for step_id, prompt in told:
+        assert recorder.entries(step_id)[0].payload == prompt
+    for run_id in runs:
+        assert recorder.verify(run_id).ok
+    tally.close()
+
+
+def test_a_growing_chat_stores_each_message_once(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        history: list[dict[str, str]] = []
+        stored = {}
+        with bound.run("chat") as run:
+            for turn in range(1, 401):
+                history.append({"role": "user", "content": f"turn {turn}: " + "word " * 40})
+                with run.step("model_call") as step:
+                    step.record("request", {"messages": list(history), "model": "m", "tools": ["t" * 500]})
+                if turn in {10, 100, 400}:
+                    with tally.store.database.read() as connection:
+                        size = connection.execute(select(func.sum(func.length(tables.parts.c.body)))).scalar_one()
+                    stored[turn] = size / turn
+        assert stored[400] <= stored[100] <= stored[10] < 1_000
+        assert bound.recorder.verify(run.id).ok
+
+
+def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        secret = "The kiln door sticks on rainy mornings, so prop it."
+        memory = bound.remember(secret)
+        opening = [{"role": "user", "content": f"line {number} " + "word " * 60} for number in range(12)]
+        prompts = [
+            opening,
+            [*opening, {"role": "user", "content": secret}],
+            [*opening, {"role": "user", "content": "x"}],
+        ]
+        prompts.append([*prompts[1], {"role": "assistant", "content": "Noted."}])
+        steps = []
+        with bound.run("chat", retention="full_payloads") as run:
+            for prompt in prompts:
+                with run.step("model_call") as step:
+                    step.record("request", {"messages": prompt})
+                steps.append(step.id)
+        preview = bound.erase(memory.memory_id, reason="asked to", mode="preview")
+        bound.erase(memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token)
+        entries = [bound.recorder.entries(step)[0] for step in steps]
+        assert [entry.payload_state for entry in entries] == ["kept", "erased", "kept", "erased"]
+        assert [entry.payload for entry in entries[::2]] == [{"messages": prompts[0]}, {"messages": prompts[2]}]
+        verified = bound.recorder.verify(run.id)
+        assert (verified.ok, verified.payloads_absent) == (True, 2), verified
+        with bound.run("chat", retention="full_payloads") as later, later.step("model_call") as step:
+            step.record("request", {"messages": prompts[2]})
+        assert bound.recorder.entries(step.id)[0].payload == {"messages": prompts[2]}
+
+
+def test_an_element_that_an_adapter_wrote_stands_where_a_plain_one_would() -> None:
+    mine = {
+        "messages": [Written(b'{"a":1}'), {"b": "\ud800"}, 2**70],
+        "z": {"deep": [Written(b"[1]")]},
+        3: float("inf"),
+    }
+    body = b"".join(piece.body for piece in pieces_of(mine))
+    assert plain(mine)["messages"][0] == {"a": 1}  # type: ignore[index, call-overload]
+    assert b'"messages":[{"a":1},{"b":"\\ud800"},1180591620717411303424]' in body
+
+
+def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = recordings.add_entries
+
+    def refusing(tx: Any, rows: Any) -> None:
+        if any("refuse" in row["summary"] for row in rows):
+            raise RecorderError("no room")
+        add(tx, rows)
+
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        monkeypatch.setattr(recordings, "add_entries", refusing)
+        good, bad = run.step("tool_call", name="good"), run.step("tool_call", name="bad")
+        good.record("tool_result", {"tons": 3})
+        bad.record("tool_result", {"tons": 4}, summary={"refuse": True})
+        good.close()
+        with pytest.raises(RecorderError, match="1 entries of step"):
+            bad.end()
+        run.end()
+        recorder = bound.recorder
+        assert [entry.payload for entry in recorder.entries(good.id)] == [{"tons": 3}]
+        assert [(entry.kind, entry.summary) for entry in recorder.receipt(bad.id).entries] == [
+            ("gap", {"missed": {"RecorderError": 1}})
+        ]
+        verified = recorder.verify(run.id)
+        assert verified.ok, verified
+        assert verified.gaps == {f"step {bad.id}": {"RecorderError": 1}}
+        assert recorder.run(run.id).gaps == 1
+        assert tally.recording.health.missed
+
+
+def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        object.__setattr__(tally.recording, "backlog", Backlog(10_000))
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run:
+            step = run.step("model_call")
+            leave = threading.Event()
+            holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+            for number in range(6):
+                step.record("note", {"text": f"{number}" * 4_000})
+            leave.set()
+            holding.result()
+            receipt = step.end()
+        missing = [entry for entry in receipt.entries if entry.payload_state == "not_kept" and entry.kind == "note"]
+        assert receipt.entries[-1].summary == {"missed": {"QueueFull": len(missing)}}
+        assert missing
+        assert bound.recorder.run(run.id).gaps == len(missing)
+
+
+def test_what_an_adapter_missed_stands_at_the_end_of_the_run(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run:
+            run.miss("langchain", ValueError("odd"))
+        assert bound.recorder.run(run.id).gaps == 1
+        assert bound.recorder.verify(run.id).gaps == {f"run {run.id}": {"ValueError": 1}}
