@@ -116,3 +116,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing tallystick[all] and the tools of development …"
 	@$(INSTALL) -e '.[all]' --group dev
 	@touch $@ $(VENV)/.demo
+
+.PHONY: bench-recorder
+bench-recorder: $(VENV)/.dev ## measure recording an agent beside LangChain's own tracer, a chat that grows, a long run
+	@$(BIN)/python -m tests.benchmarks.recorder $(ARGS)

@@ -10,8 +10,8 @@ __all__ = ["diff_compiled"]
 def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDiff:
     """What went in, what fell out and what changed from `before` to `after`, each in the order of ids.
 
-    A candidate that stayed counts as changed when its decision, reason, tokens or shown content differ; one
-    that was out both times counts as unchanged, whatever the reason.
+    A candidate that stayed counts as changed when its decision, reason, tokens or shown content differ, and as
+    rescored when only its score does; one that was out both times counts as unchanged, unless by another policy.
     """
     old = {decision.item_id: decision for decision in before.decisions}
     new = {decision.item_id: decision for decision in after.decisions}
@@ -20,10 +20,14 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
     added: list[DecisionChange] = []
     removed: list[DecisionChange] = []
     changed: list[DecisionChange] = []
+    rescored: list[DecisionChange] = []
+    policy: list[DecisionChange] = []
     unchanged = 0
     for item_id in sorted(old.keys() | new.keys()):
         was, now = old.get(item_id), new.get(item_id)
         change = DecisionChange(item_id=item_id, before=was, after=now)
+        if _policy(was) != _policy(now):
+            policy.append(change)
         if _is_in(now) and not _is_in(was):
             added.append(change)
         elif _is_in(was) and not _is_in(now):
@@ -31,12 +35,18 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
         elif _is_in(was) and (_fate(was) != _fate(now) or said.get(item_id) != says.get(item_id)):
             changed.append(change)
         elif was is not None and now is not None:
+            if _is_in(was) and was.score_breakdown.get("total") != now.score_breakdown.get("total"):
+                rescored.append(change)
             unchanged += 1
     return CompileDiff(
         added=tuple(added),
         removed=tuple(removed),
         changed=tuple(changed),
+        rescored=tuple(rescored),
+        policy=tuple(policy),
         unchanged=unchanged,
+        budget_before=before.token_allocation.get("budget", 0),
+        budget_after=after.token_allocation.get("budget", 0),
         tokens_before=before.token_allocation["used"],
         tokens_after=after.token_allocation["used"],
         stable_prefix_changed=before.stable_prefix_hash != after.stable_prefix_hash,
@@ -45,6 +55,10 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
 
 def _is_in(decision: CompilationDecision | None) -> bool:
     return decision is not None and decision.decision != "exclude"
+
+
+def _policy(decision: CompilationDecision | None) -> str | None:
+    return decision.reason_code if decision is not None and decision.reason_code.startswith("policy_") else None
 
 
 def _fate(decision: CompilationDecision | None) -> tuple[object, ...]:

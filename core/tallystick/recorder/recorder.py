@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,29 +11,37 @@ from sqlalchemy import Connection
 
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
+from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
 from tallystick.recorder.replay import Call, Render, neutral_request, replay
 from tallystick.recorder.room import DOMAIN, RecorderRoom
 from tallystick.recorder.run import Run
-from tallystick.recorder.verify import receipts_of, verify
+from tallystick.recorder.step import run_stream
+from tallystick.recorder.verify import receipt_about, receipts_in, receipts_of, verify
 from tallystick.records import (
     Actor,
     CompilationRequest,
     CompiledContext,
     Foil,
     JsonObject,
+    Known,
+    MemoryUse,
     PrefixReuse,
+    Provenance,
     Receipt,
     ReplayRecipe,
     ReplayResult,
     Retention,
     RunRecord,
     Scope,
+    SourceRef,
+    StepDiff,
     StepEntry,
     StepRecord,
     Verification,
+    Written,
     commitment,
 )
-from tallystick.storage import recordings
+from tallystick.storage import journal, memories, parts, recordings
 from tallystick.storage.payloads import Payloads
 
 __all__ = ["Recorder"]
@@ -82,11 +90,19 @@ class Recorder:
         with self._read() as connection:
             return self._find_run(connection, run_id)[0]
 
-    def steps(self, run_id: str) -> list[StepRecord]:
-        """The steps of a run, in the order in which they started. Raises NotFound."""
+    def steps(self, run_id: str, *, after: int | None = None, limit: int | None = None) -> list[StepRecord]:
+        """The steps of a run, in the order in which they started, or a page of them. Raises NotFound.
+
+        Give the index of the last step of a page as `after` for the next one.
+        """
         with self._read() as connection:
             self._find_run(connection, run_id)
-            return recordings.steps_of(connection, run_id)
+            return recordings.steps_of(connection, run_id, after=after, limit=limit)
+
+    def step_counts(self, runs: Iterable[RunRecord]) -> dict[str, int]:
+        """How many steps each of these runs has, which the actor has seen."""
+        with self._read() as connection:
+            return recordings.count_steps(connection, [run.run_id for run in runs])
 
     def step(self, step_id: str) -> StepRecord:
         """One step. Raises NotFound."""
@@ -135,10 +151,10 @@ class Recorder:
     def receipt(self, step_id: str) -> Receipt:
         """The receipt of one step. Raises NotFound, also while the step is running."""
         with self._read() as connection:
-            step, _, _ = self._find_step(connection, step_id)
-            for receipt in receipts_of(connection, step.run_id):
-                if receipt.step_id == step_id:
-                    return receipt
+            self._find_step(connection, step_id)
+            found = receipt_about(connection, step_id)
+        if found is not None:
+            return found
         raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
 
     def entries(self, step_id: str) -> list[StepEntry]:
@@ -155,6 +171,75 @@ class Recorder:
         if request is None or compiled is None or request.payload is None or compiled.payload is None:
             raise NotFound(f"Step {step_id} kept no compiled context.")
         return CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
+
+    # Questions
+
+    def knew(self, step_id: str) -> list[Known]:
+        """What the agent knew at a step and why: every candidate that went into its context. Raises NotFound."""
+        return [item for item in known(*self.compiled(step_id)) if item.decision.decision != "exclude"]
+
+    def unseen(self, step_id: str) -> list[Known]:
+        """What the agent did not see at a step and why. Raises NotFound."""
+        return [item for item in known(*self.compiled(step_id)) if item.decision.decision == "exclude"]
+
+    def trace(self, step_id: str, text: str) -> list[Provenance]:
+        """Where a sentence of a step's context came from, to the raw source where the actor may read it.
+
+        White space and case do not count. Raises NotFound; InvalidInput when no item that went in holds the text.
+        """
+        found: list[Provenance] = []
+        for item, quote in quoted(known(*self.compiled(step_id)), text):
+            if not item.source_ids:
+                found.append(provenance(item, quote, None, item.source, None))
+            for source_id in item.source_ids:
+                source, raw = self._source(source_id)
+                found.append(provenance(item, quote, source_id, source, raw))
+        if not found:
+            raise InvalidInput(f"No item in the context of step {step_id} holds these words.")
+        return found
+
+    def changed(self, step_id: str) -> StepDiff:
+        """What changed since the step of the same kind before. Raises NotFound, also for the first of its kind."""
+        step = self.step(step_id)
+        with self._read() as connection:
+            before = recordings.step_before(connection, step)
+        if before is None:
+            raise NotFound(f"Step {step_id} is the first {step.step_kind.replace('_', ' ')} of its run.")
+        return self.diff(before, step_id)
+
+    def diff(self, before: str, after: str) -> StepDiff:
+        """How two steps differ, of one run or of two. Raises NotFound."""
+        return diff_steps((before, self.entries(before)), (after, self.entries(after)))
+
+    def written(self, run_id: str) -> list[Written]:
+        """What the steps of a run wrote to memory and by whom, in the order of their receipts. Raises NotFound."""
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            chain = list(journal.entries(connection, run_stream(run_id)))
+        return [one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)]
+
+    def uses(self, memory_id: str) -> list[MemoryUse]:
+        """Which recorded steps recalled, saw, were denied or wrote a memory, as far as the actor may see them."""
+        with self._read() as connection:
+            found = uses_of(connection, memory_id)
+        visible = []
+        for step_id, how in found:
+            try:
+                visible.append(MemoryUse(step=self.step(step_id), how=how))
+            except NotFound:
+                continue
+        return visible
+
+    def _source(self, source_id: str) -> tuple[SourceRef | None, str | None]:
+        """What is known of a source, and its text, where the actor may read it."""
+        with self._read() as connection:
+            row = memories.find_source(connection, source_id)
+            if row is None or not self._room.gate.decide(connection, self._actor, "read", row.scope).allowed:
+                return None, None
+            body = parts.get(connection, row.scope_id, row.content_key)
+        return row.reference, None if body is None else body.decode("utf-8", "replace")
+
+    # Proof
 
     def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
         """Whether stock and foil match: every byte that the run's chain covers. Raises NotFound."""

@@ -25,7 +25,7 @@ from tallystick.records import (
 from tallystick.storage import journal, recordings
 from tallystick.storage.payloads import Payloads
 
-__all__ = ["NOT_COVERED", "missed_in", "receipts_of", "verify"]
+__all__ = ["NOT_COVERED", "missed_in", "receipt_about", "receipts_in", "receipts_of", "verify"]
 
 NOT_COVERED = (
     "runs.user_goal", "runs.metadata", "runs.schema_version", "runs.process", "steps.metadata", "steps.parent_step_id",
@@ -38,6 +38,17 @@ _CANNOT = (
     "that the end was not cut off together with its head, unless you give a foil that you kept elsewhere",
     "that somebody with write access did not rewrite the whole chain, unless you give such a foil",
 )
+
+
+def receipt_about(connection: Connection, step_id: str) -> Receipt | None:
+    """The receipt of one step, or None. Raises InvalidRecord where it is not readable."""
+    return next(iter(_receipts(journal.about(connection, step_id))), None)
+
+
+def receipts_in(chain: Iterable[JournalEntry]) -> list[tuple[JournalEntry, Receipt]]:
+    """The receipts of a chain, each with the entry that holds it."""
+    found = [entry for entry in chain if entry.event == "receipt"]
+    return list(zip(found, _receipts(found), strict=True))
 
 
 def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:

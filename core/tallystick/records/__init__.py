@@ -1,6 +1,7 @@
 """The frozen values that cross rooms, their canonical form and their digests. No behaviour."""
 
 from tallystick.records._base import Json, JsonObject, Names, Persisted, Record
+from tallystick.records.answers import Known, MemoryUse, Provenance, StepDiff, Written
 from tallystick.records.canonical import canonical_json, commitment, digest, json_bytes, part_key, text_digest
 from tallystick.records.context import (
     CompilationDecision,
@@ -86,6 +87,7 @@ from tallystick.records.space import (
 from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Transfer
 
 __all__ = [
+    "KINDS",
     "AccessDecision",
     "AccessPreview",
     "Action",
@@ -125,11 +127,12 @@ __all__ = [
     "JournalEntry",
     "Json",
     "JsonObject",
-    "KINDS",
+    "Known",
     "Link",
     "Memory",
     "MemorySpace",
     "MemoryState",
+    "MemoryUse",
     "Names",
     "NewMemory",
     "Operation",
@@ -138,17 +141,18 @@ __all__ = [
     "PolicyConditions",
     "PolicyEffect",
     "PolicyRule",
+    "PrefixCause",
+    "PrefixReuse",
     "PrincipalType",
     "PrivacyClass",
+    "Proof",
+    "Provenance",
+    "Purge",
     "ReasonCode",
     "RecallImpact",
     "Receipt",
     "ReceiptEntry",
-    "Proof",
-    "Purge",
     "Record",
-    "PrefixCause",
-    "PrefixReuse",
     "Remembered",
     "ReplayRecipe",
     "ReplayResult",
@@ -170,6 +174,7 @@ __all__ = [
     "SpaceMember",
     "SpaceRole",
     "SpaceState",
+    "StepDiff",
     "StepEntry",
     "StepKind",
     "StepRecord",
@@ -180,6 +185,7 @@ __all__ = [
     "Transfer",
     "Verification",
     "VerificationProblem",
+    "Written",
     "canonical_json",
     "commitment",
     "digest",

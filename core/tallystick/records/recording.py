@@ -205,7 +205,13 @@ class CompileDiff(Record):
     """Out now, in before."""
     changed: tuple[DecisionChange, ...] = ()
     """In both, but compressed, redacted or reasoned otherwise."""
+    rescored: tuple[DecisionChange, ...] = ()
+    """In both and treated alike, with another score."""
+    policy: tuple[DecisionChange, ...] = ()
+    """In or out, by another reason of policy than before; those that came or left by it stand above too."""
     unchanged: int = 0
+    budget_before: int = 0
+    budget_after: int = 0
     tokens_before: int = 0
     tokens_after: int = 0
     stable_prefix_changed: bool = False
@@ -213,7 +219,7 @@ class CompileDiff(Record):
     @property
     def is_empty(self) -> bool:
         """Whether both compiles chose alike."""
-        return not (self.added or self.removed or self.changed)
+        return not (self.added or self.removed or self.changed or self.policy)
 
 
 class ReplayResult(Record):

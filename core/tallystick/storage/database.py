@@ -46,7 +46,7 @@ Unit = Callable[[Connection], T]
 _GROUP = 256
 """Most units in one commit: bounds how long a reader of the answer waits for others."""
 
-_WINDOW = 0.02
+_WINDOW = 0.05
 """Seconds that work which nobody waits for may stand in the queue, so that more of it shares a commit."""
 
 _WRITER_LOCK = 0x7A11_5710

@@ -329,6 +329,26 @@ def standings(connection: Connection, scope_ids: Iterable[int]) -> Sequence[Any]
     return connection.execute(query.order_by(_m.c.doc)).all()
 
 
+@dataclass(frozen=True)
+class FoundSource:
+    """A source that was looked up: where it lives, how it was named, and the key of its bytes."""
+
+    scope_id: int
+    scope: Scope
+    reference: SourceRef
+    content_key: str
+
+
+def find_source(connection: Connection, source_id: str) -> FoundSource | None:
+    """A source, or None."""
+    sources, names = tables.sources, tables.scopes
+    query = select(sources, names.c.name).join(names, names.c.id == sources.c.scope_id).where(sources.c.id == source_id)
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    return FoundSource(row.scope_id, Scope.parse(row.name), SourceRef.loads(row.reference), row.content_hash)
+
+
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[tuple[str, SourceRef]]]:
     """For each memory its sources as (id, reference), in the order in which they came."""
     refs: dict[int, list[tuple[str, SourceRef]]] = {}

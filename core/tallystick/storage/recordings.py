@@ -21,6 +21,7 @@ __all__ = [
     "add_entries",
     "add_run",
     "add_steps",
+    "count_steps",
     "end_run",
     "end_steps",
     "entries_of",
@@ -29,6 +30,8 @@ __all__ = [
     "find_step",
     "list_runs",
     "matching",
+    "naming",
+    "step_before",
     "steps_of",
     "steps_of_task",
     "unfinished",
@@ -193,9 +196,26 @@ def find_step(connection: Connection, step_id: str) -> StepRecord | None:
     return _step(row) if row else None
 
 
-def steps_of(connection: Connection, run_id: str) -> list[StepRecord]:
-    """The steps of a run in the order in which they started."""
-    return [_step(row) for row in connection.execute(_STEPS, {"run_id": run_id})]
+def steps_of(
+    connection: Connection, run_id: str, *, after: int | None = None, limit: int | None = None
+) -> list[StepRecord]:  # fmt: skip
+    """The steps of a run in the order in which they started, or `limit` of them after the one with index `after`."""
+    query = _STEPS if after is None else _STEPS.where(_s.c.step_index > after)
+    return [_step(row) for row in connection.execute(query.limit(limit), {"run_id": run_id})]
+
+
+def count_steps(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
+    """How many steps each run has."""
+    query = select(_s.c.run_id, func.count()).where(_s.c.run_id.in_(run_ids)).group_by(_s.c.run_id)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def step_before(connection: Connection, step: StepRecord) -> str | None:
+    """The id of the last step of the same kind in the same run that started before this one."""
+    query = select(_s.c.id).where(
+        _s.c.run_id == step.run_id, _s.c.step_kind == step.step_kind, _s.c.step_index < step.step_index
+    )
+    return connection.execute(query.order_by(_s.c.step_index.desc()).limit(1)).scalar()
 
 
 def steps_of_task(connection: Connection, task_id: str) -> list[str]:
@@ -204,6 +224,17 @@ def steps_of_task(connection: Connection, task_id: str) -> list[str]:
     noted = func.replace(_s.c.metadata, " ", "")
     query = select(_s.c.id).where(noted.contains(f':{task_id}"', autoescape=True))
     return list(connection.execute(query.order_by(_s.c.started_at, _s.c.id)).scalars())
+
+
+def naming(connection: Connection, identity: str) -> list[EntryRow]:
+    """Rows (step_id, kind, summary) of what was recorded with this id in its summary, oldest first."""
+    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    query = (
+        select(_e.c.step_id, _e.c.kind, _e.c.summary)
+        .where(_e.c.kind.in_(("memory_read", "memory_write", "compiled")), position(_e.c.summary, identity) > 0)
+        .order_by(_e.c.id)
+    )
+    return list(connection.execute(query))
 
 
 def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:
