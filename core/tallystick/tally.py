@@ -678,6 +678,20 @@ class BoundTally:
                 idempotency_key=idempotency_key, rebuilt=self.tally.let_go,
             )  # fmt: skip
 
+    def erase_recorded(
+        self, run_id: str, *, step_id: str | None = None, reason: str, mode: Literal["preview", "apply"] = "preview"
+    ) -> list[str]:  # fmt: skip
+        """Name, or apply to, the steps whose recorded payloads go with their salts: of a run, or of one step.
+
+        Receipts and chain stay and verify; they say that the payloads were erased. It cannot be taken back. An
+        operator's work. Raises Denied, NotFound, InvalidInput, StorageError.
+        """
+        with self.tally.indexer.paused():
+            return erase.erase_recorded(
+                self.tally.memory, self.actor, run_id, step_id=step_id, reason=reason, mode=mode,
+                rebuilt=self.tally.let_go,
+            )  # fmt: skip
+
     def prove_erased(self, memory_id: str, *, text: str | None = None) -> Proof:
         """Look for what is left of an erased memory; with `text` in every table and file. An operator's work.
 

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
-from tallystick.records import Foil, RunRecord, Scope, StepRecord
+from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import keeping, render
+from tallystick_cli import keeping, receipts, render
 from tallystick_cli.options import AsJson, InScope, Limit, Where
 from tallystick_cli.options import opened as _opened
 from tallystick_cli.options import print_json as _print_json
@@ -31,6 +31,7 @@ app = typer.Typer(
 CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")]
 
 keeping.register(app)
+receipts.register(app)
 
 
 @app.command()
@@ -38,7 +39,9 @@ def runs(where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_j
     """List the recorded runs, newest first."""
     with _opened(where) as owner:
         scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
-        found = [(run, len(owner.recorder.steps(run.run_id))) for run in owner.recorder.runs(scopes, limit=limit)]
+        listed = owner.recorder.runs(scopes, limit=limit)
+        counts = owner.recorder.step_counts(listed)
+        found = [(run, counts.get(run.run_id, 0)) for run in listed]
         if as_json:
             _print_json([{**run.dump(), "steps": steps} for run, steps in found])
         elif not found:
@@ -120,28 +123,6 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
     if not isinstance(had, int):
         raise InvalidInput(f"Step {step.step_id} recorded no compile.")
     return max(1, had * int(number) // 100)
-
-
-@app.command()
-def verify(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")],
-    foil: Annotated[
-        str | None, typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off since.")
-    ] = None,
-    where: Where = ".tally",
-    as_json: AsJson = False,
-) -> None:
-    """Check every byte that the run's receipts cover. Exits with 1 when something does not match."""
-    with _opened(where) as owner:
-        found = owner.recorder.find(run)
-        run_id = found.run_id
-        answer = owner.recorder.verify(run_id, foil=_foil(run_id, foil))
-        if as_json:
-            _print_json(answer.dump())
-        else:
-            _print(render.verification_view(answer))
-    if not answer.ok:
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -296,12 +277,3 @@ def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads
     return [f"{thread} {id}" for _, id in threads.places_of_task(thread, namespace.rpartition(":")[2])]
-
-
-def _foil(run_id: str, text: str | None) -> Foil | None:
-    if text is None:
-        return None
-    count, _, head = text.partition(":")
-    if not count.isdigit() or not head:
-        raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
-    return Foil(run_id=run_id, count=int(count), head=head)

@@ -25,6 +25,7 @@ from tallystick.records import (
     Receipt,
     ReplayResult,
     RunRecord,
+    StepDiff,
     StepEntry,
     StepRecord,
     Verification,
@@ -38,6 +39,7 @@ __all__ = [
     "replay_view",
     "run_table",
     "short",
+    "step_diff_view",
     "step_table",
     "state_table",
     "step_view",
@@ -82,7 +84,7 @@ def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
             Text(short(run.run_id), style="cyan"),
             _when(run.started_at),
             Text(run.agent_name, style="bold"),
-            _status(run.status),
+            _status(run.status) + Text(f" {run.gaps} missed" if run.gaps else "", style="yellow"),
             str(steps),
             " ".join((run.user_goal or "").split()),
         )
@@ -171,14 +173,46 @@ def diff_table(diff: CompileDiff) -> Table:
         f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before",
         *(("", 9), ("item", 22), ("before", 22), ("after", 22)),
     )
-    rows = [("- left", "red", diff.removed), ("+ came", "green", diff.added), ("~ changed", "yellow", diff.changed)]
+    if diff.budget_before != diff.budget_after:
+        table.caption, table.caption_justify = f"budget {diff.budget_before} → {diff.budget_after} tokens", "left"
+    told = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
+    policy = tuple(change for change in diff.policy if change.item_id not in told)
+    rows = [
+        ("- left", "red", diff.removed), ("+ came", "green", diff.added), ("~ changed", "yellow", diff.changed),
+        ("~ policy", "magenta", policy),
+    ]  # fmt: skip
     for sign, style, changes in rows:
         for change in changes:
             name = Text(_item(change.item_id), style=style)
             table.add_row(Text(sign, style=style), name, _fate(change.before), _fate(change.after))
-    if diff.is_empty:
+    for change in diff.rescored:
+        table.add_row(Text("~ score", style="dim"), Text(_item(change.item_id), style="dim"), _scored(change.before),
+                      _scored(change.after))  # fmt: skip
+    if diff.is_empty and not diff.rescored:
         table.add_row("=", "nothing", "", "")
     return table
+
+
+def step_diff_view(diff: StepDiff) -> RenderableType:
+    """How two steps differ: the context, the request, the answer."""
+    parts: list[RenderableType] = []
+    if diff.compile is not None:
+        parts.append(diff_table(diff.compile))
+    if diff.compaction:
+        parts.append(Text(f"left the history: {', '.join(map(_item, diff.compaction))}", style="yellow"))
+    for title, lines in (("request", diff.request), ("response", diff.response)):
+        if lines:
+            parts.append(Panel(Group(*map(_diff_line, lines)), title=title, title_align="left", border_style="dim"))
+    parts += [Text(f"! {note}", style="yellow") for note in diff.notes]
+    if diff.is_empty:
+        parts.append(Text("= nothing differs", style="green"))
+    title = f"{short(diff.before)} → {short(diff.after)}"
+    return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
+
+
+def _scored(decision: CompilationDecision | None) -> Text:
+    total = 0 if decision is None else decision.score_breakdown.get("total", 0)
+    return Text(f"{total / 1_000_000:.2f}", style="dim")
 
 
 def replay_view(result: ReplayResult) -> RenderableType:
@@ -222,6 +256,11 @@ def verification_view(verification: Verification) -> RenderableType:
         Text(f"foil: {verification.foil.count}:{verification.foil.head}", style="cyan"),
     ]
     lines += [Text(f"✗ {problem.where}: {problem.problem}", style="red") for problem in verification.problems]
+    for where, missed in verification.gaps.items():
+        reasons = ", ".join(f"{count} {reason}" for reason, count in missed.items())
+        lines.append(Text(f"! {where}: not everything could be recorded ({reasons})", style="yellow"))
+    if verification.signature_ok:
+        lines.append(Text(f"✓ signed by {verification.foil.signed_by}", style="green"))
     lines.append(Text("Cannot prove " + "; ".join(verification.cannot_prove) + ".", style="dim"))
     lines.append(Text("Not covered by the chain: " + ", ".join(verification.not_covered) + ".", style="dim"))
     return Panel(

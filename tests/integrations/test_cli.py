@@ -137,3 +137,32 @@ def test_a_place_without_a_tally_is_named(tmp_path: Path) -> None:
     )
     assert (failed.returncode, "There is no tally" in failed.stderr) == (2, True)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(tally_command: Command, tmp_path: Path) -> None:
+    [run] = json.loads(tally_command("runs", "--json").stdout)
+    command = Path(sys.executable).with_name("tally")
+    key, bundle = tmp_path / "key.pem", tmp_path / "run.receipt"
+    made = subprocess.run([str(command), "keygen", str(key)], text=True, capture_output=True, timeout=120, check=True)
+    assert "keep it secret" in made.stdout
+    assert key.stat().st_mode & 0o077 == 0
+    again = subprocess.run([str(command), "keygen", str(key)], text=True, capture_output=True, timeout=120, check=False)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    written = tally_command("export-receipt", run["run_id"], "--out", str(bundle), "--sign", str(key))
+    assert "signed" in written.stdout
+    checked = subprocess.run(
+        [str(command), "verify", str(bundle), "--public-key", f"{key}.pub"], cwd=tmp_path, text=True,
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (checked.returncode, "signed by" in checked.stdout) == (0, True), checked.stderr
+
+
+def test_a_step_is_asked_why_and_compared(tally_command: Command) -> None:
+    [run] = json.loads(tally_command("runs", "--json").stdout)
+    [step] = json.loads(tally_command("show", run["run_id"], "--json").stdout)["steps"]
+    told = json.loads(tally_command("why", step["step_id"], "--json").stdout)
+    assert {item["item_id"] for item in told["knew"]} == {"ask", "note-1", "note-2"}
+    assert told["unseen"] == []
+    assert "Note 1 of the test." in tally_command("trace", step["step_id"], "note 1 OF").stdout
+    assert "nothing differs" in tally_command("diff", step["step_id"], step["step_id"]).stdout
+    assert "No recorded step" in tally_command("uses", "01900000-0000-7000-8000-000000000000").stdout

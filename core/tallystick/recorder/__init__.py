@@ -1,5 +1,6 @@
 """The flight recorder: what each step saw, why, what it did and what changed; provable and replayable."""
 
+from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
 from tallystick.recorder.room import RecorderRoom
@@ -7,4 +8,7 @@ from tallystick.recorder.run import Run, current_run
 from tallystick.recorder.settle import settle
 from tallystick.recorder.step import Step, current_step, status_for
 
-__all__ = ["Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step", "settle", "status_for"]
+__all__ = [
+    "Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step", "is_bundle", "settle",
+    "status_for", "verify_bundle",
+]  # fmt: skip

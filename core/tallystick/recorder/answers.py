@@ -28,7 +28,7 @@ __all__ = ["diff_lines", "diff_steps", "known", "lines_of", "provenance", "quote
 
 _AROUND = 60
 """Characters of an item that are quoted on either side."""
-_EVENTS = {"stored": "ADD", "duplicate": "DUPLICATE", "skipped": "SKIP"}
+_EVENTS = {"created": "ADD", "duplicate": "DUPLICATE", "skipped": "SKIP"}
 _LONG = 400
 """Characters from which a text of a request is shown in several lines, so that a diff names the one that changed."""
 

@@ -12,11 +12,13 @@ from sqlalchemy import Connection
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
+from tallystick.recorder.bundle import bundle
 from tallystick.recorder.replay import Call, Render, neutral_request, replay
 from tallystick.recorder.room import DOMAIN, RecorderRoom
 from tallystick.recorder.run import Run
+from tallystick.recorder.signing import sign
 from tallystick.recorder.step import run_stream
-from tallystick.recorder.verify import receipt_about, receipts_in, receipts_of, verify
+from tallystick.recorder.verify import Stored, receipt_about, receipts_in, receipts_of, verify
 from tallystick.records import (
     Actor,
     CompilationRequest,
@@ -245,7 +247,32 @@ class Recorder:
         """Whether stock and foil match: every byte that the run's chain covers. Raises NotFound."""
         with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)
-            return verify(connection, run, scope_id, foil)
+            return verify(Stored(connection, run, scope_id), foil)
+
+    def foil(self, run_id: str, *, key: bytes | None = None) -> Foil:
+        """Where a run's chain ends now, signed with a private key in PEM if one is given: keep it elsewhere.
+
+        Raises NotFound; InvalidInput and MissingExtra for the key.
+        """
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            end = journal.foil(connection, run_stream(run_id), run_id)
+        return end if key is None else sign(end, key)
+
+    def export_receipt(self, run_id: str, *, key: bytes | None = None) -> bytes:
+        """A run as a bundle that `verify_bundle` checks without the tally, its foil signed if a key is given.
+
+        It holds what is kept of payloads: redacted ones stay redacted. Raises NotFound; InvalidInput and MissingExtra
+        for the key.
+        """
+        stream = run_stream(run_id)
+        with self._read() as connection:
+            run, scope_id = self._find_run(connection, run_id)
+            end = journal.foil(connection, stream, run_id)
+            return bundle(
+                Stored(connection, run, scope_id), journal.rows_of(connection, stream),
+                journal.anchor_of(connection, stream), end if key is None else sign(end, key),
+            )  # fmt: skip
 
     def prefix_reuse(self, run_id: str) -> list[tuple[str, PrefixReuse]]:
         """For each compile in the ended steps of a run its step, and how its prompt begins like the one before.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
 
 from sqlalchemy import Connection
 
-from tallystick.errors import CorruptTally, TallystickError
+from tallystick.errors import TallystickError
 from tallystick.recorder.room import DOMAIN
 from tallystick.recorder.step import run_stream
 from tallystick.records import (
@@ -24,8 +24,9 @@ from tallystick.records import (
 )
 from tallystick.storage import journal, recordings
 from tallystick.storage.payloads import Payloads
+from tallystick.storage.recordings import EntryRow
 
-__all__ = ["NOT_COVERED", "missed_in", "receipt_about", "receipts_in", "receipts_of", "verify"]
+__all__ = ["NOT_COVERED", "Stock", "Stored", "missed_in", "receipt_about", "receipts_in", "receipts_of", "verify"]
 
 NOT_COVERED = (
     "runs.user_goal", "runs.metadata", "runs.schema_version", "runs.process", "steps.metadata", "steps.parent_step_id",
@@ -56,30 +57,94 @@ def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:
     return _receipts(journal.entries(connection, run_stream(run_id)))
 
 
-def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | None) -> Verification:
+class Stock(Protocol):
+    """A stored run, wherever it stands: in a tally, or in a bundle."""
+
+    run: RunRecord
+    scope_id: int
+
+    def chain_problems(self) -> list[tuple[str, str]]:
+        """What does not match in the chain itself, as (where, problem)."""
+        ...
+
+    def end(self) -> Foil:
+        """Where the chain ends, as the stock says."""
+        ...
+
+    def chain(self) -> list[JournalEntry]:
+        """The entries of the chain, in order. Raises CorruptTally, InvalidRecord."""
+        ...
+
+    def steps(self) -> list[StepRecord]:
+        """The steps. Raises CorruptTally."""
+        ...
+
+    def entries(self, step_id: str) -> Sequence[EntryRow]:
+        """What was recorded in a step, in order."""
+        ...
+
+    def payload(self, row: EntryRow) -> bytes | None:
+        """The bytes of a payload, or None where they are not there."""
+        ...
+
+
+class Stored:
+    """A run as it stands in a tally."""
+
+    def __init__(self, connection: Connection, run: RunRecord, scope_id: int) -> None:
+        self.run = run
+        self.scope_id = scope_id
+        self._connection = connection
+        self._stream = run_stream(run.run_id)
+        self._payloads = Payloads(connection)
+
+    def chain_problems(self) -> list[tuple[str, str]]:
+        """Same as `Stock.chain_problems`."""
+        return journal.verify_stream(self._connection, self._stream)
+
+    def end(self) -> Foil:
+        """Same as `Stock.end`."""
+        return journal.foil(self._connection, self._stream, self.run.run_id)
+
+    def chain(self) -> list[JournalEntry]:
+        """Same as `Stock.chain`."""
+        return list(journal.entries(self._connection, self._stream))
+
+    def steps(self) -> list[StepRecord]:
+        """Same as `Stock.steps`."""
+        return recordings.steps_of(self._connection, self.run.run_id)
+
+    def entries(self, step_id: str) -> Sequence[EntryRow]:
+        """Same as `Stock.entries`."""
+        return recordings.entries_of(self._connection, step_id)
+
+    def payload(self, row: EntryRow) -> bytes | None:
+        """Same as `Stock.payload`."""
+        return self._payloads.of(row)
+
+
+def verify(stock: Stock, foil: Foil | None) -> Verification:
     """Check chain, rows and payload bytes of one run against one another, and against `foil` if given."""
+    run = stock.run
     stream = run_stream(run.run_id)
-    found = [_problem(where, problem) for where, problem in journal.verify_stream(connection, stream)]
-    stock = journal.foil(connection, stream, run.run_id)
+    found = [_problem(where, problem) for where, problem in stock.chain_problems()]
     checked = absent = 0
     chain: list[JournalEntry] = []
     receipts: list[Receipt] = []
     try:
-        chain = list(journal.entries(connection, stream))
+        chain = stock.chain()
         receipts = _receipts(chain)
         found += _run_problems(chain, receipts, run)
     except TallystickError as error:
         found.append(_problem(stream, f"an entry is not readable: {error}"))
     try:
-        steps = {step.step_id: step for step in recordings.steps_of(connection, run.run_id)}
-    except CorruptTally as error:
+        steps = {step.step_id: step for step in stock.steps()}
+    except TallystickError as error:
         found.append(_problem(f"run {run.run_id}", str(error)))
     else:
         found += _step_problems(chain, receipts, steps, run)
-        payloads = Payloads(connection)
         for receipt in receipts:
-            step = steps.get(receipt.step_id)
-            problems, present, missing = _receipt_problems(connection, payloads, receipt, step, scope_id)
+            problems, present, missing = _receipt_problems(stock, receipt, steps.get(receipt.step_id))
             found += problems
             checked += present
             absent += missing
@@ -92,7 +157,7 @@ def verify(connection: Connection, run: RunRecord, scope_id: int, foil: Foil | N
         receipts=len(receipts),
         payloads_checked=checked,
         payloads_absent=absent,
-        foil=stock,
+        foil=stock.end(),
         foil_matches=matches,
         problems=tuple(found),
         gaps=missed_in(chain, receipts),
@@ -173,7 +238,7 @@ def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
 
 
 def _receipt_problems(
-    connection: Connection, payloads: Payloads, receipt: Receipt, step: StepRecord | None, scope_id: int
+    stock: Stock, receipt: Receipt, step: StepRecord | None
 ) -> tuple[list[VerificationProblem], int, int]:
     where = f"step {receipt.step_id}"
     if step is None:
@@ -183,7 +248,7 @@ def _receipt_problems(
         for name in ("run_id", "step_index", "step_kind", "name", "status", "started_at", "ended_at")
         if getattr(step, name) != getattr(receipt, name)
     ]
-    rows = recordings.entries_of(connection, receipt.step_id)
+    rows = stock.entries(receipt.step_id)
     if len(rows) != len(receipt.entries):
         problems.append(_problem(where, f"has {len(rows)} entries where its receipt names {len(receipt.entries)}"))
     checked = absent = 0
@@ -202,9 +267,9 @@ def _receipt_problems(
         ]
         if row.position != place:
             problems.append(_problem(here, f"stands at position {row.position}"))
-        if row.scope_id != scope_id:
+        if row.scope_id != stock.scope_id:
             problems.append(_problem(here, "belongs to another scope than its run"))
-        wrong = _payload_problem(payloads, row, entry)
+        wrong = _payload_problem(stock, row, entry)
         if wrong is not None:
             problems.append(_problem(here, wrong))
         elif erased or entry.payload_state == "not_kept":
@@ -214,7 +279,7 @@ def _receipt_problems(
     return problems, checked, absent
 
 
-def _payload_problem(payloads: Payloads, row: Any, entry: ReceiptEntry) -> str | None:
+def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | None:
     """What is wrong with the payload of an entry, or with the absence of one."""
     if (row.base_id is None) != (row.head is None) or (row.base_id is None) != (row.tail is None):
         return "says of its payload that it rests on another and that it does not"
@@ -227,7 +292,7 @@ def _payload_problem(payloads: Payloads, row: Any, entry: ReceiptEntry) -> str |
             return "names a payload where its receipt says that none was kept"
         body = b""
     else:
-        body = payloads.of(row)
+        body = stock.payload(row)
     if body is None or row.salt is None:
         return "its payload is missing"
     if commitment(DOMAIN, bytes(row.salt), body) != entry.commitment:

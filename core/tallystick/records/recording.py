@@ -128,11 +128,15 @@ class Receipt(Persisted):
 
 
 class Foil(Record):
-    """The half that you keep: head digest and length of a run's chain."""
+    """The half that you keep: head digest and length of a run's chain, signed if you have a key."""
 
     run_id: str
     count: int
     head: str
+    signature: str | None = None
+    """Ed25519 over the canonical form of `["tallystick/foil/v1", run_id, count, head]`, in hexadecimal."""
+    signed_by: str | None = None
+    """The public key, 32 bytes in hexadecimal."""
 
 
 class VerificationProblem(Record):
@@ -155,6 +159,8 @@ class Verification(Record):
     """Head and count as stored now; keep it elsewhere to catch truncation later."""
     foil_matches: bool | None = None
     """Whether the foil you gave matches; None when none was given."""
+    signature_ok: bool | None = None
+    """Whether the signature on a bundle or a foil is that of its key; None when nothing is signed."""
     problems: tuple[VerificationProblem, ...] = ()
     gaps: dict[str, dict[str, int]] = {}
     """What happened and could not be recorded: where it is missing, to the reasons and how often."""

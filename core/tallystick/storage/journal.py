@@ -7,7 +7,7 @@ counts, digests and reason codes; what people wrote stands elsewhere and is know
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,8 +20,9 @@ from tallystick.storage.hot import Hot
 from tallystick.storage.rows import inserting
 
 __all__ = [
-    "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append", "chained",
-    "count_before", "cut", "end_of", "entries", "foil", "genesis", "move", "verify_stream",
+    "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append",
+    "chain_problems", "chained",
+    "count_before", "cut", "end_of", "entries", "foil", "genesis", "move", "read_row", "rows_of", "verify_stream",
 ]  # fmt: skip
 
 _j = tables.journal
@@ -207,10 +208,16 @@ def foil(connection: Connection, stream: str, run_id: str) -> Foil:
 
 def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
     """Everything in a stream that does not match, as (where, problem); empty when the chain holds."""
+    head = connection.execute(_HEAD, {"stream": stream}).first()
+    rows = connection.execute(_ENTRIES, {"stream": stream})
+    return chain_problems(stream, rows, anchor_of(connection, stream), None if head is None else End(*head))
+
+
+def chain_problems(stream: str, rows: Iterable[Any], anchor: Anchor, head: End | None) -> list[tuple[str, str]]:
+    """Same as `verify_stream`, for rows wherever they stand, where they begin, and their end as it is told."""
     problems: list[tuple[str, str]] = []
-    anchor = anchor_of(connection, stream)
     expected_previous, count = anchor.head, anchor.count
-    for count, row in enumerate(connection.execute(_ENTRIES, {"stream": stream}), start=anchor.count + 1):
+    for count, row in enumerate(rows, start=anchor.count + 1):
         where = f"{stream}#{row.position}"
         if row.position != count - 1:
             problems.append((where, f"expected position {count - 1}: an entry is missing or was added"))
@@ -221,13 +228,22 @@ def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
             problems.append((where, "its bytes do not match its digest"))
         problems += [(where, problem) for problem in _column_problems(row)]
         expected_previous = row.digest
-    head = connection.execute(_HEAD, {"stream": stream}).first()
     if head is None:
         if count:
             problems.append((stream, "has entries but no head"))
-    elif (head.entries, head.head) != (count, expected_previous):
-        problems.append((stream, f"its head says {head.entries} entries, found {count}: the end was cut or replaced"))
+    elif head != (count, expected_previous):
+        problems.append((stream, f"its head says {head.length} entries, found {count}: the end was cut or replaced"))
     return problems
+
+
+def rows_of(connection: Connection, stream: str) -> list[Any]:
+    """The entries of one stream in order, as they are stored."""
+    return list(connection.execute(_ENTRIES, {"stream": stream}))
+
+
+def read_row(row: Any) -> JournalEntry:
+    """An entry as it is stored. Raises CorruptTally where its body is not readable."""
+    return _entry(row)
 
 
 def _column_problems(row: Any) -> list[str]:

@@ -29,6 +29,7 @@ __all__ = [
     "find_run",
     "find_step",
     "list_runs",
+    "kept_payloads",
     "matching",
     "naming",
     "step_before",
@@ -235,6 +236,19 @@ def naming(connection: Connection, identity: str) -> list[EntryRow]:
         .order_by(_e.c.id)
     )
     return list(connection.execute(query))
+
+
+def kept_payloads(connection: Connection, run_id: str, step_id: str | None) -> list[tuple[str, int, str]]:
+    """(step id, scope id, entry id) of the payloads that are kept of a run, or of one of its steps, in order."""
+    query = (
+        select(_e.c.step_id, _e.c.scope_id, _e.c.id)
+        .join(_s, _s.c.id == _e.c.step_id)
+        .where(_s.c.run_id == run_id, _e.c.part_key.is_not(None))
+    )
+    if step_id is not None:
+        query = query.where(_s.c.id == step_id)
+    rows = connection.execute(query.order_by(_s.c.step_index, _e.c.position))
+    return [(row.step_id, row.scope_id, row.id) for row in rows]
 
 
 def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, delete
 
 from tallystick.access import fits, mint
-from tallystick.errors import Denied, InvalidInput, StateConflict, StorageError
+from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
 from tallystick.memory import MemoryRoom
 from tallystick.memory.change import require_reason
 from tallystick.memory.correct import TOKEN_LIFE_US
@@ -23,11 +23,22 @@ from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.writing import Writing
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.records import AccessDecision, Actor, Erasure, Proof, canonical_json, part_key
-from tallystick.storage import checkpoints, edges, erasing, journal, keyed, memories, scopes, tables, traces
+from tallystick.storage import (
+    checkpoints,
+    edges,
+    erasing,
+    journal,
+    keyed,
+    memories,
+    recordings,
+    scopes,
+    tables,
+    traces,
+)
 from tallystick.threads.tracing import threads_holding
 from tallystick.upkeep.proof import CANNOT_ERASE, prove_erased
 
-__all__ = ["PENDING", "erase", "finish"]
+__all__ = ["PENDING", "erase", "erase_recorded", "finish"]
 
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
@@ -107,6 +118,50 @@ def erase(
             name="erase.answer",
         )
     return result
+
+
+def erase_recorded(
+    room: MemoryRoom, actor: Actor, run_id: str, *, step_id: str | None, reason: str,
+    mode: Literal["preview", "apply"], rebuilt: Callable[[], None] = lambda: None,
+) -> list[str]:  # fmt: skip
+    """Take the payloads of a run, or of one of its steps, away with their salts; the steps that lose any.
+
+    The chain still verifies and says that they were erased. Raises Denied unless an operator asks, NotFound,
+    InvalidInput, StorageError, BusyTally.
+    """
+    require_reason(reason)
+    database = room.store.database
+    database.settle()
+    with database.read() as connection:
+        found = recordings.find_run(connection, run_id)
+        if found is None or not room.gate.decide(connection, actor, "inspect", found[0].scope).allowed:
+            raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
+        payloads = recordings.kept_payloads(connection, run_id, step_id)
+    if not actor.is_operator:
+        raise room.gate.refuse(actor, AccessDecision(
+            allowed=False, reason="missing_permission", operation="delete", scope=found[0].scope, surface=actor.surface
+        ))  # fmt: skip
+    steps = sorted({step for step, _, _ in payloads})
+    if mode == "preview" or not payloads:
+        return steps
+
+    def unit(tx: Connection) -> list[str]:
+        at = room.store.clock.now()
+        gone = erasing.erase_payloads(tx, recordings.kept_payloads(tx, run_id, step_id), at=at)
+        journal.append(
+            tx,
+            journal.Event(
+                stream=f"run:{run_id}", event="payload.erase", actor=actor, at=at, audit_id=room.store.ids.new(),
+                reason=reason, subject_id=run_id, details={"steps": gone},
+            ),
+        )  # fmt: skip
+        keyed.set_setting(tx, PENDING, "1")
+        return gone
+
+    done = database.write(unit, name="payload.erase")
+    rebuilt()
+    finish(room)
+    return done
 
 
 def finish(room: MemoryRoom) -> bool:

@@ -1,0 +1,278 @@
+"""A receipt to go: one file with everything that verifying a run needs, checked without the tally.
+
+A bundle is a zip archive of four members. `run.json` holds the run, where its chain begins and ends, and the foil;
+`chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and `entries.jsonl` the rows; `payloads.bin` the
+bytes that payloads consist of. docs/receipts.md says how to check one with other tools.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import InvalidInput, InvalidRecord
+from tallystick.recorder.signing import check
+from tallystick.recorder.step import run_stream
+from tallystick.recorder.verify import Stored, verify
+from tallystick.records import Foil, JournalEntry, RunRecord, StepRecord, Verification, VerificationProblem
+from tallystick.storage import journal
+
+__all__ = ["FORMAT", "bundle", "is_bundle", "verify_bundle"]
+
+FORMAT = "tallystick-receipt/1"
+_MEMBERS = ("run.json", "chain.jsonl", "steps.jsonl", "entries.jsonl", "payloads.bin")
+_MOST = 4 * 1024**3
+"""Bytes that a bundle may unfold to: a hostile one cannot ask for all memory."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ENTRY = ("position", "kind", "at", "payload_state", "commitment", "redactions", "summary")
+
+
+def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Foil) -> bytes:
+    """The bundle of a run; the same run gives the same bytes."""
+    payloads = io.BytesIO()
+    last: dict[str, bytes] = {}
+    entries = []
+    for step in stored.steps():
+        for row in stored.entries(step.step_id):
+            body = stored.payload(row)
+            told = {"step_id": row.step_id, **{name: getattr(row, name) for name in _ENTRY}}
+            told["salt"] = None if row.salt is None else bytes(row.salt).hex()
+            told["payload"] = None if body is None else _laid(payloads, body, last.get(row.kind, b""))
+            if body is not None:
+                last[row.kind] = body
+            entries.append(told)
+    run = {
+        "format": FORMAT, "run": stored.run.dump(),
+        "begins": {"count": anchor.count, "previous": anchor.head}, "foil": foil.dump(),
+    }  # fmt: skip
+    chain = [
+        {"position": row.position, "previous": row.previous, "digest": row.digest, "body": row.body} for row in rows
+    ]
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        contents = (
+            json.dumps(run, indent=1, sort_keys=True).encode(), _lines(chain),
+            _lines([step.dump() for step in stored.steps()]), _lines(entries), payloads.getvalue(),
+        )  # fmt: skip
+        for name, content in zip(_MEMBERS, contents, strict=True):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file looks like a bundle."""
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+def verify_bundle(
+    source: str | Path | bytes, *, foil: Foil | None = None, public_key: bytes | None = None
+) -> Verification:  # fmt: skip
+    """Whether everything in a bundle matches, and, where they are given, matches the foil that you kept and a key.
+
+    No tally is needed. Raises InvalidInput for what is no bundle.
+    """
+    stock = _read(source if isinstance(source, bytes) else _bytes_of(Path(source)))
+    answer = verify(stock, foil)
+    told = stock.told
+    signed = check(told, public_key)
+    problems = list(answer.problems)
+    if (told.run_id, told.count, told.head) != (stock.run.run_id, *stock.last):
+        problems.append(VerificationProblem(where="run.json", problem="its foil is not the end of its chain"))
+    if signed is False:
+        problems.append(VerificationProblem(where="run.json", problem="its signature is not that of the key"))
+    return answer.model_copy(update={"problems": tuple(problems), "ok": not problems, "signature_ok": signed})
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row as the bundle holds it, with the names that it has in a tally."""
+
+    step_id: str
+    position: int
+    kind: str
+    at: int
+    payload_state: str
+    commitment: str
+    redactions: str
+    summary: str
+    salt: bytes | None
+    part_key: str | None
+    scope_id: int = 0
+    base_id: None = None
+    head: None = None
+    tail: None = None
+
+
+@dataclass(frozen=True)
+class _Link:
+    stream: str
+    position: int
+    previous: str
+    digest: str
+    body: str
+    audit_id: str | None
+    event: str | None
+    subject_id: str | None
+    sequence: int
+
+
+class _Bundled:
+    """A run as it stands in a bundle."""
+
+    scope_id = 0
+
+    def __init__(
+        self, run: RunRecord, links: Sequence[_Link], begins: journal.Anchor, told: Foil,
+        steps: list[StepRecord], rows: Mapping[str, list[_Row]], payloads: Mapping[int, bytes],
+    ) -> None:  # fmt: skip
+        self.run = run
+        self.told = told
+        self._links = links
+        self._begins = begins
+        self._steps = steps
+        self._rows = rows
+        self._payloads = payloads
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """How many entries the chain has and the digest of the last."""
+        if not self._links:
+            return self._begins.count, self._begins.head
+        return self._links[-1].position + 1, self._links[-1].digest
+
+    def chain_problems(self) -> list[tuple[str, str]]:
+        """Same as `Stock.chain_problems`."""
+        problems = journal.chain_problems(
+            run_stream(self.run.run_id), self._links, self._begins, journal.End(self.told.count, self.told.head)
+        )
+        genesis = journal.genesis(run_stream(self.run.run_id))
+        if self._begins.count == 0 and self._begins.head != genesis:
+            problems.append((run_stream(self.run.run_id), "does not begin where the chain of this run begins"))
+        return problems
+
+    def end(self) -> Foil:
+        """Same as `Stock.end`."""
+        return self.told
+
+    def chain(self) -> list[JournalEntry]:
+        """Same as `Stock.chain`."""
+        return [journal.read_row(link) for link in self._links]
+
+    def steps(self) -> list[StepRecord]:
+        """Same as `Stock.steps`."""
+        return self._steps
+
+    def entries(self, step_id: str) -> Sequence[_Row]:
+        """Same as `Stock.entries`."""
+        return self._rows.get(step_id, [])
+
+    def payload(self, row: Any) -> bytes | None:
+        """Same as `Stock.payload`."""
+        return self._payloads.get(id(row))
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _read(content: bytes) -> _Bundled:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            sizes = [archive.getinfo(name).file_size for name in _MEMBERS]
+            if sum(sizes) > _MOST:
+                raise InvalidInput("This bundle says that it unfolds to more than may be held.")
+            head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
+        told = json.loads(head)
+        if told.get("format") != FORMAT:
+            raise InvalidInput(f"This bundle is of the format {told.get('format')!r}; {FORMAT} can be read.")
+        run = RunRecord.load(told["run"])
+        stream = run_stream(run.run_id)
+        links = [_link(stream, one) for one in _parsed(chain)]
+        rows: dict[str, list[_Row]] = {}
+        bodies: dict[int, bytes] = {}
+        for row, body in _rows(_parsed(entries), payloads):
+            rows.setdefault(row.step_id, []).append(row)
+            if body is not None:
+                bodies[id(row)] = body
+        begins = journal.Anchor(int(told["begins"]["count"]), str(told["begins"]["previous"]))
+        return _Bundled(
+            run, links, begins, Foil.load(told["foil"]), [StepRecord.load(one) for one in _parsed(steps)],
+            rows, bodies,
+        )  # fmt: skip
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError, NotImplementedError,
+            EOFError, InvalidRecord) as error:  # fmt: skip
+        if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
+            raise
+        raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
+
+
+def _link(stream: str, told: Mapping[str, Any]) -> _Link:
+    try:
+        body = json.loads(told["body"])
+    except ValueError:
+        body = {}
+    found = body if isinstance(body, dict) else {}
+    return _Link(
+        stream, int(told["position"]), str(told["previous"]), str(told["digest"]), str(told["body"]),
+        found.get("audit_id"), found.get("event"), found.get("subject_id"), int(told["position"]),
+    )  # fmt: skip
+
+
+def _rows(entries: Iterator[Mapping[str, Any]], payloads: bytes) -> Iterator[tuple[_Row, bytes | None]]:
+    last: dict[str, bytes] = {}
+    for told in entries:
+        laid = told["payload"]
+        body = None
+        if laid is not None:
+            base, kind = last.get(told["kind"], b""), told["kind"]
+            start, size = int(laid["start"]), int(laid["size"])
+            head, tail = int(laid.get("head", 0)), int(laid.get("tail", 0))
+            if min(start, size, head, tail) < 0 or head + tail > len(base) or start + size > len(payloads):
+                raise InvalidInput("A payload of this bundle says that it stands where nothing is.")
+            body = last[kind] = base[:head] + payloads[start : start + size] + base[len(base) - tail :]
+        salt = told["salt"]
+        row = _Row(
+            str(told["step_id"]), **{name: told[name] for name in _ENTRY},
+            salt=None if salt is None else bytes.fromhex(salt), part_key=None if body is None else "bundled",
+        )  # fmt: skip
+        yield row, body
+
+
+def _laid(payloads: io.BytesIO, body: bytes, base: bytes) -> dict[str, int]:
+    """Where a payload stands, after what it shares with the one of its kind before was left out."""
+    head = _common(base, body)
+    tail = _common(base[head:][::-1], body[head:][::-1])
+    own = body[head : len(body) - tail]
+    place = {"start": payloads.tell(), "size": len(own), "head": head, "tail": tail}
+    payloads.write(own)
+    return place
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes are equal at the beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _lines(values: Sequence[Any]) -> bytes:
+    return b"".join(json.dumps(value, sort_keys=True).encode() + b"\n" for value in values)
+
+
+def _parsed(lines: bytes) -> Iterator[Any]:
+    for line in lines.splitlines():
+        yield json.loads(line)

@@ -1,0 +1,92 @@
+"""Signed foils: Ed25519 over run, count and head, with a key of the user's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import InvalidInput, require
+from tallystick.records import Foil, canonical_json
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+__all__ = ["check", "new_key", "public_key_of", "sign"]
+
+
+def new_key() -> tuple[bytes, bytes]:
+    """A fresh private key and its public key, both as PEM."""
+    require("cryptography", extra="signing")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private, public
+
+
+def sign(foil: Foil, private_key: bytes) -> Foil:
+    """The foil, signed with a private key in PEM. Raises InvalidInput for what is no Ed25519 key, MissingExtra."""
+    key = _private(private_key)
+    return foil.model_copy(
+        update={"signature": key.sign(_signed(foil)).hex(), "signed_by": key.public_key().public_bytes_raw().hex()}
+    )
+
+
+def check(foil: Foil, public_key: bytes | None = None) -> bool | None:
+    """Whether the signature holds, under `public_key` (PEM, or 32 bytes in hexadecimal) where one is given.
+
+    None when nothing is signed and no key is given. Without a key it is checked under the one that the foil names,
+    which only says that nothing changed since whoever holds that key signed. Raises InvalidInput, MissingExtra.
+    """
+    if foil.signature is None or foil.signed_by is None:
+        return None if public_key is None else False
+    require("cryptography", extra="signing")
+    from cryptography.exceptions import InvalidSignature
+
+    key = public_key_of(public_key if public_key is not None else foil.signed_by.encode())
+    try:
+        key.verify(bytes.fromhex(foil.signature), _signed(foil))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def public_key_of(given: bytes) -> Ed25519PublicKey:
+    """A public key in PEM, or 32 bytes in hexadecimal. Raises InvalidInput."""
+    require("cryptography", extra="signing")
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        if given.lstrip().startswith(b"-----"):
+            key: Any = serialization.load_pem_public_key(given)
+        else:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(given.decode().strip()))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InvalidInput("This is no public key: give PEM, or 32 bytes in hexadecimal.") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InvalidInput("This public key is not one of Ed25519.")
+    return key
+
+
+def _private(given: bytes) -> Ed25519PrivateKey:
+    require("cryptography", extra="signing")
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        key = serialization.load_pem_private_key(given, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InvalidInput("This is no private key in PEM without a password.") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidInput("This private key is not one of Ed25519. `tally keygen` makes one.")
+    return key
+
+
+def _signed(foil: Foil) -> bytes:
+    return canonical_json(["tallystick/foil/v1", foil.run_id, foil.count, foil.head])

@@ -1,0 +1,181 @@
+"""The commands that ask a receipt: what was known, what changed, where it came from, and whether it matches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.recorder import is_bundle, verify_bundle
+from tallystick.recorder.signing import new_key
+from tallystick.records import Foil, RunRecord, StepRecord
+from tallystick.tally import BoundTally
+from tallystick_cli import render
+from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+
+__all__ = ["register"]
+
+StepId = Annotated[str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")]
+FoilText = Annotated[str | None, typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    for command in (verify, diff, why, trace, uses, keygen):
+        app.command()(command)
+    app.command("export-receipt")(export_receipt)
+
+
+def verify(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends; or a bundle.")],
+    foil: FoilText = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="Of the one who signed the bundle.", exists=True)
+    ] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Check every byte that the receipts of a run, or a bundle, cover. Exits with 1 when something does not match."""
+    key = None if public_key is None else public_key.read_bytes()
+    if is_bundle(Path(run)):
+        named = None if foil is None else verify_bundle(Path(run)).run_id
+        answer = verify_bundle(Path(run), foil=None if named is None else _foil(named, foil), public_key=key)
+    elif key is not None:
+        raise InvalidInput("--public-key checks the signature of a bundle; `tally export-receipt` makes one.")
+    else:
+        with opened(where) as owner:
+            run_id = owner.recorder.find(run).run_id
+            answer = owner.recorder.verify(run_id, foil=_foil(run_id, foil))
+    if as_json:
+        print_json(answer.dump())
+    else:
+        printed(render.verification_view(answer))
+    if not answer.ok:
+        raise typer.Exit(1)
+
+
+def export_receipt(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; by default RUN.receipt.")] = None,
+    sign: Annotated[Path | None, typer.Option("--sign", help="Private key in PEM.", exists=True)] = None,
+    where: Where = ".tally",
+) -> None:
+    """Write a run as one file that `tally verify FILE` checks without the tally."""
+    with opened(where) as owner:
+        run_id = owner.recorder.find(run).run_id
+        content = owner.recorder.export_receipt(run_id, key=None if sign is None else sign.read_bytes())
+    file = out or Path(f"{render.short(run_id)}.receipt")
+    file.write_bytes(content)
+    told = verify_bundle(content).foil
+    printed(Text(f"✓ {file} ({len(content):,} bytes){', signed' if told.signature else ''}", style="green"))
+    printed(Text(f"  foil: {told.count}:{told.head}", style="cyan"))
+
+
+def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
+    """Show how two steps differ: what they saw, what they asked, what they were answered."""
+    with opened(where) as owner:
+        found = owner.recorder.diff(_step(owner, before).step_id, _step(owner, after).step_id)
+    if as_json:
+        print_json(found.dump())
+    else:
+        printed(render.step_diff_view(found))
+
+
+def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
+    """Say what the agent knew at a step and why, what it did not see, and what changed since the step before."""
+    with opened(where) as owner:
+        recorder, found = owner.recorder, _step(owner, step)
+        knew, unseen = recorder.knew(found.step_id), recorder.unseen(found.step_id)
+        try:
+            changed = recorder.changed(found.step_id)
+        except NotFound:
+            changed = None
+        written = [one for one in recorder.written(found.run_id) if one.step_id == found.step_id]
+        compiled = recorder.compiled(found.step_id)
+    if as_json:
+        print_json(
+            {
+                "knew": [item.dump() for item in knew], "unseen": [item.dump() for item in unseen],
+                "changed": None if changed is None else changed.dump(), "written": [one.dump() for one in written],
+            }
+        )  # fmt: skip
+        return
+    parts: list[RenderableType] = [render.decision_table(*compiled)]
+    if changed is not None:
+        parts.append(render.step_diff_view(changed))
+    parts += [Text(f"wrote {one.event} {one.memory_id} by {one.by.get('user')}") for one in written]
+    printed(Group(*parts))
+
+
+def trace(
+    step: StepId,
+    text: Annotated[str, typer.Argument(help="Words of the context.")],
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Say where words of a step's context came from, to the raw source."""
+    with opened(where) as owner:
+        found = owner.recorder.trace(_step(owner, step).step_id, text)
+    if as_json:
+        print_json([one.dump() for one in found])
+        return
+    for one in found:
+        printed(Text.assemble((render.short(one.item_id), "cyan"), "  ", one.quote))
+        if one.memory_id is not None:
+            printed(Text(f"  memory {one.memory_id}", style="dim"))
+        if one.source_id is not None:
+            place = one.source.uri or one.source.title or one.source.source_type if one.source else "not yours to read"
+            printed(Text(f"  source {one.source_id} ({place})", style="dim"))
+        if one.raw is not None:
+            printed(Text(f"  {one.raw}", style="green"))
+
+
+def uses(
+    memory: Annotated[str, typer.Argument(help="Id of a memory.")], where: Where = ".tally", as_json: AsJson = False
+) -> None:
+    """List the steps that recalled, saw, left out or wrote a memory."""
+    with opened(where) as owner:
+        found = owner.recorder.uses(memory)
+    if as_json:
+        print_json([one.dump() for one in found])
+    elif not found:
+        printed(Text("No recorded step had to do with it.", style="dim"))
+    else:
+        printed(render.step_table([one.step for one in found]))
+        for one in found:
+            printed(Text(f"{render.short(one.step.step_id)}  {', '.join(one.how).replace('_', ' ')}", style="dim"))
+
+
+def keygen(
+    out: Annotated[Path, typer.Argument(help="File for the private key; the public one is written beside it.")],
+) -> None:
+    """Make a key to sign bundles with. Keep the private one where the tally is not."""
+    public = out.with_name(f"{out.name}.pub")
+    if out.exists() or public.exists():
+        raise InvalidInput(f"{out} or {public} is there already, and a key that is lost cannot be made again.")
+    private_key, public_key = new_key()
+    with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(private_key)
+    public.write_bytes(public_key)
+    printed(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
+
+
+def _step(owner: BoundTally, identity: str) -> StepRecord:
+    found = owner.recorder.find(identity)
+    if isinstance(found, RunRecord):
+        raise InvalidInput(f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them.")
+    return found
+
+
+def _foil(run_id: str, text: str | None) -> Foil | None:
+    if text is None:
+        return None
+    count, _, head = text.partition(":")
+    if not count.isdigit() or not head:
+        raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
+    return Foil(run_id=run_id, count=int(count), head=head)

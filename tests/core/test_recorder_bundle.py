@@ -1,0 +1,240 @@
+"""A bundle proves a run without the tally: what is changed in it is found, and a signature names its key."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick import Actor, ContextItem, Tally
+from tallystick.errors import Denied, InvalidInput, TallystickError
+from tallystick.recorder import verify_bundle
+from tallystick.recorder.signing import new_key
+
+OpenTally = Callable[..., Tally]
+OWNER = Actor(user="local", role="operator")
+
+
+def _recorded(tally: Tally) -> str:
+    bound = tally.bind(OWNER)
+    with bound.run("coder", goal="mend it") as run:
+        history = [{"role": "user", "content": f"line {place} " + "word " * 80} for place in range(6)]
+        for turn in range(3):
+            with run.step("model_call", name="model") as step:
+                bound.compile([ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500)
+                step.record("request", {"messages": list(history), "model": "m", "tools": ["t" * 400]})
+                step.record("response", {"answer": {"text": f"done {turn}"}})
+                history.append({"role": "assistant", "content": f"done {turn}"})
+    return run.id
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tally, str, bytes]]:
+    with Tally.open(tmp_path_factory.mktemp("bundle") / "tally", background=False) as tally:
+        run_id = _recorded(tally)
+        yield tally, run_id, tally.bind(OWNER).recorder.export_receipt(run_id)
+
+
+def _members(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _packed(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, body in members.items():
+            archive.writestr(name, body)
+    return out.getvalue()
+
+
+def test_a_bundle_says_what_the_tally_says(run: tuple[Tally, str, bytes]) -> None:
+    tally, run_id, content = run
+    recorder = tally.bind(OWNER).recorder
+    inside, outside = recorder.verify(run_id), verify_bundle(content)
+    assert outside == inside
+    assert outside.ok
+    assert outside.payloads_checked == 12
+    assert recorder.export_receipt(run_id) == content
+    assert verify_bundle(content, foil=inside.foil).foil_matches
+    # Prompts that grow are not repeated.
+    assert _members(content)["payloads.bin"].count(b"line 3 ") == 1
+
+
+def test_every_changed_byte_of_a_bundle_is_found(run: tuple[Tally, str, bytes]) -> None:
+    members = _members(run[2])
+    for name, body in members.items():
+        for place in range(0, len(body), 37):
+            changed = dict(members)
+            changed[name] = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+            try:
+                answer = verify_bundle(_packed(changed))
+            except InvalidInput:
+                continue
+            assert not answer.ok or _uncovered(name, body, changed[name]), (name, place, body[place - 30 : place + 30])
+
+
+def _uncovered(name: str, before: bytes, after: bytes) -> bool:
+    """Whether all that differs is a field that no chain covers, as the answer lists them, or white space."""
+    if name == "run.json":
+        old, new = json.loads(before), json.loads(after)
+        for one in (old, new):
+            for field in ("user_goal", "metadata", "schema_version"):
+                one["run"].pop(field, None)
+        return bool(old == new)
+    free = {"steps.jsonl": ("metadata", "parent_step_id", "schema_version"), "entries.jsonl": ("at",)}[name]
+    rows = zip(before.splitlines(), after.splitlines(), strict=True)
+    return all(
+        {key: value for key, value in json.loads(old).items() if key not in free}
+        == {key: value for key, value in json.loads(new).items() if key not in free}
+        for old, new in rows
+    )
+
+
+@pytest.mark.parametrize("name", ["chain.jsonl", "steps.jsonl", "entries.jsonl"])
+def test_a_line_that_is_missing_from_a_bundle_is_found(run: tuple[Tally, str, bytes], name: str) -> None:
+    members = _members(run[2])
+    lines = members[name].splitlines(keepends=True)
+    for place in range(len(lines)):
+        changed = {**members, name: b"".join([*lines[:place], *lines[place + 1 :]])}
+        try:
+            assert not verify_bundle(_packed(changed)).ok
+        except InvalidInput:
+            continue
+
+
+def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(run: tuple[Tally, str, bytes]) -> None:
+    tally, run_id, content = run
+    foil = tally.bind(OWNER).recorder.foil(run_id)
+    members = _members(content)
+    kept = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:2]
+    told = json.loads(members["run.json"])
+    told["foil"] |= {"count": 2, "head": kept[-1]["digest"]}
+    told["run"] |= {"status": "running", "ended_at": None}
+    first = json.loads(kept[-1]["body"])["subject_id"]
+    only = {
+        "run.json": json.dumps(told).encode(),
+        "chain.jsonl": b"".join(json.dumps(one).encode() + b"\n" for one in kept),
+        "payloads.bin": members["payloads.bin"],
+    }
+    for name in ("steps.jsonl", "entries.jsonl"):
+        only[name] = b"".join(
+            line for line in members[name].splitlines(keepends=True) if json.loads(line)["step_id"] == first
+        )
+    assert verify_bundle(_packed(only)).ok
+    answer = verify_bundle(_packed(only), foil=foil)
+    assert (answer.ok, answer.foil_matches) == (False, False)
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", _packed({"run.json": b"{}"}), _packed({"a": b""})])
+def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InvalidInput, match="no bundle"):
+        verify_bundle(tmp_path / "file")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        verify_bundle(tmp_path / "absent")
+
+
+def test_a_signed_bundle_names_its_key_and_another_key_is_refused(run: tuple[Tally, str, bytes]) -> None:
+    tally, run_id, unsigned = run
+    private, public = new_key()
+    _, stranger = new_key()
+    content = tally.bind(OWNER).recorder.export_receipt(run_id, key=private)
+    assert verify_bundle(content).signature_ok
+    assert verify_bundle(content, public_key=public).ok
+    assert not verify_bundle(content, public_key=stranger).ok
+    assert verify_bundle(unsigned).signature_ok is None
+    assert not verify_bundle(unsigned, public_key=public).ok
+    members = _members(content)
+    told = json.loads(members["run.json"])
+    told["foil"]["signature"] = "00" * 64
+    assert not verify_bundle(_packed({**members, "run.json": json.dumps(told).encode()})).ok
+    for wrong in (b"no key", public):
+        with pytest.raises(InvalidInput, match="private key"):
+            tally.bind(OWNER).recorder.foil(run_id, key=wrong)
+
+
+def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        run_id = _recorded(tally)
+        bound = tally.bind(OWNER)
+        recorder = bound.recorder
+        foil = recorder.foil(run_id)
+        steps = [step.step_id for step in recorder.steps(run_id)]
+        last = [entry.payload for entry in recorder.entries(steps[-1])]
+        assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to") == [steps[0]]
+        assert recorder.verify(run_id).payloads_absent == 0
+        assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to", mode="apply") == [steps[0]]
+        assert {entry.payload_state for entry in recorder.entries(steps[0])} == {"erased"}
+        assert [entry.payload for entry in recorder.entries(steps[-1])] == last
+        verified = recorder.verify(run_id, foil=foil)
+        assert (verified.ok, verified.foil_matches, verified.payloads_absent) == (True, True, 4), verified
+        assert verify_bundle(recorder.export_receipt(run_id), foil=foil).ok
+        with pytest.raises(TallystickError, match="cannot be replayed"):
+            recorder.replay(steps[0])
+        with pytest.raises(Denied):
+            tally.bind(Actor(user="local")).erase_recorded(run_id, reason="mine", mode="apply")
+        assert len(bound.erase_recorded(run_id, reason="asked to", mode="apply")) == 2
+        assert recorder.verify(run_id).payloads_checked == 0
+
+
+def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        said = bound.remember("The kiln runs at 1,240 degrees on Mondays.", speaker="ada")
+        long = bound.remember("Glaze recipes are kept in the blue binder " + "and the red one " * 120)
+        steps = []
+        with bound.run("potter") as run:
+            for budget, ask in ((400, "How hot is the kiln?"), (5_000, "How hot is the kiln on Mondays?")):
+                with run.step("model_call", name="model") as step:
+                    hits: list[Any] = [*bound.recall(ask), tally.bind(OWNER).get(long.memory_id)]
+                    items = {getattr(one, "memory", one).id: one for one in hits}
+                    bound.compile([ContextItem(id="ask", kind="user_msg", content=ask), *items.values()], budget=budget)
+                    step.record("request", {"prompt": ask})
+                    step.record("response", {"answer": "1,240"})
+                    noted = bound.remember(f"Asked about the kiln, {budget}.")
+                steps.append(step.id)
+        recorder = bound.recorder
+        assert {item.item_id for item in recorder.knew(steps[0])} == {"ask", said.memory_id}
+        assert [item.item_id for item in recorder.unseen(steps[0])] == [long.memory_id]
+        assert recorder.unseen(steps[0])[0].decision.reason_code
+        (found,) = recorder.trace(steps[0], "kiln  RUNS at")
+        assert (found.memory_id, found.raw) == (said.memory_id, "The kiln runs at 1,240 degrees on Mondays.")
+        with pytest.raises(InvalidInput, match="holds these words"):
+            recorder.trace(steps[0], "blue binder")
+        changed = recorder.changed(steps[1])
+        assert changed.compile is not None
+        assert long.memory_id in {change.item_id for change in changed.compile.added}
+        assert (changed.compile.budget_before, changed.compile.budget_after) == (400, 5_000)
+        assert any("on Mondays" in line for line in changed.request)
+        assert changed.response == ()
+        assert [(one.memory_id, one.event) for one in recorder.written(run.id)][-1] == (noted.memory_id, "ADD")
+        uses = {use.step.step_id: use.how for use in recorder.uses(long.memory_id)}
+        assert [uses[step][-1] for step in steps] == ["left_out", "in_context"]
+        assert recorder.diff(steps[0], steps[0]).is_empty
+        # Another actor sees none of it, nor that it is there.
+        stranger = tally.bind(Actor(user="eve")).recorder
+        assert stranger.uses(long.memory_id) == []
+        with pytest.raises(TallystickError, match="There is no step"):
+            stranger.trace(steps[0], "kiln")
+
+
+def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("long") as run:
+            ids = []
+            for _ in range(7):
+                step = run.step("other")
+                step.close()
+                ids.append(step.id)
+        recorder = bound.recorder
+        first = recorder.steps(run.id, limit=3)
+        assert [step.step_id for step in first] == ids[:3]
+        assert [step.step_id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[3:]
+        assert recorder.step_counts(bound.runs()) == {run.id: 7}
