@@ -235,7 +235,7 @@ def _rows(entries: Iterator[Mapping[str, Any]], payloads: bytes) -> Iterator[tup
         if laid is not None:
             base, kind = last.get(told["kind"], b""), told["kind"]
             start, size = int(laid["start"]), int(laid["size"])
-            head, tail = int(laid.get("head", 0)), int(laid.get("tail", 0))
+            head, tail = int(laid["head"]), int(laid["tail"])
             if min(start, size, head, tail) < 0 or head + tail > len(base) or start + size > len(payloads):
                 raise InvalidInput("A payload of this bundle says that it stands where nothing is.")
             body = last[kind] = base[:head] + payloads[start : start + size] + base[len(base) - tail :]
