@@ -203,8 +203,9 @@ def _measured(size: str, runs: int, rounds: int, sink: str) -> dict[str, list[fl
             done = subprocess.run(
                 [*command, "--runs", str(runs)], capture_output=True, text=True, check=True, env=environment
             )
-            found = json.loads(done.stdout.splitlines()[-1])
-            best[arm] = [min(one, other) for one, other in zip(found, best.get(arm, found), strict=True)]
+            found: list[float] = json.loads(done.stdout.splitlines()[-1])
+            before = best[arm] if arm in best else found
+            best[arm] = [min(one, other) for one, other in zip(found, before, strict=True)]
     return best
 
 
