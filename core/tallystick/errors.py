@@ -30,7 +30,9 @@ TallystickError
 │   └── InvalidContext        items contradict one another (unpaired tool call, cycle, …)
 └── RecorderError
     ├── RunClosed             the run or step has ended
-    └── NotReplayable         the retention mode kept too little to replay
+    ├── NotReplayable         the retention mode kept too little to replay
+    ├── TapeDiverged          an agent that plays a tape asked for something else; carries the diff
+    └── RecordedFailure       the call failed when it was recorded, and so on its tape
 
 Facts that a program needs are attributes; the message is for people.
 """
@@ -68,6 +70,7 @@ __all__ = [
     "NotFound",
     "NotReplayable",
     "PositionTaken",
+    "RecordedFailure",
     "RecorderError",
     "RunClosed",
     "SettingsError",
@@ -75,6 +78,7 @@ __all__ = [
     "StorageError",
     "TallyNotFound",
     "TallystickError",
+    "TapeDiverged",
     "VersionConflict",
 ]
 
@@ -290,6 +294,25 @@ class NotReplayable(RecorderError):
             f"Step {step_id} cannot be replayed: {missing} (retention {retention}). "
             "Record with retention='redacted_payloads' or 'full_payloads'."
         )
+
+
+class TapeDiverged(RecorderError):
+    """An agent that plays a tape asked for something else than was recorded. The diff says what."""
+
+    def __init__(self, what: str, *, step_id: str | None, diff: Sequence[str] = ()) -> None:
+        self.what = what
+        self.step_id = step_id
+        self.diff = tuple(diff)
+        super().__init__("\n".join([f"The agent left its tape: {what}.", *self.diff]))
+
+
+class RecordedFailure(RecorderError):
+    """The call failed when it was recorded, and so it fails when the tape is played."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        self.message = message
+        super().__init__(f"{kind}: {message}")
 
 
 def require(package: str, *, extra: str) -> None:

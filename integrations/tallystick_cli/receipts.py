@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.recorder import is_bundle, verify_bundle
+from tallystick.recorder import is_bundle, verify_bundle, write_tape
 from tallystick.recorder.signing import new_key
 from tallystick.records import Foil, RunRecord, StepRecord
 from tallystick.tally import BoundTally
@@ -26,7 +26,7 @@ FoilText = Annotated[str | None, typer.Option("--foil", help="COUNT:DIGEST that 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (verify, diff, why, trace, uses, keygen):
+    for command in (verify, diff, why, trace, uses, tape, keygen):
         app.command()(command)
     app.command("export-receipt")(export_receipt)
 
@@ -149,6 +149,20 @@ def uses(
         printed(render.step_table([one.step for one in found]))
         for one in found:
             printed(Text(f"{render.short(one.step.step_id)}  {', '.join(one.how).replace('_', ' ')}", style="dim"))
+
+
+def tape(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, such as tests/tapes/refund.json.")],
+    where: Where = ".tally",
+) -> None:
+    """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
+    with opened(where) as owner:
+        found = owner.recorder.tape(owner.recorder.find(run).run_id)
+    write_tape(found, out)
+    kinds = [call.kind for call in found.calls]
+    told = f"{kinds.count('model_call')} model calls, {kinds.count('tool_call')} tool calls ({found.fidelity})"
+    printed(Text(f"✓ {out}: {told}", style="green"))
 
 
 def keygen(

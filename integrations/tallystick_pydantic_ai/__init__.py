@@ -6,6 +6,15 @@ require("pydantic_ai", extra="pydantic-ai")
 
 from tallystick_pydantic_ai.capability import TallyContext, TallyMemory, TallyRecorder, Tallystick  # noqa: E402
 from tallystick_pydantic_ai.replay import model_call  # noqa: E402
+from tallystick_pydantic_ai.tape import TapeCapability  # noqa: E402
 from tallystick_pydantic_ai.toolset import memory_toolset  # noqa: E402
 
-__all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick", "memory_toolset", "model_call"]
+__all__ = [
+    "TallyContext",
+    "TallyMemory",
+    "TallyRecorder",
+    "Tallystick",
+    "TapeCapability",
+    "memory_toolset",
+    "model_call",
+]

@@ -204,7 +204,7 @@ def _measured(size: str, runs: int, rounds: int, sink: str) -> dict[str, list[fl
                 [*command, "--runs", str(runs)], capture_output=True, text=True, check=True, env=environment
             )
             found: list[float] = json.loads(done.stdout.splitlines()[-1])
-            before = best[arm] if arm in best else found
+            before = best.get(arm, found)
             best[arm] = [min(one, other) for one, other in zip(found, before, strict=True)]
     return best
 

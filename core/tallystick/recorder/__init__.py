@@ -7,8 +7,9 @@ from tallystick.recorder.room import RecorderRoom
 from tallystick.recorder.run import Run, current_run
 from tallystick.recorder.settle import settle
 from tallystick.recorder.step import Step, current_step, status_for
+from tallystick.recorder.tape import Player, read_tape, write_tape
 
 __all__ = [
-    "Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step", "is_bundle", "settle",
-    "status_for", "verify_bundle",
+    "Player", "Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step", "is_bundle",
+    "read_tape", "settle", "status_for", "verify_bundle", "write_tape",
 ]  # fmt: skip

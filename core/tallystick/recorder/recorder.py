@@ -18,6 +18,7 @@ from tallystick.recorder.room import DOMAIN, RecorderRoom
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
 from tallystick.recorder.step import run_stream
+from tallystick.recorder.tape import tape_of
 from tallystick.recorder.verify import Stored, receipt_about, receipts_in, receipts_of, verify
 from tallystick.records import (
     Actor,
@@ -39,6 +40,7 @@ from tallystick.records import (
     StepDiff,
     StepEntry,
     StepRecord,
+    Tape,
     Verification,
     Written,
     commitment,
@@ -287,6 +289,14 @@ class Recorder:
                 if entry.kind == "compiled" and isinstance(told, dict):
                     found.append((receipt.step_id, PrefixReuse.load(told)))
         return found
+
+    def tape(self, run_id: str) -> Tape:
+        """The model and tool calls of a run, to play its agent again without a network.
+
+        Raises NotFound, and NotReplayable where payloads were not kept.
+        """
+        run = self.run(run_id)
+        return tape_of(run, [(step, self.entries(step.step_id)) for step in self.steps(run_id)])
 
     def replay(
         self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,

@@ -84,6 +84,7 @@ from tallystick.records.space import (
     SpaceRole,
     SpaceState,
 )
+from tallystick.records.tape import Divergence, Tape, TapeCall, TapeReport
 from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Transfer
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     "Crossing",
     "Decision",
     "DecisionChange",
+    "Divergence",
     "Edge",
     "EdgeKind",
     "EntryKind",
@@ -180,6 +182,9 @@ __all__ = [
     "StepRecord",
     "StepStatus",
     "SummaryWish",
+    "Tape",
+    "TapeCall",
+    "TapeReport",
     "TargetProfile",
     "ToolSpec",
     "Transfer",
