@@ -109,7 +109,7 @@ def _copy(one: _Found, saver: TallySaver) -> None:
                      saver._planted(write.channel, write.value, None))
         for write in one.writes
     ]  # fmt: skip
-    threads.put_writes(one.thread, namespace=one.namespace, checkpoint_id=one.id, writes=pending, replace=True)
+    threads.put_writes(one.thread, namespace=one.namespace, checkpoint_id=one.id, writes=pending)
 
 
 def _compare(one: _Found, saver: TallySaver) -> None:

@@ -187,7 +187,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
             body=Leaf(*self._inner.dumps_typed(rest)),
             values={
                 channel: self._planted(channel, value, before.get(channel))
-                for channel, value in checkpoint["channel_values"].items()
+                for channel, value in checkpoint.get("channel_values", {}).items()
             },
             base=base,
             lifetime=self._lifetime,
@@ -213,7 +213,6 @@ class TallySaver(BaseCheckpointSaver[Any]):
             namespace=place.namespace,
             checkpoint_id=str(get_checkpoint_id(config)),
             writes=pending,
-            replace=all(channel in WRITES_IDX_MAP for channel, _ in writes),
         )
 
     def get_next_version(self, current: Any, channel: None) -> Any:

@@ -32,7 +32,7 @@ def test_the_saver_has_the_effects_of_direct_calls(open_tally: Callable[..., Tal
             body=Leaf(*saver.serde.dumps_typed(rest)), values={"x": Leaf(*saver.serde.dumps_typed(1))},
         )  # fmt: skip
         write = PendingWrite("task", "", 0, "x", Leaf(*saver.serde.dumps_typed(2)))
-        direct.put_writes("direct", namespace="", checkpoint_id=str(checkpoint["id"]), writes=[write], replace=False)
+        direct.put_writes("direct", namespace="", checkpoint_id=str(checkpoint["id"]), writes=[write])
         direct.delete("direct")
         through_calls = effects(tally)[len(through_saver) :]
 

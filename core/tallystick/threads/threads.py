@@ -196,9 +196,11 @@ class Threads:
         namespace: str,
         checkpoint_id: str,
         writes: Sequence[PendingWrite],
-        replace: bool,
     ) -> None:
-        """Store pending writes, also before their checkpoint; returns after the commit. Raises Denied."""
+        """Store pending writes, also before their checkpoint; returns after the commit. Raises Denied.
+
+        Of several at one place the last special one counts, and the first ordinary one.
+        """
         self._require("write")
         if not writes:
             return
@@ -223,7 +225,8 @@ class Threads:
                 )
                 for one, plant, digest in zip(coded, plants, digests, strict=True)
             ]  # fmt: skip
-            checkpoints.add_writes(tx, rows, replace=replace)
+            checkpoints.add_writes(tx, [row for row in rows if row.position < 0], replace=True)
+            checkpoints.add_writes(tx, [row for row in rows if row.position >= 0], replace=False)
             return ids
 
         seeds.grown(self._store.database.write(unit, name="checkpoint.writes"), keeper)

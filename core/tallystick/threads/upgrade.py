@@ -52,9 +52,7 @@ def _moved(store: Store, room: ThreadsRoom, number: int, name: str, scope: Scope
         one = PendingWrite(
             write.task_id, write.task_path, write.position, write.channel, Leaf(write.value_type, bytes(write.value))
         )
-        threads.put_writes(
-            name, namespace=write.namespace, checkpoint_id=write.checkpoint_id, writes=[one], replace=False
-        )
+        threads.put_writes(name, namespace=write.namespace, checkpoint_id=write.checkpoint_id, writes=[one])
 
     def emptied(tx: Connection) -> None:
         mine = select(_v.c.part_key).where(_v.c.thread_id == number)
