@@ -49,7 +49,10 @@ class TallyState(AgentState[Any]):
 
 
 class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Context and receipts for an agent: `create_agent(model, tools, middleware=[TallyMiddleware(tally)])`."""
+    """Context and receipts for an agent: `create_agent(model, tools, middleware=[TallyMiddleware(tally)])`.
+
+    A model call for which a rule wants an approval is not made: it is a blocked step, and ApprovalRequired is raised.
+    """
 
     state_schema: type[AgentState[Any]] = TallyState
 

@@ -26,6 +26,7 @@ TallystickError
 │   ├── EmbedderUnavailable   the embedder's package or weights are not there
 │   └── DimensionMismatch     vectors of two sizes; names both sides
 ├── CompileError
+│   ├── ApprovalRequired      a rule wants an approval before this is sent; lists what and why
 │   ├── BudgetInfeasible      required items alone exceed the budget; lists them
 │   └── InvalidContext        items contradict one another (unpaired tool call, cycle, …)
 └── RecorderError
@@ -44,9 +45,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.records import AccessDecision
+    from tallystick.records import AccessDecision, ApprovalRequest
 
 __all__ = [
+    "ApprovalRequired",
     "BlockedType",
     "BudgetInfeasible",
     "BusyTally",
@@ -250,6 +252,20 @@ class DimensionMismatch(EmbeddingError):
 
 class CompileError(TallystickError):
     """The context could not be compiled. No model was called."""
+
+
+class ApprovalRequired(CompileError):
+    """A rule wants an approval before these items go to a model. Nothing was sent; the step is blocked."""
+
+    code = "APPROVAL_REQUIRED"
+
+    def __init__(self, requests: Sequence[ApprovalRequest]) -> None:
+        self.requests = tuple(requests)
+        listed = "; ".join(f"{', '.join(one.item_ids)} (rule {one.rule_id}: {one.reason})" for one in self.requests)
+        super().__init__(
+            f"An approval is required before this is sent: {listed}. Once it is given, compile again with a rule of "
+            "higher priority that allows these items, or compile without them."
+        )
 
 
 class BudgetInfeasible(CompileError):

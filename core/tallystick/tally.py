@@ -17,7 +17,7 @@ from tallystick import memory as memory_room
 from tallystick.access import Gate, Spaces
 from tallystick.compiler import compile_context
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
-from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, SettingsError, VersionConflict
+from tallystick.errors import ApprovalRequired, Conflict, Denied, InvalidInput, NotFound, SettingsError, VersionConflict
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled
@@ -29,6 +29,7 @@ from tallystick.records import (
     AccessDecision,
     AccessPreview,
     Actor,
+    ApprovalRequest,
     Change,
     Changed,
     CompilationRequest,
@@ -760,7 +761,8 @@ class BoundTally:
         """Choose the best context that fits `budget` tokens, with one decision and reason for every candidate.
 
         Relevance is measured against `query`, by default the latest user message. Inside a step of a run the
-        compile is recorded with it. Raises InvalidRecord, InvalidContext or BudgetInfeasible.
+        compile is recorded with it. Raises InvalidRecord, InvalidContext, BudgetInfeasible, or ApprovalRequired when
+        a rule wants an approval: the step is then `blocked`, and holds what is to be approved.
         """
         candidates, memories = _candidates(items)
         with self._observed("other", "compile") as step:
@@ -790,13 +792,11 @@ class BoundTally:
             )
             request = request.model_copy(update={"relevance": self._relevance(request, query)})
             compiled = compile_context(request, counter=self.tally.counter(model))
+            waiting = compiler.approvals(request)
             if step is not None:
-                step.counted_by(compiled.token_method)
-                step.record("compile_request", request, summary={"request_id": request.request_id, "budget": budget})
-                reuse = step.run.follows(compiled)
-                step.record("compiled", compiled, summary={**_compile_summary(compiled), "prefix": reuse.dump()})
-                if reuse.cause == "compacted":
-                    step.record("compaction", {"prefix": reuse}, summary={"left": list(reuse.left)})
+                _record_compile(step, request, compiled, waiting)
+            if waiting:
+                raise ApprovalRequired(waiting)
         return compiled
 
     def _relevance(self, request: CompilationRequest, query: str | None) -> dict[str, int]:
@@ -970,6 +970,24 @@ def _candidates(items: Iterable[Candidate]) -> tuple[tuple[ContextItem, ...], tu
         else:
             found.append(ContextItem.load(item))
     return tuple(found), tuple(memories)
+
+
+def _record_compile(
+    step: Step, request: CompilationRequest, compiled: CompiledContext, waiting: Sequence[ApprovalRequest]
+) -> None:
+    """The request, the decisions and how the prompt follows the one before; or what it waits for, as none is sent."""
+    step.counted_by(compiled.token_method)
+    step.record("compile_request", request, summary={"request_id": request.request_id, "budget": request.token_budget})
+    summary = _compile_summary(compiled)
+    if waiting:
+        step.record("compiled", compiled, summary=summary)
+        asked = [{"action": one.action, "rule": one.rule_id, "items": list(one.item_ids)} for one in waiting]
+        step.record("approval", {"requests": waiting}, summary={"state": "asked", "requests": asked})
+        return
+    reuse = step.run.follows(compiled)
+    step.record("compiled", compiled, summary={**summary, "prefix": reuse.dump()})
+    if reuse.cause == "compacted":
+        step.record("compaction", {"prefix": reuse}, summary={"left": list(reuse.left)})
 
 
 def _compile_summary(compiled: CompiledContext) -> dict[str, Any]:

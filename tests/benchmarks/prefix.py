@@ -100,7 +100,7 @@ def report(name: str, asked: Sequence[Sequence[BaseMessage]]) -> None:
         billed += _READ * read + _WRITE * (size - read)
         before = request
     largest = max(_count(request) for request in asked)
-    print(f"{name:<34}{same / total:>9.2f}{zone_same / zone_total:>9.2f}{largest:>10,}{billed / len(asked):>10,.0f}",
+    print(f"{name:<34}{same / total:>9.3f}{zone_same / zone_total:>9.3f}{largest:>10,}{billed / len(asked):>10,.0f}",
           flush=True)  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from langgraph.types import Command
 
 from tallystick import Actor, Tally
 from tallystick.compiler import FRAMED, compile_context
-from tallystick.errors import BudgetInfeasible, InvalidInput
+from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
 from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally
@@ -235,6 +235,34 @@ def test_a_tool_that_policy_denies_is_not_offered(open_tally: OpenTally) -> None
         agent: Any = create_agent(model, [double, erase], middleware=[TallyMiddleware(anna, rules=[deny])])
         _ask(agent, "Hello?")
         assert model.offered == ["double"]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_model(
+    open_tally: OpenTally, watched: bool
+) -> None:
+    rule = PolicyRule(
+        id="ask-first", name="Erasing wants a person", effect="require_approval",
+        conditions=PolicyConditions(tool_class=("erasing",)),
+    )  # fmt: skip
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        model = _model("Done.")
+        agent: Any = create_agent(model, [double, erase], middleware=[TallyMiddleware(anna, rules=[rule])])
+        handlers = [TallyCallbackHandler(anna)] if watched else []
+        with pytest.raises(ApprovalRequired, match="tool:erase"):
+            _ask(agent, "Erase all.", config={"callbacks": handlers})
+        with pytest.raises(ApprovalRequired):
+            asyncio.run(agent.ainvoke({"messages": [HumanMessage("Erase all.")]}, config={"callbacks": handlers}))
+        assert model.asked == []
+        for run in anna.runs():
+            assert run.status == "blocked"
+            (step,) = anna.recorder.steps(run.run_id)
+            assert step.status == "blocked"
+            (wanted,) = [entry for entry in anna.recorder.receipt(step.step_id).entries if entry.kind == "approval"]
+            assert wanted.summary["requests"] == [
+                {"action": "send_to_model", "rule": "ask-first", "items": ["tool:erase"]}
+            ]
 
 
 def test_it_stands_beside_the_stock_middleware(open_tally: OpenTally) -> None:

@@ -3,6 +3,7 @@
 Pure: it reads nothing but the request and the token counter it is handed.
 """
 
+from tallystick.compiler.approvals import approvals
 from tallystick.compiler.candidates import asked, texts, visible
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
@@ -10,6 +11,6 @@ from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
 from tallystick.compiler.prefix import prefix_reuse
 
 __all__ = [
-    "FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "prefix_reuse",
+    "FRAMED", "Outline", "PASSES", "approvals", "asked", "compile_context", "diff_compiled", "outline", "prefix_reuse",
     "prompt_text", "texts", "visible",
 ]  # fmt: skip

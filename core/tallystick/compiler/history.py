@@ -14,8 +14,9 @@ from tallystick.compiler.state import State
 
 __all__ = ["earlier_talk", "held_back", "turn_start", "window_of"]
 
-_PIECES = 3
-"""Pieces of the window, of which a compaction gives up one."""
+_PIECES, _KEPT = 5, 1
+"""Pieces of the window, and those that stay when it is compacted: each compaction is paid for with a prefix that is
+written anew, so it gives up much at once, and what left competes for the room that this made."""
 
 
 def turn_start(state: State) -> int:
@@ -53,7 +54,7 @@ def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
     too large for it is passed over.
     """
     living = [head for head in state.living() if state.head(head) == head]
-    if sum(state.cost(head) for head in living) <= state.limit:
+    if sum(state.cost(head) for head in living) <= state.limit - state.held:
         return list(talk)
     inside = set(talk)
     required = {state.head(item_id) for item_id in state.required}
@@ -64,7 +65,8 @@ def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
     piece = max(1, most // _PIECES)
     window = most if room >= most else room // piece * piece
     sizes = [(head, cost) for head in talk if (cost := state.cost(head)) <= most]
-    start = -(-(sum(cost for _, cost in sizes) - window) // piece) * piece
+    given_up = max(1, window * (_PIECES - _KEPT) // _PIECES)
+    start = -(-(sum(cost for _, cost in sizes) - window) // given_up) * given_up
     before, kept = 0, []
     for head, cost in sizes:
         if before >= start:

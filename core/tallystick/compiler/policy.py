@@ -126,7 +126,7 @@ def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | 
     if rule is not None and rule.effect == "deny":
         return Verdict("deny", f"denied by rule {rule.id}"), None
     if rule is not None and rule.effect == "require_approval":
-        return Verdict("require_approval", f"approval required by rule {rule.id}"), None
+        return Verdict("require_approval", f"approval required by rule {rule.id}", rule_id=rule.id), None
     if rule is not None and rule.effect == "redact":
         return Verdict("redact", f"redacted by rule {rule.id}", f"[redacted by rule {rule.id}]"), None
     if memory is not None and memory.state == "redacted":

@@ -22,6 +22,8 @@ class Verdict:
     note: str
     placeholder: str = ""
     """What stands in place of redacted content."""
+    rule_id: str | None = None
+    """The rule that wants an approval."""
 
 
 @dataclass(frozen=True, slots=True)

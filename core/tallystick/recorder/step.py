@@ -14,7 +14,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from tallystick.errors import RecorderError, RunClosed
+from tallystick.errors import ApprovalRequired, RecorderError, RunClosed
 from tallystick.recorder.room import Payload, Sealed
 from tallystick.recorder.writing import Batch
 from tallystick.records import EntryKind, Receipt, Retention, StepKind, StepRecord, StepStatus
@@ -185,11 +185,13 @@ class Step:
         return receipt_of(*self._receipt)
 
     def fail(self, error: BaseException) -> None:
-        """Record what went wrong and close the step as failed, or as cancelled; returns without waiting."""
+        """Record what went wrong and close the step as failed, cancelled or blocked; returns without waiting."""
         if self.is_open:
-            kind = type(error).__name__
-            self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})
-            self.close(status_for(type(error)))
+            kind, status = type(error).__name__, status_for(type(error))
+            # What blocks a step is no error: the approval that it waits for is recorded already.
+            if status != "blocked":
+                self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})
+            self.close(status)
 
     @contextmanager
     def active(self) -> Iterator[Self]:
@@ -351,5 +353,7 @@ def status_for(kind: type[BaseException] | None) -> StepStatus:
     """How a run or step ended that an exception of this type, or none, left."""
     if kind is None:
         return "completed"
+    if issubclass(kind, ApprovalRequired):
+        return "blocked"
     # asyncio.CancelledError and friends derive from BaseException alone: the step was stopped, it did not fail.
     return "failed" if issubclass(kind, Exception) else "cancelled"

@@ -49,6 +49,7 @@ from tallystick.records.memory import (
 )
 from tallystick.records.policy import (
     AccessDecision,
+    ApprovalRequest,
     Operation,
     PolicyConditions,
     PolicyEffect,
@@ -94,6 +95,7 @@ __all__ = [
     "Action",
     "Actor",
     "Affected",
+    "ApprovalRequest",
     "Change",
     "Changed",
     "CompilationDecision",

@@ -7,7 +7,15 @@ from typing import Literal
 from tallystick.records._base import JsonObject, Persisted, Record
 from tallystick.records.identity import Scope
 
-__all__ = ["AccessDecision", "Operation", "PolicyConditions", "PolicyEffect", "PolicyRule", "ReasonCode"]
+__all__ = [
+    "AccessDecision",
+    "ApprovalRequest",
+    "Operation",
+    "PolicyConditions",
+    "PolicyEffect",
+    "PolicyRule",
+    "ReasonCode",
+]
 
 Operation = Literal[
     "read", "write", "reflect", "share", "promote", "inspect", "correct", "export", "delete", "record", "manage"
@@ -36,6 +44,17 @@ class AccessDecision(Record):
     surface: str
     audit_id: str | None = None
     """The journal event of this decision; set for every refusal."""
+
+
+class ApprovalRequest(Record):
+    """What a rule wants a person to approve before it is done."""
+
+    action: Literal["send_to_model"] = "send_to_model"
+    rule_id: str
+    reason: str
+    """What the rule says of itself."""
+    item_ids: tuple[str, ...]
+    """The candidates it is about, in their order."""
 
 
 class PolicyConditions(Record):

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from tallystick.errors import CorruptTally
 from tallystick.storage import tables, trees
 from tallystick.storage.hot import Hot
 from tallystick.storage.rows import new_key
@@ -338,8 +339,14 @@ def _contains(connection: Connection, text: str) -> Any:
 
 
 def _write(row: Any) -> WriteRow:
-    return WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8]))
+    try:
+        return WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8]))
+    except TypeError as error:
+        raise CorruptTally("The row of a pending write is not readable.") from error
 
 
 def _state(row: Any) -> StateRow:
-    return StateRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]), bytes(row[8]))
+    try:
+        return StateRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]), bytes(row[8]))
+    except TypeError as error:
+        raise CorruptTally("The row of a checkpoint is not readable.") from error

@@ -275,7 +275,10 @@ class Database:
             cursor = raw.cursor()
             cursor.execute(f"PRAGMA busy_timeout={self._busy_timeout_ms}")
             if writing:
-                cursor.execute("PRAGMA journal_mode=WAL")
+                try:
+                    cursor.execute("PRAGMA journal_mode=WAL")
+                except UnicodeDecodeError as error:  # what SQLite says of a damaged schema quotes it
+                    raise _damaged() from error
             cursor.execute("PRAGMA foreign_keys=ON")
             cursor.execute(f"PRAGMA synchronous={'FULL' if self._full else 'NORMAL'}")
             cursor.execute("PRAGMA temp_store=MEMORY")
@@ -402,6 +405,10 @@ def _answerable(error: BaseException) -> BaseException:
     return error
 
 
+def _damaged() -> CorruptTally:
+    return CorruptTally("The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it.")
+
+
 def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
     """The error of our tree for a failure of the database; SQL and values stay out of its message."""
     original = cast(Any, getattr(error, "orig", None))
@@ -418,7 +425,7 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
     if isinstance(error, sqlalchemy.exc.DatabaseError) and (
         "malformed" in text or "not a database" in text or "corrupt" in text
     ):
-        return CorruptTally("The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it.")
+        return _damaged()
     if isinstance(error, sqlalchemy.exc.TimeoutError):
         return BusyTally("Every reader is in use. Raise `readers`, or close results that you keep open.")
     kind = type(original).__name__ if original is not None else type(error).__name__

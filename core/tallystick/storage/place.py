@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tallystick.errors import InvalidInput, StorageError, TallyNotFound
+from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallyNotFound
 
 __all__ = ["Place"]
 
@@ -27,6 +27,8 @@ _NETWORK = {
     "ceph",
     "glusterfs",
 }
+_HEADER = 512
+"""Bytes of the smallest page of SQLite; a database has at least one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Place:
     def find(cls, where: str | os.PathLike[str], *, create: bool = True) -> Place:
         """Read `where`: a folder, or a URL such as `postgresql://user@host/database`.
 
-        Makes the folder when `create`. Raises InvalidInput, TallyNotFound, or StorageError for network disks.
+        Makes the folder when `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or StorageError for network
+        disks.
         """
         text = os.fspath(where)
         if "://" in text:
@@ -50,8 +53,12 @@ class Place:
         if folder.is_file():
             raise InvalidInput(f"{folder} is a file. A tally is a folder: give one that exists or may be made.")
         database = folder / "tally.db"
-        if not create and not database.exists():
+        size = database.stat().st_size if database.exists() else 0
+        if not create and not size:
             raise TallyNotFound(f"There is no tally at {folder}.")
+        if 0 < size < _HEADER:
+            # SQLite takes the rest of a file for an empty database, and would write a new one over it.
+            raise CorruptTally(f"{database} was cut off. Restore it from a copy, or move it away to start anew.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.testing.effects import effects
+    from tallystick.testing.outcome import effects
     from tallystick.testing.fakes import CountingIds, HashEmbedder, ScriptedCall, StepClock, WordCounter
 
 __all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter", "effects"]
@@ -19,4 +19,4 @@ def __getattr__(name: str) -> Any:
     """Fakes load when they are named: pytest imports this package for its plugin in every project that has it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"tallystick.testing.{'effects' if name == 'effects' else 'fakes'}"), name)
+    return getattr(import_module(f"tallystick.testing.{'outcome' if name == 'effects' else 'fakes'}"), name)

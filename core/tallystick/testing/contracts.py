@@ -25,7 +25,7 @@ from tallystick.errors import (
 )
 from tallystick.records import Actor, ContextItem, Foil
 from tallystick.tally import BoundTally, Tally
-from tallystick.testing.effects import effects
+from tallystick.testing.outcome import effects
 from tallystick.testing.fakes import ScriptedCall
 from tallystick.threads import Leaf
 

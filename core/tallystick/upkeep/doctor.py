@@ -17,7 +17,7 @@ from tallystick.upkeep.retention import journal_window, purge, require_operator
 
 __all__ = ["diagnose"]
 
-_v, _m = tables.memory_versions, tables.memories
+_v, _m, _r = tables.memory_versions, tables.memories, tables.runs
 _MANY = 10_000
 """Entries of the outbox beyond which Chroma is said to lag."""
 
@@ -29,11 +29,13 @@ def diagnose(
     require_operator(room, actor)
     with room.store.database.read() as connection:
         found = [
+            *_database(connection),
             *_journals(connection),
             _versions(connection),
             _erasure(connection),
             _window(connection),
             _frozen(connection),
+            _recorded(connection),
         ]
         found += [_jobs(connection), _outbox(connection)]
     due = purge(room, actor, mode="preview", done_jobs_days=done_jobs_days, dead_jobs_days=dead_jobs_days)
@@ -53,6 +55,16 @@ def diagnose(
             one = _index(room, indexer, repair=True)
         mended.append(one)
     return tuple(mended)
+
+
+def _database(connection: Connection) -> list[Finding]:
+    """What SQLite says of its own file: pages that a disk lost, indexes that do not match their tables."""
+    if connection.dialect.name != "sqlite":
+        return []
+    said = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
+    if said == ["ok"]:
+        return [Finding(check="database", status="ok", text="the file is whole")]
+    return [Finding(check="database", status="problem", text=f"{text}: restore it from a copy") for text in said]
 
 
 def _journals(connection: Connection) -> list[Finding]:
@@ -99,6 +111,14 @@ def _frozen(connection: Connection) -> Finding:
     if keyed.get_setting(connection, FROZEN) == "1":
         return Finding(check="changes", status="notice", text="an operator has suspended every change of memory")
     return Finding(check="changes", status="ok", text="memory may be changed")
+
+
+def _recorded(connection: Connection) -> Finding:
+    gaps = list(connection.execute(select(_r.c.id, _r.c.gaps).where(_r.c.gaps > 0).order_by(_r.c.id.desc())))
+    if not gaps:
+        return Finding(check="recorder", status="ok", text="every run that is kept was recorded without a gap")
+    text = f"{sum(row.gaps for row in gaps)} things could not be recorded, in {len(gaps)} runs: run `tally verify` on"
+    return Finding(check="recorder", status="notice", text=f"{text} {gaps[0].id[-8:]} and others that say so")
 
 
 def _jobs(connection: Connection) -> Finding:

@@ -147,8 +147,8 @@ def test_a_diff_tells_why_an_item_left(compile_items: Compile) -> None:
 
 def test_the_room_shows_few_names() -> None:
     assert tallystick.compiler.__all__ == [
-        "FRAMED", "Outline", "PASSES", "asked", "compile_context", "diff_compiled", "outline", "prefix_reuse",
-        "prompt_text", "texts", "visible",
+        "FRAMED", "Outline", "PASSES", "approvals", "asked", "compile_context", "diff_compiled", "outline",
+        "prefix_reuse", "prompt_text", "texts", "visible",
     ]  # fmt: skip
     assert tallystick.compiler.PASSES == (
         "normalize", "validate", "dedupe", "dependencies", "conflicts", "scoring", "budgeting", "compression",

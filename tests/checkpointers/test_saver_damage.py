@@ -1,0 +1,128 @@
+"""A database file that was cut off or changed on the disk: what is read is what was put, or a clear error."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+
+from tallystick import Tally
+from tallystick.errors import CorruptTally, TallyNotFound, TallystickError
+from tallystick_langgraph import TallySaver
+
+THREADS = [f"thread {number}" for number in range(4)]
+
+
+def _config(thread: str) -> Any:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+
+
+Held = dict[str, str]
+
+
+def _held(saver: TallySaver, thread: str) -> Held:
+    """Every checkpoint of a thread by its id, and what is given as the latest."""
+    listed = {one.checkpoint["id"]: _told(one) for one in saver.list(_config(thread))}
+    found = saver.get_tuple(_config(thread))
+    return {**listed, "latest": _told(found) if found is not None else ""}
+
+
+def _told(one: CheckpointTuple) -> str:
+    return repr((one.checkpoint["id"], dict(one.checkpoint["channel_values"]), one.metadata, one.pending_writes))
+
+
+class Whole:
+    """A closed tally, and what its threads hold."""
+
+    def __init__(self, place: Path, held: dict[str, Held]) -> None:
+        self.place, self.held = place, held
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A closed tally with a few threads, and what they hold."""
+    place = tmp_path_factory.mktemp("whole") / "tally"
+    with Tally.open(place, background=False) as tally:
+        saver = TallySaver(tally)
+        for thread in THREADS:
+            config, messages = _config(thread), list[Any]()
+            for turn in range(6):
+                chance = random.Random(f"{thread} {turn}")
+                messages += [HumanMessage(chance.randbytes(60).hex(), id=f"{turn}.{n}") for n in range(8)]
+                checkpoint: Any = {**empty_checkpoint(), "channel_values": {"messages": messages, "n": turn}}
+                config = saver.put(config, checkpoint, {"step": turn}, {})
+                saver.put_writes(config, [("messages", messages[-1:])], f"task {turn}")
+        held = {thread: _held(saver, thread) for thread in THREADS}
+    return Whole(place, held)
+
+
+def _noticed(tally: Tally, thread: str) -> bool:
+    try:
+        return any(one.status == "problem" for one in tally.bind().doctor()) or bool(
+            tally.bind().threads.verify(thread)
+        )
+    except CorruptTally:
+        return True
+
+
+def _changed(body: bytes, how: str, at: float, bits: int) -> bytes:
+    place = int(at * (len(body) - 1))
+    match how:
+        case "cut":
+            return body[: max(1, place)]
+        case "flip":
+            return body[:place] + bytes((body[place] ^ bits,)) + body[place + 1 :]
+        case "zeros":
+            return body[:place] + bytes(min(4096, len(body) - place)) + body[place + 4096 :]
+        case "page":
+            # A page of the same file in the place of another, as a disk may write it.
+            page, other = place // 4096 * 4096, (place * 7919) % len(body) // 4096 * 4096
+            return body[:page] + body[other : other + 4096] + body[page + 4096 :]
+        case _:
+            return random.Random(bits).randbytes(len(body))
+
+
+@given(st.sampled_from(["cut", "flip", "zeros", "page", "noise"]), st.floats(0, 1), st.integers(1, 255))
+@example("cut", 0.0, 1)
+@example("cut", 1.0, 1)
+@example("cut", 0.5, 1)
+@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
+    whole: Whole, tmp_path: Path, how: str, at: float, bits: int
+) -> None:
+    place, held = whole.place, whole.held
+    copied = tmp_path / "tally"
+    shutil.rmtree(copied, ignore_errors=True)
+    shutil.copytree(place, copied)
+    [file] = [one for one in copied.rglob("*") if one.is_file() and one.read_bytes()[:6] == b"SQLite"]
+    file.write_bytes(_changed(file.read_bytes(), how, at, bits))
+    try:
+        tally = Tally.open(copied, background=False)
+    except TallystickError:
+        return
+    with tally:
+        saver = TallySaver(tally)
+        for thread in THREADS:
+            with contextlib.suppress(TallystickError):
+                found = _held(saver, thread)
+                if found == held[thread]:
+                    continue
+                # SQLite does not see every page that took the place of another: rows may be missing, none is wrong,
+                # and what verifies the thread, or the doctor, says so.
+                assert {id: told for id, told in found.items() if id != "latest"}.items() <= held[thread].items()
+                assert found["latest"] in {"", *held[thread].values()}
+                assert _noticed(tally, thread)
+
+
+def test_an_empty_file_is_no_tally(tmp_path: Path) -> None:
+    (tmp_path / "tally.db").touch()
+    with pytest.raises(TallyNotFound):
+        Tally.open(tmp_path, create=False)
