@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.testing.outcome import effects
     from tallystick.testing.fakes import CountingIds, HashEmbedder, ScriptedCall, StepClock, WordCounter
+    from tallystick.testing.outcome import effects
 
 __all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter", "effects"]
 

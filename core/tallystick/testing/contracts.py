@@ -25,8 +25,8 @@ from tallystick.errors import (
 )
 from tallystick.records import Actor, ContextItem, Foil
 from tallystick.tally import BoundTally, Tally
-from tallystick.testing.outcome import effects
 from tallystick.testing.fakes import ScriptedCall
+from tallystick.testing.outcome import effects
 from tallystick.threads import Leaf
 
 __all__ = ["AdapterContract", "TallyContract"]
