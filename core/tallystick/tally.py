@@ -829,11 +829,13 @@ class BoundTally:
     def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]:
         """The run for calls that an adapter sees, and whether the adapter is to end it.
 
-        Inside a `run` block on this tally it is that run; otherwise a new one, with the options of `run`.
+        Inside a `run` block or an open step on this tally it is that run; otherwise a new one, with the options of
+        `run`.
         """
-        active = current_run()
-        if active is not None and active.room is self.tally.recording and active.record.ended_at is None:
-            return active, False
+        step = current_step()
+        for active in (current_run(), step.run if step is not None and step.is_open else None):
+            if active is not None and active.room is self.tally.recording and active.record.ended_at is None:
+                return active, False
         return self.run(agent_name, **options), True
 
     def runs(self, *, limit: int = 20) -> list[RunRecord]:

@@ -1,10 +1,14 @@
-"""LlamaIndex on a tally: recall as a retriever, a chat memory that lasts, and nodes compiled into a budget."""
+"""LlamaIndex on a tally: recall as a retriever, a memory that lasts, nodes in a budget, and every run recorded."""
 
 from tallystick.errors import require
 
 require("llama_index", extra="llama-index")
 
+from tallystick_llama_index.instrumentation import TallyInstrumentation  # noqa: E402
 from tallystick_llama_index.memory import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor  # noqa: E402
+from tallystick_llama_index.replay import llm_call  # noqa: E402
 from tallystick_llama_index.retriever import TallyRetriever  # noqa: E402
 
-__all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor", "TallyRetriever"]
+__all__ = [
+    "TallyInstrumentation", "TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor", "TallyRetriever", "llm_call",
+]  # fmt: skip

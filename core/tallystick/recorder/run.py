@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -170,13 +170,14 @@ class Run:
         """The step for a call that an adapter sees, and whether the adapter is to end it.
 
         Inside an open step of the same kind that nobody has described yet, that step is it: its first observer
-        claimed it, and an adapter adds its view. Otherwise a new one.
+        claimed it, and an adapter adds its view. Otherwise a new one, a child of the open step of this run.
         """
         active = current_step()
-        mine = active is not None and active.run is self and active.kind == kind and active.is_open
-        if active is not None and mine and not active.has("request") and not active.has("tool_call"):
+        if active is None or active.run is not self or not active.is_open:
+            return self.step(kind, name=name, metadata=metadata), True
+        if active.kind == kind and not active.has("request") and not active.has("tool_call"):
             return active, False
-        return self.step(kind, name=name, metadata=metadata), True
+        return self.step(kind, name=name, parent=active.id, metadata=metadata), True
 
     @contextmanager
     def active(self) -> Iterator[Self]:
@@ -186,6 +187,17 @@ class Run:
             yield self
         finally:
             _run.reset(token)
+
+    def enter(self) -> Callable[[], None]:
+        """Make this the current run from here on; call what is returned to leave it. Same as `Step.enter`."""
+        before = _run.get()
+        _run.set(self)
+
+        def leave() -> None:
+            if _run.get() is self:
+                _run.set(before)
+
+        return leave
 
     def __enter__(self) -> Self:
         self._token = _run.set(self)

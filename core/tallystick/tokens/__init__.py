@@ -7,5 +7,6 @@ from tallystick.tokens.cached import CachedCounter
 from tallystick.tokens.estimate import PiecesCounter
 from tallystick.tokens.resolve import counter_for
 from tallystick.tokens.tiktoken import TiktokenCounter
+from tallystick.tokens.usage import usage_of
 
-__all__ = ["CachedCounter", "PiecesCounter", "TiktokenCounter", "counter_for"]
+__all__ = ["CachedCounter", "PiecesCounter", "TiktokenCounter", "counter_for", "usage_of"]

@@ -1,0 +1,29 @@
+"""A LlamaIndex model as the `call` of `recorder.replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from llama_index.core.base.llms.base import BaseLLM
+
+from tallystick_llama_index.instrumentation import unrecorded
+from tallystick_llama_index.messages import answer_of, to_messages
+
+__all__ = ["llm_call"]
+
+
+def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `llm`, its answer comes back.
+
+    It is no step of any run, also while a `TallyInstrumentation` is attached.
+    """
+
+    def call(request: Mapping[str, Any]) -> dict[str, Any]:
+        given = {**request["parameters"], **({"tools": request["tools"]} if request["tools"] else {})}
+        with unrecorded():
+            if "messages" in request:
+                return answer_of(llm.chat(to_messages(request), **given))
+            return answer_of(llm.complete(request["prompt"], **given))
+
+    return call

@@ -1,0 +1,480 @@
+"""TallyInstrumentation keeps the adapter contract on real LlamaIndex models, tools, agents and query engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from typing import Any
+
+import pytest
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
+from llama_index.core.llms import MockLLM
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.function_calling import FunctionCallingLLM
+from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.tools import BaseTool, FunctionTool
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from llama_index_instrumentation import get_dispatcher
+from llama_index_instrumentation.dispatcher import instrument_tags
+from pydantic import PrivateAttr
+
+from tallystick import Actor, Tally
+from tallystick.records import RunRecord
+from tallystick.records.framing import is_framed
+from tallystick.tally import BoundTally
+from tallystick.testing.contracts import AdapterContract
+from tallystick_llama_index import TallyInstrumentation, TallyMemory, TallyRetriever, llm_call
+
+OpenTally = Callable[..., Tally]
+
+# LlamaIndex's agents look at every attribute of their pydantic selves, deprecated ones too.
+pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+
+
+def _event(kind: Any, **fields: Any) -> Any:
+    """An event; its fields are its own, which types do not know."""
+    return kind(**fields)
+
+
+class Scripted(FunctionCallingLLM):
+    """A model that says what its script says, one answer a call; an exception in it is raised."""
+
+    _script: Any = PrivateAttr()
+
+    def __init__(self, *script: ChatMessage | str | Exception) -> None:
+        super().__init__()
+        self._script = iter(script)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "Scripted"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(is_function_calling_model=True, model_name="scripted")
+
+    def _next(self) -> ChatMessage:
+        said = next(self._script)
+        if isinstance(said, Exception):
+            raise said
+        return ChatMessage(said, role="assistant") if isinstance(said, str) else said
+
+    def _pieces(self) -> Generator[ChatResponse, None, None]:
+        said = self._next()
+        whole = ""
+        for piece in (said.content or "").split(" ") if not said.additional_kwargs else []:
+            whole = f"{whole} {piece}".strip()
+            yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta=piece)
+        raw = {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}
+        yield ChatResponse(message=said, delta="", raw=raw)
+
+    @llm_chat_callback()
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return ChatResponse(message=self._next(), raw={"usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return ChatResponse(message=self._next())
+
+    @llm_chat_callback()
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
+        return self._pieces()
+
+    @llm_chat_callback()
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
+        async def pieces() -> AsyncGenerator[ChatResponse, None]:
+            for piece in self._pieces():
+                yield piece
+
+        return pieces()
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=self._next().content or "")
+
+    @llm_completion_callback()
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=self._next().content or "")
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def _prepare_chat_with_tools(
+        self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None, verbose: bool = False, allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False, **kwargs: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        return {"messages": list(chat_history or []), "tools": [tool.metadata.to_openai_tool() for tool in tools]}
+
+    def get_tool_calls_from_response(self, response: Any, error_on_no_tool_call: bool = True, **kwargs: Any) -> Any:
+        return [
+            ToolSelection(
+                tool_id=call["id"], tool_name=call["function"]["name"],
+                tool_kwargs=json.loads(call["function"]["arguments"]),
+            )
+            for call in response.message.additional_kwargs.get("tool_calls", ())
+        ]  # fmt: skip
+
+
+def _calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:
+    """A message that calls tools, each as (id, name, arguments)."""
+    told = [
+        {"id": key, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for key, name, arguments in calls
+    ]
+    return ChatMessage("", role="assistant", additional_kwargs={"tool_calls": told})
+
+
+async def double(value: int) -> int:
+    """Twice the value."""
+    return value * 2
+
+
+def _double() -> FunctionTool:
+    return FunctionTool.from_defaults(async_fn=double, fn=lambda value: value * 2, name="double", description="Twice.")
+
+
+def _run(tally: Tally) -> RunRecord:
+    [run] = tally.bind().runs()
+    return run
+
+
+def _steps(tally: Tally) -> list[tuple[str, str | None, str]]:
+    return [(step.step_kind, step.name, step.status) for step in tally.recorder.steps(_run(tally).run_id)]
+
+
+def _payloads(tally: Tally, place: int = 0) -> dict[str, Any]:
+    step = tally.recorder.steps(_run(tally).run_id)[place]
+    return {entry.kind: entry.payload for entry in tally.recorder.entries(step.step_id)}
+
+
+def _summary(tally: Tally, place: int = 0) -> dict[str, Any]:
+    return dict(tally.recorder.receipts(_run(tally).run_id)[place].entries[-1].summary)
+
+
+async def _ask(agent: FunctionAgent, said: str = "double 21", **options: Any) -> str:
+    return str(await agent.run(said, **options))
+
+
+@pytest.mark.smoke
+class TestInstrumentation(AdapterContract):
+    verbs = frozenset({"model_call", "tool_call"})
+
+    def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
+        with TallyInstrumentation(bound, strict=True):
+            Scripted(answer).chat([ChatMessage(prompt)])
+
+    def tool_call(self, bound: BoundTally, value: int) -> None:
+        with TallyInstrumentation(bound, strict=True):
+            _double().call(value=value)
+
+
+AGENT = [("model_call", "scripted", "completed"), ("tool_call", "double", "completed"),
+         ("model_call", "scripted", "completed")]  # fmt: skip
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally, streaming: bool) -> None:
+    with open_sqlite() as tally:
+        agent = FunctionAgent(
+            name="calculator", tools=[_double()], streaming=streaming, system_prompt="You calculate.",
+            llm=Scripted(_calls(("c1", "double", {"value": 21})), "It is 42."),
+        )  # fmt: skip
+        with TallyInstrumentation(tally, strict=True):
+            assert asyncio.run(_ask(agent)) == "It is 42."
+
+        run = _run(tally)
+        assert (run.agent_name, run.status, run.user_goal) == ("calculator", "completed", "double 21")
+        assert _steps(tally) == AGENT
+        asked = _payloads(tally)["request"]
+        assert [message["role"] for message in asked["messages"]] == ["system", "user"]
+        assert [tool["function"]["name"] for tool in asked["tools"]] == ["double"]
+        assert _payloads(tally, 1) == {
+            "tool_call": {"name": "double", "arguments": {"value": 21}, "tool_call_id": "c1"},
+            "tool_result": {"result": 42},
+        }
+        assert tally.recorder.verify(run.run_id).ok
+
+
+def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTally) -> None:
+    async def divide(value: int) -> float:
+        """One by the value."""
+        return 1 / value
+
+    with open_sqlite() as tally:
+        calls = _calls(("c1", "double", {"value": 1}), ("c2", "divide", {"value": 0}), ("c3", "double", {"value": 2}))
+        agent = FunctionAgent(tools=[_double(), divide], llm=Scripted(calls, "Done."))
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(_ask(agent))
+
+        assert sorted((name, status) for kind, name, status in _steps(tally) if kind == "tool_call") == [
+            ("divide", "failed"), ("double", "completed"), ("double", "completed"),
+        ]  # fmt: skip
+        assert _run(tally).status == "completed"
+        places = {step.name: step.step_index for step in tally.recorder.steps(_run(tally).run_id)}
+        error = _payloads(tally, places["divide"])["error"]
+        assert (error["type"], error["message"]) == ("ZeroDivisionError", "division by zero")
+
+
+def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            said = [piece.delta for piece in Scripted("her on").stream_chat([ChatMessage("Say heron.")])]
+
+        assert said == ["her", "on", ""]
+        assert (_run(tally).status, _payloads(tally)["response"]["answer"]["blocks"][0]["text"]) == (
+            "completed", "her on",
+        )  # fmt: skip
+        summary = _summary(tally)
+        assert summary["usage"] == {"input_tokens": 7, "output_tokens": 2}
+        stream = summary["stream"]
+        assert stream["chunks"] == 3
+        assert 0 <= stream["first_us"] <= stream["last_us"]
+
+
+def test_a_stream_that_nobody_reads_to_its_end_keeps_what_was_said_and_is_called_cancelled(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            stream = Scripted("her on").stream_chat([ChatMessage("Say heron.")])
+            next(stream)
+            stream.close()
+
+        assert [status for _, _, status in _steps(tally)] == ["cancelled"]
+        assert _payloads(tally)["response"]["answer"]["blocks"][0]["text"] == "her"
+        assert _payloads(tally)["error"]["type"] == "GeneratorExit"
+
+
+def test_a_chat_that_is_made_of_a_completion_is_one_model_call(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            MockLLM().chat([ChatMessage("Say heron.")])
+
+        assert [kind for kind, _, _ in _steps(tally)] == ["model_call"]
+        assert "messages" in _payloads(tally)["request"]
+
+
+def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        stored = tally.bind().remember("The heron nests in March.", speaker="Ada")
+        engine = RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=MockLLM())
+        with TallyInstrumentation(tally, strict=True):
+            engine.query("When does the heron nest?")
+
+        run = _run(tally)
+        assert (run.agent_name, run.user_goal) == ("RetrieverQueryEngine", "When does the heron nest?")
+        assert next((kind, name) for kind, name, _ in _steps(tally)) == ("other", "TallyRetriever")
+        looked = _payloads(tally)
+        assert list(looked) == ["request", "memory_read", "response"]
+        assert looked["request"]["query"] == "When does the heron nest?"
+        [found] = looked["response"]["documents"]
+        assert (found["id"], found["node"]["text"]) == (stored.memory_id, "The heron nests in March.")
+        assert found["score"] is not None
+        assert [kind for kind, _, _ in _steps(tally)][1:] == ["model_call"]
+
+
+def test_an_asynchronous_retrieval_is_recorded_alike(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        tally.bind().remember("The heron nests in March.")
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(TallyRetriever(tally).aretrieve("heron"))
+
+        assert _steps(tally) == [("other", "TallyRetriever", "completed")]
+        assert list(_payloads(tally)) == ["request", "memory_read", "response"]
+
+
+def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        agent = FunctionAgent(tools=[_double()], llm=Scripted(ConnectionError("no route")), streaming=False)
+        with TallyInstrumentation(tally, strict=True), pytest.raises(ConnectionError):
+            asyncio.run(_ask(agent))
+
+        assert _run(tally).status == "failed"
+        assert [(kind, status) for kind, _, status in _steps(tally)] == [("model_call", "failed")]
+        assert list(_payloads(tally)) == ["request", "error"]
+
+
+def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        owner = tally.bind()
+        note = FunctionTool.from_defaults(lambda text: owner.remember(text).memory_id, name="note", description="Note.")
+        with TallyInstrumentation(tally, strict=True):
+            note.call(text="Noted.")
+            owner.remember("Outside of any step.")
+
+        assert list(_payloads(tally)) == ["tool_call", "memory_write", "tool_result"]
+        outside, inside = owner.memories()
+        assert (len(inside.source_step_ids), outside.source_step_ids) == (1, ())
+
+
+def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        inner = FunctionAgent(name="inner", tools=[_double()], llm=Scripted("I say 42."))
+
+        async def ask(question: str) -> str:
+            """Ask a colleague."""
+            return str(await inner.run(question))
+
+        outer = FunctionAgent(
+            name="outer", tools=[ask], llm=Scripted(_calls(("c1", "ask", {"question": "double 21"})), "42.")
+        )
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(_ask(outer))
+
+        assert _run(tally).agent_name == "outer"
+        steps = tally.recorder.steps(_run(tally).run_id)
+        assert [step.step_kind for step in steps] == ["model_call", "tool_call", "model_call", "model_call"]
+        assert [step.parent_step_id for step in steps] == [None, None, steps[1].step_id, None]
+
+
+def test_a_tool_that_waits_for_a_person_is_blocked_and_called_again(open_sqlite: OpenTally) -> None:
+    async def delete(ctx: Context, name: str) -> str:
+        """Delete a file."""
+        answer = await ctx.wait_for_event(
+            HumanResponseEvent,
+            waiter_id="sure",
+            waiter_event=_event(InputRequiredEvent, prefix=f"Delete {name}?"),
+            timeout=60,
+        )
+        return f"{name}: {answer.response}"
+
+    # LlamaIndex looks for the class itself, which is text in this module.
+    delete.__annotations__ = {"ctx": Context, "name": str, "return": str}
+
+    async def ask(agent: FunctionAgent) -> str:
+        running = agent.run("delete a.txt")
+        async for event in running.stream_events():
+            if isinstance(event, InputRequiredEvent):
+                assert running.ctx is not None
+                running.ctx.send_event(_event(HumanResponseEvent, response="yes"))
+        return str(await running)
+
+    with open_sqlite() as tally:
+        agent = FunctionAgent(tools=[delete], llm=Scripted(_calls(("c1", "delete", {"name": "a.txt"})), "Deleted."))
+        with TallyInstrumentation(tally, strict=True):
+            assert asyncio.run(ask(agent)) == "Deleted."
+
+        assert [(name, status) for kind, name, status in _steps(tally) if kind == "tool_call"] == [
+            ("delete", "blocked"), ("delete", "completed"),
+        ]  # fmt: skip
+        assert list(_payloads(tally, 1)) == ["tool_call", "approval"]
+        assert _payloads(tally, 2)["tool_call"]["arguments"] == {"name": "a.txt"}
+
+
+def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
+    async def ask_all() -> None:
+        agents = [FunctionAgent(name=f"agent-{n}", tools=[], llm=Scripted(f"said {n}")) for n in range(3)]
+        await asyncio.gather(*(_ask(agent, f"question {n}") for n, agent in enumerate(agents)))
+
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(ask_all())
+
+        for run in tally.bind().runs():
+            [step] = tally.recorder.steps(run.run_id)
+            request, response = tally.recorder.entries(step.step_id)
+            number = run.agent_name.removeprefix("agent-")
+            assert f"question {number}" in str(request.payload)
+            assert f"said {number}" in str(response.payload)
+        assert len(tally.bind().runs()) == 3
+
+
+def test_two_instrumentations_of_one_tally_record_each_event_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        agent = FunctionAgent(tools=[_double()], llm=Scripted(_calls(("c1", "double", {"value": 21})), "42."))
+        with TallyInstrumentation(tally, strict=True), TallyInstrumentation(tally, strict=True):
+            asyncio.run(_ask(agent))
+
+        assert [kind for kind, _, _ in _steps(tally)] == ["model_call", "tool_call", "model_call"]
+
+
+def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the_request(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        tally.bind().remember("The heron nests in March.")
+        memory = TallyMemory.from_defaults(tally, session_id="s1")
+        agent = FunctionAgent(tools=[_double()], llm=Scripted("In March."))
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(_ask(agent, "When does the heron nest?", memory=memory))
+
+        steps = tally.recorder.steps(_run(tally).run_id)
+        kinds = [entry.kind for step in steps for entry in tally.recorder.entries(step.step_id)]
+        assert "compiled" in kinds
+        place = next(step.step_index for step in steps if step.step_kind == "model_call")
+        sent = [block["text"] for message in _payloads(tally, place)["request"]["messages"]
+                for block in message["blocks"]]  # fmt: skip
+        assert [is_framed(text) for text in sent if "March" in text] == [True]
+        assert sum("nests in March" in turn.content for turn in tally.bind().memories()) == 1
+
+
+def test_calls_inside_a_run_join_it(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True), tally.bind().run("mine") as run:
+            Scripted("heron").chat([ChatMessage("Say heron.")])
+            assert run.record.ended_at is None
+
+        assert (_run(tally).agent_name, len(_steps(tally))) == ("mine", 1)
+
+
+def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            Scripted("heron").chat([ChatMessage("Say heron.")], temperature=0.5)
+            [step] = tally.recorder.steps(_run(tally).run_id)
+            same = tally.recorder.replay(step.step_id, call=llm_call(Scripted("heron")))
+            other = tally.recorder.replay(step.step_id, call=llm_call(Scripted("stork")))
+
+        assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
+        assert other.response_matches is False
+        assert _payloads(tally)["request"]["parameters"] == {"temperature": 0.5}
+
+
+def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        watching = TallyInstrumentation(tally, actor=Actor(user="eve"), scope="project:apollo")
+        with watching:
+            assert Scripted("heron").chat([ChatMessage("Say heron.")]).message.content == "heron"
+
+        assert watching.failures > 0
+        assert any(where.startswith("llama_index") for where in tally.recording.health.missed)
+
+
+def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        watching = TallyInstrumentation(tally, actor=Actor(user="eve"), scope="project:apollo", strict=True).attach()
+        Scripted("heron").chat([ChatMessage("Say heron.")])
+
+        with pytest.raises(Exception, match="project") as missed:
+            watching.detach()
+        assert type(missed.value).__name__ == "Denied"
+        assert not any("Tally" in type(one).__name__ for one in get_dispatcher().event_handlers)
+
+
+def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        agent = FunctionAgent(tools=[_double()], llm=Scripted("hi"))
+        watching = TallyInstrumentation(tally, actor=lambda tags: Actor(user=tags["who"]), strict=True)
+        with watching, instrument_tags({"who": "alice"}):
+            asyncio.run(_ask(agent, "hi"))
+
+        assert len(tally.bind(Actor(user="alice")).runs()) == 1
+        assert tally.bind(Actor(user="bob")).runs() == []
+
+
+def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(open_sqlite: OpenTally) -> None:
+    class Keyed(MockLLM):
+        api_key: str = "hunter2-hunter2"
+
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True), tally.bind().run("mine", retention="full_payloads"):
+            Keyed(max_tokens=None).chat([ChatMessage("hi")], extra_headers={"Authorization": "Bearer hunter2-hunter2"})
+
+        assert "hunter2" not in str(_payloads(tally))
