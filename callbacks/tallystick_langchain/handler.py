@@ -7,8 +7,10 @@ nothing is recorded twice. Hooks hand over and return; the end of the run acknow
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec
 from uuid import UUID
@@ -18,11 +20,10 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from tallystick.errors import TallystickError
-from tallystick.logs import get_logger
-from tallystick.recorder import Run, Step, status_for
-from tallystick.records import Actor, Scope, StepKind, StepStatus
+from tallystick.recorder import Capture, Run, Step, current_step, status_for
+from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tokens import usage_of
 from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of
 
 __all__ = ["TallyCallbackHandler"]
@@ -34,27 +35,55 @@ ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
 
 
 def _captured(hook: Callable[P, None]) -> Callable[P, None]:
-    """A hook whose failure is counted and logged, and raised only in a strict handler: recording breaks no run."""
+    """A hook whose failure is counted, logged and told of by the run, and raised only in a strict handler."""
 
     @wraps(hook)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(*args, **kwargs)
-        except TallystickError as error:
+        except Exception as error:
             handler = args[0]
             assert isinstance(handler, TallyCallbackHandler)
-            handler.failures += 1
-            get_logger("langchain").warning("capture.failed", error=type(error).__name__, failures=handler.failures)
+            handler._capture.miss(error, handler._run_under_way(kwargs))
             if handler.raise_error:
                 raise
 
     return guarded
 
 
+@dataclass(slots=True)
+class _Tree:
+    """The callbacks under one root, and their run."""
+
+    run: Run
+    owned: bool
+    """Whether the root ends the run."""
+    waits: bool = False
+    """Whether a person is asked."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A callback under way. One without a tree belongs to another handler of the same tally."""
+
+    root: UUID
+    tree: _Tree | None
+    path: tuple[str, ...] = ()
+    """Names of the chains that it stands in, without the root."""
+    step: Step | None = None
+    owned: bool = False
+    leave: Callable[[], None] | None = None
+    chunks: int = 0
+    first: int = 0
+    last: int = 0
+    """Microseconds from the start of the step to its first and to its last chunk."""
+
+
 class TallyCallbackHandler(BaseCallbackHandler):
     """Records what LangChain does: `chain.invoke(x, config={"callbacks": [TallyCallbackHandler(tally)]})`.
 
-    One handler serves any number of calls and threads.
+    One handler serves any number of calls and threads. Of several handlers of one tally in the same call the first
+    records it.
     """
 
     run_inline = True
@@ -65,34 +94,38 @@ class TallyCallbackHandler(BaseCallbackHandler):
         agent_name: str | None = None, strict: bool = False,
     ) -> None:  # fmt: skip
         """`agent_name` names the runs (by default the name of the root runnable). With `strict` a failure to
-        record is raised into the call; otherwise it is counted in `failures` and logged."""
+        record is raised into the call; otherwise it is counted in `failures`, logged and told of by `verify`."""
         self.raise_error = strict
-        self.failures = 0
-        """Events that could not be recorded."""
         self._binder = Binder[Mapping[str, Any]](tally, surface="langchain", actor=actor, scope=scope)
+        self._room = self._binder.tally.recording
+        self._capture = Capture(self._room, "langchain", strict=strict)
         self._agent_name = agent_name
         self._guard = threading.Lock()
-        self._runs: dict[UUID, tuple[Run, bool]] = {}
-        """Root id to its run, and whether this handler ends it."""
-        self._roots: dict[UUID, UUID] = {}
-        self._steps: dict[UUID, tuple[Step, bool]] = {}
-        """Callback id to its step, and whether this handler ends it."""
-        self._leaves: dict[UUID, Callable[[], None]] = {}
-        """Callback id of a tool to what leaves its step again."""
+        self._calls: dict[UUID, _Call] = {}
+
+    @property
+    def failures(self) -> int:
+        """Events that could not be recorded."""
+        return self._capture.failures
 
     def run_of(self, run_id: UUID) -> Run | None:
         """The run that a callback under way belongs to."""
-        with self._guard:
-            root = self._roots.get(run_id)
-            return None if root is None else self._runs[root][0]
+        call = self._calls.get(run_id)
+        return None if call is None or call.tree is None else call.tree.run
+
+    def _run_under_way(self, given: Mapping[str, Any]) -> Run | None:
+        found = (self.run_of(one) for name in ("run_id", "parent_run_id") if (one := given.get(name)) is not None)
+        return next((run for run in found if run is not None), None)
 
     @_captured
     def on_chain_start(
         self, serialized: dict[str, Any] | None, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None,
         tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        """The root chain starts the run; inner ones are part of it."""
-        self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), inputs)
+        """The root chain starts the run; inner ones say where a step stands."""
+        call = self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), tags, inputs)
+        if parent_run_id is not None and (name := kwargs.get("name")) and call.root != run_id:
+            call.path = (*call.path, str(name))
 
     @_captured
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -101,8 +134,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     @_captured
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """The root chain ends the run as failed, or as cancelled."""
-        self._leave(run_id, status_for(type(error)))
+        """A chain failed, or waits for a person: where no step says so yet, one of its own does."""
+        call = self._calls.get(run_id)
+        try:
+            if call is not None and call.tree is not None:
+                self._tell(call, call.tree, error)
+        finally:
+            self._leave(run_id, "completed" if _bubbles(error) else status_for(type(error)))
 
     @_captured
     def on_chat_model_start(
@@ -112,10 +150,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:  # fmt: skip
         """A model call starts: its final messages, tools and parameters."""
         parameters = kwargs.get("invocation_params") or {}
-        step = self._begin("model_call", run_id, parent_run_id, metadata, kwargs.get("name"))
+        model = model_of(parameters)
+        step = self._begin("model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags)
+        if step is None:
+            return
         step.record(
             "request", lambda: request_of(messages[0], parameters),
-            summary={"model": model_of(parameters), "messages": len(messages[0])},
+            summary={"model": model, "messages": len(messages[0])},
         )  # fmt: skip
 
     @_captured
@@ -126,7 +167,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Same as `on_chat_model_start`, for a model that completes text."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
-        step = self._begin("model_call", run_id, parent_run_id, metadata, kwargs.get("name"))
+        step = self._begin("model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags)
+        if step is None:
+            return
         step.record(
             "request", {"level": "runtime", "model": model, "prompt": prompts[0], "parameters": parameters},
             summary={"model": model},
@@ -134,13 +177,54 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     @_captured
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        """A model call ends: its answer and usage."""
-        self._finish(run_id, "response", lambda: answer_of(response), _usage(response))
+        """A model call ends: its answer, its usage, and of a stream when its first and its last chunk came."""
+        call = self._calls.get(run_id)
+        self._finish(run_id, "response", lambda: answer_of(response), _told(response, call))
+
+    @_captured
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """A chunk of a stream came."""
+        call = self._calls.get(run_id)
+        if call is not None and call.step is not None:
+            call.last = self._room.store.clock.now() - call.step.started_at
+            call.first = call.first if call.chunks else call.last
+            call.chunks += 1
 
     @_captured
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A model call failed."""
+        """A model call failed; what it said until then is kept."""
+        call = self._calls.get(run_id)
+        said = kwargs.get("response")
+        if call is not None and call.step is not None and isinstance(said, LLMResult) and any(said.generations):
+            call.step.record("response", lambda: answer_of(said), summary=_told(said, call))
         self._fail(run_id, error)
+
+    @_captured
+    def on_retry(self, retry_state: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """A call is tried again: its step says how often, and what went wrong."""
+        call = self._calls.get(run_id)
+        if call is not None and call.step is not None:
+            outcome = getattr(retry_state, "outcome", None)
+            error = outcome.exception() if outcome is not None and outcome.failed else None
+            kind = None if error is None else type(error).__name__
+            retry = {"attempt": retry_state.attempt_number, "type": kind}
+            call.step.record("note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry})
+
+    @_captured
+    def on_custom_event(
+        self, name: str, data: Any, *, run_id: UUID, tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """An event of the user's own: a note in the step under way, else in one of its own."""
+        call = self._calls.get(run_id)
+        if call is None or call.tree is None:
+            return
+        run, active = call.tree.run, call.step or current_step()
+        within = active is not None and active.run is run and active.is_open
+        step = active if active is not None and within else run.step("other", name=name, metadata=_place(call, tags))
+        step.record("note", {"event": name, "data": data}, summary={"event": name})
+        if not within:
+            step.close()
 
     @_captured
     def on_tool_start(
@@ -149,15 +233,15 @@ class TallyCallbackHandler(BaseCallbackHandler):
         inputs: dict[str, Any] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """A tool call starts: its name and arguments."""
-        name = str((serialized or {}).get("name") or kwargs.get("name") or "tool")
-        step = self._begin("tool_call", run_id, parent_run_id, metadata, name)
+        name = _named(serialized, kwargs) or "tool"
+        step = self._begin("tool_call", run_id, parent_run_id, metadata, name, tags)
+        if step is None:
+            return
         arguments = inputs if inputs is not None else input_str
         call = {"name": name, "arguments": arguments, "tool_call_id": kwargs.get("tool_call_id")}
         step.record("tool_call", call, summary={"tool": name})
         # What the tool remembers or recalls belongs to its step; hooks run inline, in the context of the tool.
-        leave = step.enter()
-        with self._guard:
-            self._leaves[run_id] = leave
+        self._calls[run_id].leave = step.enter()
 
     @_captured
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -166,7 +250,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     @_captured
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A tool call failed."""
+        """A tool call failed, or waits for a person."""
         self._fail(run_id, error)
 
     @_captured
@@ -175,8 +259,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """A retrieval starts: its query."""
-        name = str((serialized or {}).get("name") or kwargs.get("name") or "retriever")
-        step = self._begin("other", run_id, parent_run_id, metadata, name)
+        name = _named(serialized, kwargs) or "retriever"
+        step = self._begin("other", run_id, parent_run_id, metadata, name, tags)
+        if step is None:
+            return
         step.record("request", {"level": "runtime", "query": query}, summary={"retriever": name})
 
     @_captured
@@ -191,77 +277,143 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._fail(run_id, error)
 
     def _enter(
-        self,
-        run_id: UUID,
-        parent: UUID | None,
-        metadata: Mapping[str, Any] | None,
-        name: str | None,
-        inputs: Any = None,
-    ) -> Run:
-        """The run that a callback belongs to, started when the callback is the root of its tree."""
-        with self._guard:
-            root = self._roots.get(parent) if parent is not None else None
-            if root is not None:
-                self._roots[run_id] = root
-                return self._runs[root][0]
+        self, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None, name: str | None,
+        tags: Sequence[str] | None, inputs: Any = None,
+    ) -> _Call:  # fmt: skip
+        """The callback, in the run of its root; the root starts one."""
+        above = self._calls.get(parent) if parent is not None else None
+        if above is not None:
+            call = self._calls[run_id] = _Call(above.root, above.tree, above.path)
+            return call
+        tree = None
+        if self._room.claims.take(("langchain", run_id), self):
             bound = self._binder.bound(metadata or {})
-            run, owned = bound.join_run(self._agent_name or name or "agent", goal=goal_of(inputs))
-            self._roots[run_id] = run_id
-            self._runs[run_id] = (run, owned)
-            return run
+            known = {"langchain_run_id": str(run_id), **_tags(tags)}
+            run, owned = bound.join_run(
+                self._agent_name or name or "agent", goal=goal_of(inputs), metadata=known
+            )  # fmt: skip
+            tree = _Tree(run, owned)
+        call = self._calls[run_id] = _Call(run_id, tree)
+        return call
 
     def _leave(self, run_id: UUID, status: StepStatus) -> None:
         """Forget a callback; end the run if it was the root."""
+        call = self._calls.pop(run_id, None)
+        if call is None or call.root != run_id:
+            return
         with self._guard:
-            root = self._roots.pop(run_id, None)
-            if root is None or root != run_id:
-                return
-            run, owned = self._runs.pop(root)
-            for child in [child for child, of in self._roots.items() if of == root]:
-                del self._roots[child]
-        if owned:
-            run.close(status)
+            for child in [child for child, one in self._calls.items() if one.root == run_id]:
+                del self._calls[child]
+        self._room.claims.release(("langchain", run_id), self)
+        if call.tree is not None and call.tree.owned:
+            call.tree.run.close("blocked" if call.tree.waits and status == "completed" else status)
 
     def _begin(
         self, kind: StepKind, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None,
-        name: str | None,
-    ) -> Step:  # fmt: skip
-        run = self._enter(run_id, parent, metadata, name)
-        step, owned = run.join(kind, name=name, metadata=_identity(run_id, metadata or {}))
-        with self._guard:
-            self._steps[run_id] = (step, owned)
-        return step
+        name: str | None, tags: Sequence[str] | None,
+    ) -> Step | None:  # fmt: skip
+        call = self._enter(run_id, parent, metadata, name, tags)
+        if call.tree is None:
+            return None
+        known = {**_identity(run_id, metadata or {}), **_place(call, tags)}
+        call.step, call.owned = call.tree.run.join(kind, name=name, metadata=known)
+        return call.step
 
-    def _taken(self, run_id: UUID) -> tuple[Step | None, bool]:
-        """The step of a callback that ends, no longer current."""
-        with self._guard:
-            leave = self._leaves.pop(run_id, None)
-            step, owned = self._steps.pop(run_id, (None, False))
-        if leave is not None:
-            leave()
-        return step, owned
+    def _taken(self, run_id: UUID) -> _Call | None:
+        """The callback that ends, if it has a step, which is no longer current."""
+        call = self._calls.get(run_id)
+        if call is None or call.step is None:
+            return None
+        if call.leave is not None:
+            call.leave()
+        return call
 
-    def _finish(self, run_id: UUID, kind: Any, payload: Any, summary: Mapping[str, Any]) -> None:
-        step, owned = self._taken(run_id)
-        if step is not None:
-            step.record(kind, payload, summary=summary)
-            if owned:
-                step.close("completed")
-        self._leave(run_id, "completed")
+    def _finish(self, run_id: UUID, kind: EntryKind, payload: Any, summary: Mapping[str, Any]) -> None:
+        call = self._taken(run_id)
+        try:
+            if call is not None and call.step is not None:
+                call.step.record(kind, payload, summary=summary)
+                if call.owned:
+                    call.step.close("completed")
+        finally:
+            self._leave(run_id, "completed")
 
     def _fail(self, run_id: UUID, error: BaseException) -> None:
-        step, owned = self._taken(run_id)
-        if step is not None and owned:
-            step.fail(error)
-        self._leave(run_id, status_for(type(error)))
+        call = self._taken(run_id)
+        try:
+            if call is not None and call.step is not None and call.tree is not None and call.owned:
+                call.tree.waits = _stop(call.step, error)
+        finally:
+            self._leave(run_id, "completed" if _bubbles(error) else status_for(type(error)))
+
+    def _tell(self, call: _Call, tree: _Tree, error: BaseException) -> None:
+        """Record what went wrong in a chain, or what it waits for, unless a step has said so."""
+        if tree.run.record.ended_at is not None or tree.run.has_told(error):
+            return
+        asked = interrupts_of(error)
+        if asked is None and _bubbles(error):
+            # LangGraph's own way to jump to a node of the graph above: nothing went wrong.
+            return
+        kind: StepKind = "other" if asked is None else "human_approval"
+        name = call.path[-1] if call.path else tree.run.record.agent_name
+        tree.waits = _stop(tree.run.step(kind, name=name, metadata=_place(call, None)), error)
 
 
-def _usage(response: LLMResult) -> dict[str, Any]:
-    message = getattr(response.generations[0][0], "message", None)
-    usage = getattr(message, "usage_metadata", None)
-    return {"usage": dict(usage)} if usage else {}
+def _stop(step: Step, error: BaseException) -> bool:
+    """Close a step that an exception left: failed, or blocked if it waits for a person, which is what is returned."""
+    asked = interrupts_of(error)
+    if asked is not None:
+        step.record("approval", {"interrupts": asked}, summary={"state": "asked", "interrupts": len(asked)})
+        step.run.tell(error)
+        step.close("blocked")
+    elif _bubbles(error):
+        step.close()
+    else:
+        step.fail(error)
+    return asked is not None
 
 
+def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:
+    """What LangGraph asks a person, where that is what this exception means."""
+    errors = sys.modules.get("langgraph.errors")
+    if errors is None or not isinstance(error, errors.GraphInterrupt):
+        return None
+    asked = error.args[0] if error.args else ()
+    return [{"id": getattr(one, "id", None), "value": getattr(one, "value", one)} for one in asked]
+
+
+def _bubbles(error: BaseException) -> bool:
+    """Whether this is how LangGraph leaves a node, rather than a failure."""
+    errors = sys.modules.get("langgraph.errors")
+    return errors is not None and isinstance(error, errors.GraphBubbleUp)
+
+
+def _told(response: LLMResult, call: _Call | None) -> dict[str, Any]:
+    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and the last came."""
+    message = getattr(response.generations[0][0], "message", None) if any(response.generations) else None
+    counted = usage_of(getattr(message, "usage_metadata", None) or (response.llm_output or {}).get("token_usage") or {})
+    told: dict[str, Any] = {"usage": counted} if counted else {}
+    if call is not None and call.chunks:
+        told["stream"] = {"chunks": call.chunks, "first_us": call.first, "last_us": call.last}
+    return told
+
+
+def _named(serialized: Mapping[str, Any] | None, given: Mapping[str, Any]) -> str | None:
+    name = (serialized or {}).get("name") or given.get("name")
+    return None if name is None else str(name)
+
+
+def _place(call: _Call, tags: Sequence[str] | None) -> dict[str, Any]:
+    return {**({"path": "/".join(call.path)} if call.path else {}), **_tags(tags)}
+
+
+def _tags(tags: Sequence[str] | None) -> dict[str, Any]:
+    """The user's own tags, without those by which LangChain counts its parts."""
+    own = [tag for tag in tags or () if not tag.startswith(_COUNTED)]
+    return {"tags": own} if own else {}
+
+
+_COUNTED = ("seq:step:", "map:key:", "graph:step:", "langsmith:")
 _JOIN = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_ns")
 """What LangGraph says of the place of a call; the last part of the namespace is the task id."""
 

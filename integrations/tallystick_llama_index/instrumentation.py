@@ -40,8 +40,7 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
 from pydantic import PrivateAttr
 
-from tallystick.recorder import Run, Step, status_for
-from tallystick.recorder.capture import Capture
+from tallystick.recorder import Capture, Run, Step, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick_llama_index.messages import answer_of, found_of, model_of, request_of, usage
@@ -136,6 +135,7 @@ class TallyInstrumentation:
         to record is counted in `failures` and logged; with `strict` the first one is raised by `detach`."""
         self._binder = Binder[Mapping[str, Any]](tally, surface="llama_index", actor=actor, scope=scope)
         self._capture = Capture(self._binder.tally.recording, "llama_index", strict=False)
+        self._claims = self._binder.tally.recording.claims
         self._strict = strict
         self._agent_name = agent_name
         self._guard = threading.RLock()
@@ -355,7 +355,7 @@ class TallyInstrumentation:
 
     def _rooted(self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]) -> _Tree | None:
         """A new tree, unless another instrumentation of this tally has it, or nobody is to record it."""
-        if _unrecorded.get() or not _claim(self, span_id):
+        if _unrecorded.get() or not self._claims.take(("llama_index", span_id), self):
             return None
         name = getattr(instance, "name", None)
         called = name if isinstance(name, str) and name else type(instance).__name__
@@ -439,7 +439,7 @@ class TallyInstrumentation:
     def _end(self, tree: _Tree, status: StepStatus) -> None:
         with self._guard:
             known = self._trees.pop(tree.root, None)
-        _release(self, tree.root)
+        self._claims.release(("llama_index", tree.root), self)
         if known is not None and tree.run is not None and tree.owned:
             tree.run.close(status)
 
@@ -518,22 +518,6 @@ class _Spans(BaseSpanHandler[BaseSpan]):
 
     def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
         """Same as `new_span`."""
-
-
-_claimed: dict[tuple[int, str], TallyInstrumentation] = {}
-_claims = threading.Lock()
-
-
-def _claim(instrumentation: TallyInstrumentation, root: str) -> bool:
-    """Whether this instrumentation is the first of its tally to see a root span: one records it."""
-    key = (id(instrumentation._binder.tally.recording), root)
-    with _claims:
-        return _claimed.setdefault(key, instrumentation) is instrumentation
-
-
-def _release(instrumentation: TallyInstrumentation, root: str) -> None:
-    with _claims:
-        _claimed.pop((id(instrumentation._binder.tally.recording), root), None)
 
 
 def _told(doing: _Doing, response: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _steps(bound: BoundTally) -> list[tuple[str, str | None, str]]:
     return [(step.step_kind, step.name, step.status) for step in bound.recorder.steps(bound.runs()[0].run_id)]
 
 
-EXPECTED = [("model_call", None, "completed"), ("tool_call", "double", "completed"), ("model_call", None, "completed")]
+EXPECTED = [("model_call", "_Model", "completed"), ("tool_call", "double", "completed"), ("model_call", "_Model", "completed")]  # fmt: skip
 
 
 def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -> None:

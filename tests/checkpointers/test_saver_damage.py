@@ -25,18 +25,28 @@ def _config(thread: str) -> Any:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
 
 
-Held = dict[str, str]
+Held = dict[str, tuple[str, frozenset[str]]]
+"""Checkpoint to its state and its pending writes."""
 
 
 def _held(saver: TallySaver, thread: str) -> Held:
     """Every checkpoint of a thread by its id, and what is given as the latest."""
     listed = {one.checkpoint["id"]: _told(one) for one in saver.list(_config(thread))}
     found = saver.get_tuple(_config(thread))
-    return {**listed, "latest": _told(found) if found is not None else ""}
+    return {**listed, "latest": _told(found) if found is not None else NOTHING}
 
 
-def _told(one: CheckpointTuple) -> str:
-    return repr((one.checkpoint["id"], dict(one.checkpoint["channel_values"]), one.metadata, one.pending_writes))
+NOTHING = ("", frozenset[str]())
+
+
+def _told(one: CheckpointTuple) -> tuple[str, frozenset[str]]:
+    state = repr((one.checkpoint["id"], dict(one.checkpoint["channel_values"]), one.metadata))
+    return state, frozenset(map(repr, one.pending_writes or ()))
+
+
+def _is_part(found: tuple[str, frozenset[str]], whole: tuple[str, frozenset[str]]) -> bool:
+    """Whether a state is the one that was put, with no write that was not."""
+    return found[0] == whole[0] and found[1] <= whole[1]
 
 
 class Whole:
@@ -94,7 +104,7 @@ def _changed(body: bytes, how: str, at: float, bits: int) -> bytes:
 @example("cut", 0.0, 1)
 @example("cut", 1.0, 1)
 @example("cut", 0.5, 1)
-@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
     whole: Whole, tmp_path: Path, how: str, at: float, bits: int
 ) -> None:
@@ -117,8 +127,9 @@ def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
                     continue
                 # SQLite does not see every page that took the place of another: rows may be missing, none is wrong,
                 # and what verifies the thread, or the doctor, says so.
-                assert {id: told for id, told in found.items() if id != "latest"}.items() <= held[thread].items()
-                assert found["latest"] in {"", *held[thread].values()}
+                latest = found.pop("latest")
+                assert all(_is_part(told, held[thread][id]) for id, told in found.items())
+                assert latest == NOTHING or any(_is_part(latest, told) for told in held[thread].values())
                 assert _noticed(tally, thread)
 
 

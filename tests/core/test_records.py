@@ -52,7 +52,7 @@ CLASSES = [
 ]
 PERSISTED = {
     "CompilationRequest", "CompileConfig", "CompiledContext", "Edge", "JournalEntry", "Memory", "MemorySpace",
-    "PolicyRule", "Receipt", "ReplayRecipe", "RunRecord", "Source", "StepRecord",
+    "PolicyRule", "Receipt", "ReplayRecipe", "RunRecord", "Source", "StepRecord", "Tape",
 }  # fmt: skip
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)

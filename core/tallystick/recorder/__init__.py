@@ -1,6 +1,7 @@
 """The flight recorder: what each step saw, why, what it did and what changed; provable and replayable."""
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
+from tallystick.recorder.capture import Capture
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
 from tallystick.recorder.room import RecorderRoom
@@ -10,6 +11,6 @@ from tallystick.recorder.step import Step, current_step, status_for
 from tallystick.recorder.tape import Player, read_tape, write_tape
 
 __all__ = [
-    "Player", "Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step", "is_bundle",
-    "read_tape", "settle", "status_for", "verify_bundle", "write_tape",
+    "Capture", "Player", "Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step",
+    "is_bundle", "read_tape", "settle", "status_for", "verify_bundle", "write_tape",
 ]  # fmt: skip

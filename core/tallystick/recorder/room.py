@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from tallystick.recorder.writing import Batches
 from tallystick.records import EntryKind, Json, Retention, commitment
 from tallystick.storage import Store
 
-__all__ = ["DOMAIN", "Backlog", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed"]
+__all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed"]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
@@ -82,6 +82,25 @@ class Health:
             return dict(self._missed)
 
 
+class Claims:
+    """Which of several observers records a call of a runtime, by the runtime's own identity. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held: dict[Hashable, object] = {}
+
+    def take(self, key: Hashable, owner: object) -> bool:
+        """Whether `owner` is the one to record it: the first that asks is."""
+        with self._guard:
+            return self._held.setdefault(key, owner) is owner
+
+    def release(self, key: Hashable, owner: object) -> None:
+        """The call has ended; only its owner says so."""
+        with self._guard:
+            if self._held.get(key) is owner:
+                del self._held[key]
+
+
 class Backlog:
     """Bytes of payloads that wait to be stored. Thread-safe."""
 
@@ -113,6 +132,7 @@ class RecorderRoom:
     backlog: Backlog = field(default_factory=lambda: Backlog(_MOST_WAITING))
     """Beyond its size payloads are left out and counted as a gap."""
     health: Health = field(default_factory=Health)
+    claims: Claims = field(default_factory=Claims)
     batches: Batches = field(init=False)
     _clean: dict[bytes, None] = field(default_factory=dict)
     _names: dict[str, bool] = field(default_factory=dict)

@@ -41,6 +41,9 @@ def current_run() -> Run | None:
 _SETTLED = 256
 """Steps that have ended beyond which those that are stored are let go of."""
 
+_CAUSES = 8
+"""How far an error is followed to what it was made from."""
+
 
 class Run:
     """An agent run that is being recorded. Steps may be added from any thread."""
@@ -66,6 +69,7 @@ class Run:
         self._gapped: dict[str, int] = {}
         """How much each step could not store."""
         self._begun = False
+        self._told: BaseException | None = None
         room.batches.add(self, soon=True)
 
     @property
@@ -127,6 +131,21 @@ class Run:
             self._missed[name] = self._missed.get(name, 0) + 1
         self._room.health.miss(where, error)
 
+    def tell(self, error: BaseException) -> None:
+        """Note that a step of this run has recorded an error: it passes through other hooks on its way up."""
+        self._told = error
+
+    def has_told(self, error: BaseException) -> bool:
+        """Whether a step has recorded this error, or one that it was made from."""
+        seen: BaseException | None = error
+        for _ in range(_CAUSES):
+            if seen is None or self._told is None:
+                return False
+            if seen is self._told:
+                return True
+            seen = seen.__cause__ or seen.__context__
+        return False
+
     def close(self, status: StepStatus = "completed") -> None:
         """End the run without waiting, and as `interrupted` every step still open in it. Ending twice changes nothing.
 
@@ -156,6 +175,7 @@ class Run:
     def _close(self, status: StepStatus, *, soon: bool) -> Future[None] | None:
         for step in list(self._open.values()):
             step.close("interrupted")
+        self._told = None
         with self._guard:
             if self._record.ended_at is None:
                 now = self._room.store.clock.now()

@@ -188,6 +188,7 @@ class Step:
         """Record what went wrong and close the step as failed, cancelled or blocked; returns without waiting."""
         if self.is_open:
             kind, status = type(error).__name__, status_for(type(error))
+            self._run.tell(error)
             # What blocks a step is no error: the approval that it waits for is recorded already.
             if status != "blocked":
                 self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})

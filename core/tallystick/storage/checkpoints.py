@@ -9,10 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tallystick.errors import CorruptTally
 from tallystick.storage import tables, trees
 from tallystick.storage.hot import Hot
-from tallystick.storage.rows import new_key
+from tallystick.storage.rows import new_key, readable
 
 __all__ = [
     "Mark",
@@ -339,14 +338,10 @@ def _contains(connection: Connection, text: str) -> Any:
 
 
 def _write(row: Any) -> WriteRow:
-    try:
+    with readable("a pending write"):
         return WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8]))
-    except TypeError as error:
-        raise CorruptTally("The row of a pending write is not readable.") from error
 
 
 def _state(row: Any) -> StateRow:
-    try:
+    with readable("a checkpoint"):
         return StateRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]), bytes(row[8]))
-    except TypeError as error:
-        raise CorruptTally("The row of a checkpoint is not readable.") from error

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from tallystick.errors import CorruptTally
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.payloads import Layout
-from tallystick.storage.rows import inserting
+from tallystick.storage.rows import inserting, readable
 
 __all__ = [
     "EntryRow",
@@ -261,22 +259,13 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _run(row: Any) -> RunRecord:
-    with _readable(f"run {row.id}"):
+    with readable(f"run {row.id}"):
         return _as_run(row)
 
 
 def _step(row: Any) -> StepRecord:
-    with _readable(f"step {row.id}"):
+    with readable(f"step {row.id}"):
         return _as_step(row)
-
-
-@contextmanager
-def _readable(what: str) -> Iterator[None]:
-    """Turn what JSON or the records say of a damaged row into CorruptTally."""
-    try:
-        yield
-    except ValueError as error:
-        raise CorruptTally(f"The row of {what} is not readable.") from error
 
 
 def _as_run(row: Any) -> RunRecord:

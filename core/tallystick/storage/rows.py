@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import CursorResult, Insert, Table, bindparam, insert
 
-__all__ = ["inserting", "new_key"]
+from tallystick.errors import CorruptTally
+
+__all__ = ["inserting", "new_key", "readable"]
 
 
 def inserting(table: Table, *columns: str) -> Insert:
@@ -19,3 +23,12 @@ def new_key(result: CursorResult[Any]) -> int:
     key = result.inserted_primary_key
     assert key is not None
     return int(key[0])
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn what Python, JSON or the records say of a damaged row into CorruptTally."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise CorruptTally(f"The row of {what} is not readable.") from error

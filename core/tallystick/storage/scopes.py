@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, select
 from tallystick.records import Scope
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
-from tallystick.storage.rows import new_key
+from tallystick.storage.rows import new_key, readable
 
 __all__ = ["ScopeRow", "all_revisions", "all_scopes", "ensure", "find", "named", "next_revision", "revisions"]
 
@@ -52,10 +52,11 @@ def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:
     names = [str(scope) for scope in scopes]
     if not names:
         return []
-    return [
-        ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
-        for row in connection.execute(_BY_NAMES, {"names": names})
-    ]
+    with readable("a scope"):
+        return [
+            ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
+            for row in connection.execute(_BY_NAMES, {"names": names})
+        ]
 
 
 def all_scopes(connection: Connection) -> list[Scope]:
@@ -66,7 +67,8 @@ def all_scopes(connection: Connection) -> list[Scope]:
 def named(connection: Connection, scope_id: int) -> ScopeRow:
     """The row with this number."""
     row = connection.execute(_BY_ID, {"id": scope_id}).one()
-    return ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
+    with readable("a scope"):
+        return ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
 
 
 def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]:
