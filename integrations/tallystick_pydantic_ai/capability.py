@@ -6,9 +6,9 @@ Hooks hand over and return; the end of the run acknowledges everything.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -22,7 +22,14 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextContent, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    TextContent,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
@@ -32,9 +39,11 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from tallystick.compiler import FRAMED, outline
 from tallystick.edge import in_thread
-from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import Scope, StepStatus
+from tallystick.errors import InvalidInput
+from tallystick.recorder import Capture, Run, Step, current_run, current_step, status_for
+from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tokens import usage_of
 from tallystick.toolkit import NOTICE
 from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps
 from tallystick_pydantic_ai.messages import answer_of, request_of
@@ -54,22 +63,39 @@ class TallyRecorder(AbstractCapability[Any]):
     scope: str | Scope | None = None
     """Where runs are recorded; by default the actor's private scope."""
     agent_name: str | None = None
+    strict: bool = False
+    """Whether a failure to record is raised into the run; otherwise it is counted, logged and told of by `verify`."""
     id: str | None = "tallystick_recorder"
+    capture: Capture | None = field(default=None, repr=False)
+    """Counts what could not be recorded; the copies for each run share it."""
 
     def __post_init__(self) -> None:
+        _refuse_deferred(self)
         self._binder = Binder[RunContext[Any]](
             self.tally, surface="pydantic_ai", actor=self.actor or actor_from_deps, scope=self.scope
         )
+        room = self._binder.tally.recording
+        self._claims = room.claims
+        self.capturing = self.capture or Capture(room, "pydantic_ai", strict=self.strict)
+        self.capture = self.capturing
         # A streamed request is sent from another task than the hook around it, so that a context variable
         # would not reach it; requests of one run follow one another.
         self.asking: Step | None = None
+        self._silent = False
+        self.times: _Times | None = None
+
+    @property
+    def failures(self) -> int:
+        """Events that could not be recorded."""
+        return self.capturing.failures
 
     def get_ordering(self) -> CapabilityOrdering:
         """Outermost, so that what is recorded is what the model got."""
         return CapabilityOrdering(position="outermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyRecorder:
-        """A copy for one run, which knows the step of the request under way."""
+        """A copy for one run, which knows the step of the request under way. Raises InvalidInput."""
+        _refuse_deferred(self)
         return replace(self)
 
     def get_wrapper_model(self, model: Model) -> Model:
@@ -78,58 +104,95 @@ class TallyRecorder(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """The agent's run is a run; its end acknowledges everything in it."""
-        agent = getattr(ctx.agent, "name", None)
-        bound = self._binder.bound(ctx)
-        goal = ctx.prompt[:500] if isinstance(ctx.prompt, str) else None
-        run, owned = bound.join_run(
-            self.agent_name or agent or "agent", goal=goal, metadata={"pydantic_ai_run_id": ctx.run_id}
-        )  # fmt: skip
-        if not owned:
-            return await handler()
+        key = ("pydantic_ai", ctx.run_id)
+        run, owned = None, False
+        # Of several recorders of one tally in the same run the outermost records it.
+        self._silent = not self._claims.take(key, self)
+        if not self._silent:
+            with self.capturing():
+                run, owned = self._joined(ctx)
+        try:
+            if run is None or not owned:
+                return await handler()
+            return await self._recorded(run, handler)
+        finally:
+            self._claims.release(key, self)
+
+    async def _recorded(self, run: Run, handler: WrapRunHandler) -> AgentRunResult[Any]:
         status: StepStatus = "completed"
         try:
             with run.active():
                 result = await handler()
-            self._note_approvals(run, result)
+            with self.capturing(run):
+                if self._note_approvals(run, result):
+                    status = "blocked"
             return result
         except BaseException as error:
             status = status_for(type(error))
+            if status == "failed" and not run.has_told(error):
+                with self.capturing(run):
+                    run.step("other", name=run.record.agent_name).fail(error)
             raise
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), self.capturing(run):
                 await in_thread(run.end, status)
 
-    def _note_approvals(self, run: Run, result: AgentRunResult[Any]) -> None:
-        """Tools that wait for a person never execute, so each becomes a blocked step of its own."""
+    def _joined(self, ctx: RunContext[Any]) -> tuple[Run, bool]:
+        agent = getattr(ctx.agent, "name", None)
+        goal = ctx.prompt[:500] if isinstance(ctx.prompt, str) else None
+        return self._binder.bound(ctx).join_run(
+            self.agent_name or agent or "agent", goal=goal, metadata={"pydantic_ai_run_id": ctx.run_id}
+        )
+
+    def _note_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
+        """Tools that wait for a person never execute, so each becomes a blocked step of its own; whether any does."""
         waiting = result.output.approvals if isinstance(result.output, DeferredToolRequests) else []
         for call in waiting:
             step = run.step("human_approval", name=call.tool_name)
             asked = {"name": call.tool_name, "arguments": call.args, "tool_call_id": call.tool_call_id}
             step.record("approval", asked, summary={"tool": call.tool_name, "state": "asked"})
             step.close("blocked")
+        return bool(waiting)
+
+    def _begun(self, kind: StepKind, name: str, ctx: RunContext[Any]) -> tuple[Step | None, bool]:
+        """The step of a call, and whether it is ours to end; None outside of a run, or where it cannot be recorded."""
+        step, owned = None, False
+        run = current_run()
+        if run is not None and not self._silent:
+            with self.capturing(run):
+                step, owned = run.join(kind, name=name, metadata=_identity(ctx))
+        return step, owned
+
+    def _ended(self, step: Step, owned: bool, note: Callable[[], None], status: StepStatus = "completed") -> None:
+        with self.capturing(step.run):
+            note()
+            if owned:
+                step.close(status)
+
+    def _failed(self, step: Step, owned: bool, error: BaseException) -> None:
+        with self.capturing(step.run):
+            if owned:
+                step.fail(error)
 
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """A model request is a step."""
-        run = current_run()
-        if run is None:
+        step, owned = self._begun("model_call", request_context.model.model_name, ctx)
+        if step is None:
             return await handler(request_context)
-        name = request_context.model.model_name
-        step, owned = run.join("model_call", name=name, metadata=_identity(ctx))
-        self.asking = step
+        self.asking, self.times = step, None
         with step.active():
             try:
                 response = await handler(request_context)
             except BaseException as error:
-                if owned:
-                    step.fail(error)
+                self._failed(step, owned, error)
                 raise
             finally:
                 self.asking = None
-        step.record("response", answer_of(response), summary={"usage": _usage(response)})
-        if owned:
-            step.close()
+        told, times = usage_of(response.usage), self.times
+        summary = {**({"usage": told} if any(told.values()) else {}), **({"stream": times.told()} if times else {})}
+        self._ended(step, owned, lambda: step.record("response", answer_of(response), summary=summary))
         return response
 
     async def wrap_tool_execute(
@@ -137,28 +200,24 @@ class TallyRecorder(AbstractCapability[Any]):
         handler: WrapToolExecuteHandler,
     ) -> Any:  # fmt: skip
         """A tool call is a step; one that waits for approval is blocked."""
-        run = current_run()
-        if run is None:
+        step, owned = self._begun("tool_call", call.tool_name, ctx)
+        if step is None:
             return await handler(args)
-        step, owned = run.join("tool_call", name=call.tool_name, metadata=_identity(ctx))
         asked = {"name": call.tool_name, "arguments": args, "tool_call_id": call.tool_call_id}
-        summary = {"tool": call.tool_name, "tool_call_id": call.tool_call_id, "approved": ctx.tool_call_approved}
-        step.record("tool_call", asked, summary=summary)
+        with self.capturing(step.run):
+            summary = {"tool": call.tool_name, "tool_call_id": call.tool_call_id, "approved": ctx.tool_call_approved}
+            step.record("tool_call", asked, summary=summary)
         with step.active():
             try:
                 result = await handler(args)
             except (ApprovalRequired, CallDeferred):
-                step.record("approval", asked, summary={"tool": call.tool_name, "state": "asked"})
-                if owned:
-                    step.close("blocked")
+                waits = {"tool": call.tool_name, "state": "asked"}
+                self._ended(step, owned, lambda: step.record("approval", asked, summary=waits), "blocked")
                 raise
             except BaseException as error:
-                if owned:
-                    step.fail(error)
+                self._failed(step, owned, error)
                 raise
-        step.record("tool_result", {"result": result})
-        if owned:
-            step.close()
+        self._ended(step, owned, lambda: step.record("tool_result", {"result": result}))
         return result
 
 
@@ -232,21 +291,74 @@ class TallyContext(AbstractCapability[Any]):
 def Tallystick(
     tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
     agent_name: str | None = None, record: bool = True, tools: bool = True, context: bool = True, budget: int = 2_000,
-    memories: int = 8,
+    memories: int = 8, strict: bool = False,
 ) -> CombinedCapability[Any]:  # fmt: skip
     """Memory, context and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`.
 
     `context` gives each run the best of `memories` recalled ones in at most `budget` tokens; `tools` offers the six
-    memory tools; `record` makes receipts.
+    memory tools; `record` makes receipts, and with `strict` a failure to record is raised.
     """
     leaves: list[AbstractCapability[Any]] = []
     if record:
-        leaves.append(TallyRecorder(tally, actor=actor, scope=scope, agent_name=agent_name))
+        leaves.append(TallyRecorder(tally, actor=actor, scope=scope, agent_name=agent_name, strict=strict))
     if tools:
         leaves.append(TallyMemory(tally, actor=actor, scope=scope))
     if context:
         leaves.append(TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories))
-    return CombinedCapability(leaves)
+    return _Together(leaves)
+
+
+@dataclass
+class _Together(CombinedCapability[Any]):
+    """The leaves as one, of which none may come late."""
+
+    def __post_init__(self) -> None:
+        _refuse_deferred(self)
+        super().__post_init__()
+
+
+def _refuse_deferred(capability: AbstractCapability[Any]) -> None:
+    if capability.defer_loading:
+        raise InvalidInput(
+            "A recorder that is loaded late records nothing until the model asks for it. Leave out `defer_loading`."
+        )
+
+
+@dataclass
+class _Times:
+    """When the chunks of a stream came, in microseconds from the start of its step."""
+
+    step: Step
+    chunks: int = 0
+    first: int = 0
+    last: int = 0
+
+    def note(self) -> None:
+        """A chunk came."""
+        self.last = self.step.run.room.store.clock.now() - self.step.started_at
+        self.first = self.first if self.chunks else self.last
+        self.chunks += 1
+
+    def told(self) -> dict[str, int]:
+        """As the receipt says it."""
+        return {"chunks": self.chunks, "first_us": self.first, "last_us": self.last}
+
+
+_EVENTS = "_get_event_iterator"
+
+
+def _timed(stream: StreamedResponse, times: _Times) -> None:
+    """Note when the events of a stream come, where this release makes them as all did so far."""
+    made = getattr(stream, _EVENTS, None)
+    if made is None:
+        return
+
+    async def events() -> AsyncIterator[ModelResponseStreamEvent]:
+        async for event in made():
+            times.note()
+            yield event
+
+    setattr(stream, _EVENTS, events)
 
 
 class _NotingModel(WrapperModel):
@@ -272,21 +384,23 @@ class _NotingModel(WrapperModel):
         async with self.wrapped.request_stream(
             messages, model_settings, model_request_parameters, run_context
         ) as stream:
+            step = self._recorder.asking
+            if step is not None and self._recorder.times is None:
+                self._recorder.times = _Times(step)
+                with self._recorder.capturing(step.run):
+                    _timed(stream, self._recorder.times)
             yield stream
 
     def _note(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> None:
         step = self._recorder.asking or current_step()
-        if step is not None and step.is_open and step.kind == "model_call":
+        if step is None or not step.is_open or step.kind != "model_call" or step.has("request"):
+            return
+        with self._recorder.capturing(step.run):
             request = request_of(self.wrapped, messages, settings, parameters)
             step.record("request", request, summary={"model": request["model"], "messages": len(messages)})
 
 
 def _identity(ctx: RunContext[Any]) -> dict[str, Any]:
     return {"pydantic_ai_run_id": ctx.run_id, "run_step": ctx.run_step}
-
-
-def _usage(response: ModelResponse) -> dict[str, int]:
-    usage = response.usage
-    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}

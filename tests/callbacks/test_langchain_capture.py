@@ -103,7 +103,7 @@ def test_of_a_stream_that_breaks_what_was_said_is_kept(open_sqlite: OpenTally) -
 
 def test_events_of_a_stream_change_nothing_of_what_is_recorded(open_sqlite: OpenTally) -> None:
     async def follow(config: RunnableConfig) -> list[str]:
-        chain = RunnableLambda(lambda text: text.upper()) | _says("It is 42.")
+        chain = RunnableLambda(str.upper) | _says("It is 42.")
         return [event["event"] async for event in chain.astream_events("how much?", config=config, version="v2")]
 
     with open_sqlite() as tally:
@@ -212,8 +212,11 @@ def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> No
         """Delete a file."""
         return f"{name}: {interrupt({'delete': name})}"
 
+    def work(state: State) -> State:
+        return {"answer": delete.invoke({"name": state["text"]})}
+
     graph = StateGraph(State)
-    graph.add_node("work", lambda state: {"answer": delete.invoke({"name": state["text"]})})
+    graph.add_node("work", work)
     graph.add_edge(START, "work")
     compiled = graph.compile(checkpointer=InMemorySaver())
     with open_sqlite() as tally:
@@ -244,8 +247,11 @@ def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_o
 
 
 def test_a_step_says_in_which_chains_it_stands_and_what_it_was_tagged(open_sqlite: OpenTally) -> None:
+    def draft(state: State) -> State:
+        return {"answer": str(_says("hi").invoke(state["text"]).content)}
+
     inner = StateGraph(State)
-    inner.add_node("draft", lambda state: {"answer": _says("hi").invoke(state["text"]).content})
+    inner.add_node("draft", draft)
     inner.add_edge(START, "draft")
     outer = StateGraph(State)
     outer.add_node("writer", inner.compile())

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Actor, Tally
+from tallystick.errors import Denied, InvalidInput
 from tallystick.tally import BoundTally
 from tallystick.testing.contracts import AdapterContract
-from tallystick_pydantic_ai import Tallystick, memory_toolset, model_call
+from tallystick_pydantic_ai import TallyRecorder, Tallystick, memory_toolset, model_call
 
 OpenTally = Callable[..., Tally]
 
@@ -175,3 +177,108 @@ def test_a_run_that_fails_is_recorded_as_failed(open_sqlite: OpenTally) -> None:
         [run] = tally.bind().runs()
         [step] = tally.recorder.steps(run.run_id)
         assert (run.status, step.status) == ("failed", "failed")
+
+
+def test_a_stream_has_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTally) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for piece in ("her", "on"):
+            yield piece
+
+    async def ask(tally: Tally) -> str:
+        agent = Agent(FunctionModel(stream_function=stream), capabilities=[Tallystick(tally, context=False)])
+        async with agent.run_stream("Say heron.") as result:
+            return await result.get_output()
+
+    with open_sqlite() as tally:
+        asyncio.run(ask(tally))
+        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+        [said] = [one.summary for one in tally.recorder.receipt(step.step_id).entries if one.kind == "response"]
+        told: Any = said["stream"]
+        assert told["chunks"] >= 2
+        assert 0 <= told["first_us"] <= told["last_us"]
+
+
+def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo")
+        assert _run(Agent(_says("fine"), capabilities=[watching]), "go").output == "fine"
+        assert watching.failures == 1
+        assert any(where.startswith("pydantic_ai") for where in tally.recording.health.missed)
+
+
+def test_a_strict_recorder_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo", strict=True)
+        with pytest.raises(Denied, match="project"):
+            _run(Agent(_says("fine"), capabilities=[watching]), "go")
+
+
+def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise KeyError("parts")
+
+    with open_sqlite() as tally:
+        monkeypatch.setattr("tallystick_pydantic_ai.capability.request_of", broken)
+        assert _run(Agent(_says("fine"), capabilities=[Tallystick(tally, context=False)]), "go").output == "fine"
+        [run] = tally.bind().runs()
+        assert (run.status, run.gaps) == ("completed", 1)
+        assert tally.recorder.verify(run.run_id).gaps
+
+
+def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        twice = [TallyRecorder(tally, id="one"), TallyRecorder(tally.bind(), id="two")]
+        _run(Agent(_calls("double", {"value": 21}), capabilities=twice, tools=[double]), "double 21")
+        [run] = tally.bind().runs()
+        steps = list(tally.recorder.steps(run.run_id))
+        assert [(step.step_kind, step.status) for step in steps] == [
+            ("model_call", "completed"), ("tool_call", "completed"), ("model_call", "completed"),
+        ]  # fmt: skip
+        for step in steps:
+            kinds = [entry.kind for entry in tally.recorder.entries(step.step_id)]
+            assert len(kinds) == len(set(kinds)) == 2
+
+
+def double(value: int) -> int:
+    """Twice the value."""
+    return value * 2
+
+
+def test_a_recorder_that_would_be_loaded_late_is_refused(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        with pytest.raises(InvalidInput, match="defer_loading"):
+            TallyRecorder(tally, defer_loading=True)
+        with pytest.raises(InvalidInput, match="defer_loading"):
+            replace(Tallystick(tally), id="late", defer_loading=True)
+
+
+def test_an_agent_in_a_tool_of_an_agent_is_part_of_its_run(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        inner = Agent(_says("Paris"), name="expert", capabilities=[Tallystick(tally, context=False)])
+        outer = Agent(_calls("ask", {"question": "Capital of France?"}), capabilities=[Tallystick(tally, tools=False)])
+
+        @outer.tool_plain
+        async def ask(question: str) -> str:
+            """Ask an expert."""
+            return (await inner.run(question)).output
+
+        _run(outer, "go")
+        [run] = tally.bind().runs()
+        asked, called, expert, answered = tally.recorder.steps(run.run_id)
+        assert [asked.step_kind, called.step_kind, answered.step_kind] == ["model_call", "tool_call", "model_call"]
+        assert (expert.step_kind, expert.parent_step_id) == ("model_call", called.step_id)
+
+
+def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        agent = Agent(_says("three"), output_type=int, capabilities=[Tallystick(tally)], retries=0)
+        with pytest.raises(UnexpectedModelBehavior):
+            _run(agent, "go")
+        [run] = tally.bind().runs()
+        last = list(tally.recorder.steps(run.run_id))[-1]
+        assert (run.status, last.step_kind, last.status) == ("failed", "other", "failed")
+        [error] = [entry.payload for entry in tally.recorder.entries(last.step_id) if entry.kind == "error"]
+        assert isinstance(error, dict)
+        assert error["type"] == "UnexpectedModelBehavior"

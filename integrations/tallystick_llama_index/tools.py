@@ -1,0 +1,77 @@
+"""The six memory tools for LlamaIndex agents; those that change or forget ask a person first."""
+
+# LlamaIndex looks for the class of a parameter itself, so annotations stay objects in this module.
+
+from typing import Any, Literal
+
+from llama_index.core.tools import FunctionTool
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+
+from tallystick.edge import in_thread
+from tallystick.records import Actor, Scope
+from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.toolkit import MEMORY_TOOLS
+
+__all__ = ["memory_tools"]
+
+Approval = Literal["event", "elsewhere"]
+_YES = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
+
+
+def memory_tools(
+    tally: Tally | BoundTally, *, actor: Actor | None = None, scope: str | Scope | None = None,
+    approval: Approval = "event",
+) -> list[FunctionTool]:  # fmt: skip
+    """Memory tools for `FunctionAgent(tools=[*memory_tools(tally), …])`.
+
+    `memory_modify` and `memory_forget` put an `InputRequiredEvent` into the agent's stream and wait for the
+    `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason against it. With
+    `approval="elsewhere"` they do what they are told.
+    """
+    binder = Binder[object](tally, surface="llama_index", actor=actor, scope=scope)
+
+    async def answer(tool: str, **given: Any) -> dict[str, Any]:
+        return await in_thread(lambda: MEMORY_TOOLS[tool].function(binder.bound(), **given))
+
+    async def asked(ctx: Context, tool: str, **given: Any) -> dict[str, Any]:
+        if approval == "event":
+            waiter = f"{tool}:{given['memory_id']}:{given.get('if_version', '')}"
+            fields: dict[str, Any] = {
+                "prefix": f"{tool}: {given['reason']}", "waiter_id": waiter, "tool": tool, "arguments": given
+            }  # fmt: skip
+            said = await ctx.wait_for_event(
+                HumanResponseEvent, waiter_id=waiter, waiter_event=InputRequiredEvent(**fields),
+                requirements={"waiter_id": waiter}, timeout=None,
+            )  # fmt: skip
+            response = said.get("response")
+            if response is not True and str(response).strip().lower() not in _YES:
+                return {"error": "Denied", "reason": "not_approved", "message": f"{tool} was not done. {response}"}
+        return await answer(tool, **given)
+
+    async def memory_search(query: str, limit: int = 5) -> dict[str, Any]:
+        return await answer("memory_search", query=query, limit=limit)
+
+    async def memory_store(content: str, kind: str = "note", tags: list[str] | None = None) -> dict[str, Any]:
+        return await answer("memory_store", content=content, kind=kind, tags=tags)
+
+    async def memory_get(memory_id: str) -> dict[str, Any]:
+        return await answer("memory_get", memory_id=memory_id)
+
+    async def memory_list(limit: int = 20, before: str | None = None) -> dict[str, Any]:
+        return await answer("memory_list", limit=limit, before=before)
+
+    async def memory_modify(ctx: Context, memory_id: str, content: str, reason: str, if_version: int) -> dict[str, Any]:
+        return await asked(
+            ctx, "memory_modify", memory_id=memory_id, content=content, reason=reason, if_version=if_version
+        )
+
+    async def memory_forget(ctx: Context, memory_id: str, reason: str) -> dict[str, Any]:
+        return await asked(ctx, "memory_forget", memory_id=memory_id, reason=reason)
+
+    functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
+    return [
+        FunctionTool.from_defaults(
+            async_fn=function, name=function.__name__, description=MEMORY_TOOLS[function.__name__].description
+        )
+        for function in functions
+    ]
