@@ -1,0 +1,125 @@
+"""docs/receipts.md describes the format: its verifier imports nothing of ours, and finds what ours finds."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tallystick import Actor, ContextItem, Tally
+from tallystick.errors import InvalidInput
+from tallystick.recorder import verify_bundle
+from tallystick.recorder.verify import NOT_COVERED
+from tallystick.records import EntryKind, Foil, RunRecord, StepRecord
+
+PAGE = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text(encoding="utf-8")
+OWNER = Actor(user="local", role="operator")
+
+
+def _theirs() -> Callable[..., list[str]]:
+    """The verifier of the page: what stands under its heading, and the canonical form."""
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+    (form,) = (block for block in blocks if "def canonical(" in block)
+    (verifier,) = (block for block in blocks if "def problems_of(" in block)
+    code = form + verifier.rpartition("\nassert")[0]
+    assert "tallystick " not in code
+    assert set(re.findall(r"^(?:import|from) (\w+)", code, re.M)) == {"hashlib", "json", "zipfile"}
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/receipts.md", "exec"), names)
+    found: Callable[..., list[str]] = names["problems_of"]
+    return found
+
+
+THEIRS = _theirs()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A run with prompts that grow, a failed step, a secret, gaps, and payloads that were erased."""
+    with Tally.open(tmp_path_factory.mktemp("docs") / "tally", background=False) as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder", goal="mend it") as run:
+            history = [{"role": "user", "content": f"line {place} " + "word " * 80} for place in range(6)]
+            for turn in range(3):
+                with run.step("model_call", name="model") as step:
+                    bound.compile([ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500)
+                    step.record("request", {"messages": list(history), "model": "m", "tools": ["t" * 400]})
+                    step.record("response", {"answer": {"text": f"done {turn}", "é": 0.5}})
+                    history.append({"role": "assistant", "content": f"password={'hunter22' * 3} {turn}"})
+            erased = run.step("tool_call", name="read")
+            erased.record("tool_call", {"arguments": {"path": "notes"}})
+            erased.fail(ValueError("no such file"))
+            erased.end()
+            with run.step("other", name="too much at once") as step:
+                bound.tally.recording.backlog.add(1 << 40)
+                step.record("note", "left out")
+                bound.tally.recording.backlog.add(-(1 << 40))
+            run.miss("test", ValueError("lost"))
+        bound.erase_recorded(run.id, step_id=erased.id, reason="asked to", mode="apply")
+        return bound.recorder.export_receipt(run.id)
+
+
+def _members(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _packed(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, body in members.items():
+            archive.writestr(name, body)
+    return out.getvalue()
+
+
+def _found(content: bytes, foil: Foil | None = None) -> tuple[bool | None, bool]:
+    """Whether ours and theirs find something; None of ours where what was changed is the form itself."""
+    try:
+        ours: bool | None = not verify_bundle(content, foil=foil).ok
+    except InvalidInput:
+        ours = None
+    try:
+        theirs = bool(THEIRS(io.BytesIO(content), None if foil is None else (foil.count, foil.head)))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        theirs = True
+    return ours, theirs
+
+
+def test_the_verifier_of_the_page_finds_a_whole_bundle_whole(bundle: bytes) -> None:
+    foil = verify_bundle(bundle).foil
+    assert len(verify_bundle(bundle).gaps) == 2
+    assert THEIRS(io.BytesIO(bundle)) == THEIRS(io.BytesIO(bundle), (foil.count, foil.head)) == []
+    assert _found(bundle, foil.replace(count=foil.count - 1)) == (True, True)
+
+
+def test_the_verifier_of_the_page_finds_every_changed_byte_that_ours_finds(bundle: bytes) -> None:
+    members = _members(bundle)
+    for name, body in members.items():
+        for place in range(0, len(body), 41):
+            changed = {**members, name: body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]}
+            ours, theirs = _found(_packed(changed))
+            assert ours is None or ours == theirs, (name, place, body[place - 30 : place + 30])
+
+
+@pytest.mark.parametrize("name", ["chain.jsonl", "steps.jsonl", "entries.jsonl"])
+def test_the_verifier_of_the_page_finds_a_line_that_is_missing(bundle: bytes, name: str) -> None:
+    members = _members(bundle)
+    lines = members[name].splitlines(keepends=True)
+    for place in range(len(lines)):
+        assert _found(_packed({**members, name: b"".join([*lines[:place], *lines[place + 1 :]])}))[1]
+
+
+def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_page(bundle: bytes) -> None:
+    members = _members(bundle)
+    told: set[str] = {*RunRecord.model_fields, *StepRecord.model_fields, *json.loads(members["run.json"])}
+    for name in ("chain.jsonl", "entries.jsonl"):
+        told |= set(json.loads(members[name].splitlines()[0]))
+    body = json.loads(json.loads(members["chain.jsonl"].splitlines()[1])["body"])
+    told |= {*body, *body["details"], *body["details"]["entries"][0], *members, *NOT_COVERED, *get_args(EntryKind)}
+    assert [one for one in sorted(told) if f"`{one}`" not in PAGE] == []
