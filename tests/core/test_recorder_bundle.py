@@ -131,7 +131,10 @@ def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(run: tup
     assert (answer.ok, answer.foil_matches) == (False, False)
 
 
-@pytest.mark.parametrize("content", [b"", b"no zip", _packed({"run.json": b"{}"}), _packed({"a": b""})])
+@pytest.mark.parametrize(
+    "content", [b"", b"no zip", _packed({"run.json": b"{}"}), _packed({"a": b""})],
+    ids=["empty", "no zip", "members missing", "other members"],
+)  # fmt: skip
 def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(InvalidInput, match="no bundle"):

@@ -143,8 +143,9 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         found.append(_problem(f"run {run.run_id}", str(error)))
     else:
         found += _step_problems(chain, receipts, steps, run)
+        erased = _erased_in(chain)
         for receipt in receipts:
-            problems, present, missing = _receipt_problems(stock, receipt, steps.get(receipt.step_id))
+            problems, present, missing = _receipt_problems(stock, receipt, steps.get(receipt.step_id), erased)
             found += problems
             checked += present
             absent += missing
@@ -237,8 +238,19 @@ def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
     return next((entry for entry in reversed(chain) if entry.event == "run.end"), None)
 
 
+def _erased_in(chain: Iterable[JournalEntry]) -> set[tuple[str, int]]:
+    """(step id, position) of every payload that the chain says was erased."""
+    told = [entry.details.get("steps") for entry in chain if entry.event == "payload.erase"]
+    return {
+        (step_id, position)
+        for steps in told if isinstance(steps, dict)
+        for step_id, positions in steps.items() if isinstance(positions, list)
+        for position in positions if isinstance(position, int)
+    }  # fmt: skip
+
+
 def _receipt_problems(
-    stock: Stock, receipt: Receipt, step: StepRecord | None
+    stock: Stock, receipt: Receipt, step: StepRecord | None, erased_in: set[tuple[str, int]]
 ) -> tuple[list[VerificationProblem], int, int]:
     where = f"step {receipt.step_id}"
     if step is None:
@@ -270,6 +282,8 @@ def _receipt_problems(
         if row.scope_id != stock.scope_id:
             problems.append(_problem(here, "belongs to another scope than its run"))
         wrong = _payload_problem(stock, row, entry)
+        if wrong is None and erased and (receipt.step_id, place) not in erased_in:
+            wrong = "is called erased, but no entry of the chain tells of it"
         if wrong is not None:
             problems.append(_problem(here, wrong))
         elif erased or entry.payload_state == "not_kept":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from tallystick.storage.payloads import Payloads, detach, resting_on
 __all__ = ["destroy", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
 
 _m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
-_ms, _s, _p, _e = tables.memory_sources, tables.sources, tables.parts, tables.step_entries
+_ms, _s, _p, _e, _steps = tables.memory_sources, tables.sources, tables.parts, tables.step_entries, tables.steps
 _ERASED = "erased:"
 
 
@@ -85,10 +86,13 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         _drop_part(tx, scope_id, key)
 
 
-def erase_payloads(tx: Connection, payloads: Iterable[tuple[str, int, str]], *, at: int) -> list[str]:
-    """Take recorded payloads, given as (step id, scope id, entry id), away with their salts; the steps that lose any.
+def erase_payloads(
+    tx: Connection, payloads: Iterable[tuple[str, int, str]], *, at: int
+) -> dict[str, dict[str, list[int]]]:  # fmt: skip
+    """Take recorded payloads, given as (step id, scope id, entry id), away with their salts.
 
-    What rests on one of them and is not among them is stored whole first.
+    What rests on one of them and is not among them is stored whole first. Gives for each run its steps that lose any,
+    and at which positions.
     """
     gone = {entry_id: (step_id, scope_id) for step_id, scope_id, entry_id in payloads}
     read = Payloads(tx)
@@ -96,9 +100,12 @@ def erase_payloads(tx: Connection, payloads: Iterable[tuple[str, int, str]], *, 
     for row, body in kept:
         if row.base_id in gone:
             detach(tx, scopes.named(tx, row.scope_id), row.id, body, at=at)
-    for entry_id, (_, scope_id) in gone.items():
+    erased: dict[str, dict[str, list[int]]] = {}
+    for entry_id, (step_id, scope_id) in gone.items():
         same = _e.c.id == entry_id
-        key = tx.execute(select(_e.c.part_key).where(same)).scalar()
+        found = select(_e.c.part_key, _e.c.position, _steps.c.run_id).join(_steps, _steps.c.id == _e.c.step_id)
+        key, position, run_id = tx.execute(found.where(same)).one()
+        insort(erased.setdefault(run_id, {}).setdefault(step_id, []), position)
         values = {
             "payload_state": "erased",
             "part_key": None,
@@ -110,7 +117,7 @@ def erase_payloads(tx: Connection, payloads: Iterable[tuple[str, int, str]], *, 
         tx.execute(update(_e).where(same).values(values))
         if key is not None:
             _drop_part(tx, scope_id, key)
-    return sorted({step_id for step_id, _ in gone.values()})
+    return erased
 
 
 def working_with(tx: Connection, condition: Any, *, remove: bool) -> int:

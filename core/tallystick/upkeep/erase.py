@@ -22,6 +22,7 @@ from tallystick.memory.correct import TOKEN_LIFE_US
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.writing import Writing
 from tallystick.pipeline.reconcile import rebuild
+from tallystick.recorder.step import run_stream
 from tallystick.records import AccessDecision, Actor, Erasure, Proof, canonical_json, part_key
 from tallystick.storage import (
     checkpoints,
@@ -147,14 +148,7 @@ def erase_recorded(
 
     def unit(tx: Connection) -> list[str]:
         at = room.store.clock.now()
-        gone = erasing.erase_payloads(tx, recordings.kept_payloads(tx, run_id, step_id), at=at)
-        journal.append(
-            tx,
-            journal.Event(
-                stream=f"run:{run_id}", event="payload.erase", actor=actor, at=at, audit_id=room.store.ids.new(),
-                reason=reason, subject_id=run_id, details={"steps": gone},
-            ),
-        )  # fmt: skip
+        gone = _erase_payloads(tx, room, actor, recordings.kept_payloads(tx, run_id, step_id), at=at, reason=reason)
         keyed.set_setting(tx, PENDING, "1")
         return gone
 
@@ -162,6 +156,22 @@ def erase_recorded(
     rebuilt()
     finish(room)
     return done
+
+
+def _erase_payloads(
+    tx: Connection, room: MemoryRoom, actor: Actor, payloads: Iterable[tuple[str, int, str]], *, at: int, reason: str
+) -> list[str]:  # fmt: skip
+    """Erase recorded payloads and say so in the chain of each run, or it would not verify; the steps that lose any."""
+    gone = erasing.erase_payloads(tx, payloads, at=at)
+    for run_id, steps in gone.items():
+        journal.append(
+            tx,
+            journal.Event(
+                stream=run_stream(run_id), event="payload.erase", actor=actor, at=at, audit_id=room.store.ids.new(),
+                reason=reason, subject_id=run_id, details={"steps": steps},
+            ),
+        )  # fmt: skip
+    return sorted(step_id for steps in gone.values() for step_id in steps)
 
 
 def finish(room: MemoryRoom) -> bool:
@@ -182,7 +192,8 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
     for stored in plan.stored:
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
-    erasing.erase_payloads(tx, plan.payloads, at=now)
+    # Who may inspect the run is not who may read the memory: its journal alone says which, and why.
+    _erase_payloads(tx, writing.room, writing.actor, plan.payloads, at=now, reason="text of a memory was erased")
     erasing.working_with(tx, traces.holds(tx, tables.working.c.body, plan.needles), remove=True)
     keys = tables.idempotency.c
     tx.execute(delete(tables.idempotency).where(
