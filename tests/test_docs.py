@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 
@@ -31,13 +32,20 @@ class Block:
     code: str
     line: int
     reason: str | None
+    printed: str | None = None
+    """What stands in a block of text right below it: what it prints."""
 
 
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page, in order."""
+    found = list(_BLOCK.finditer(text))
+    below = [
+        after["code"] if after is not None and after["language"] == "text" and after.start() <= one.end() + 2 else None
+        for one, after in zip_longest(found, found[1:])
+    ]
     return [
-        Block(found["language"], found["code"], text.count("\n", 0, found.start("code")), found["reason"])
-        for found in _BLOCK.finditer(text)
+        Block(one["language"], one["code"], text.count("\n", 0, one.start("code")), one["reason"], printed)
+        for one, printed in zip(found, below, strict=True)
     ]
 
 
@@ -46,8 +54,10 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a page share their names and run in order, in a folder of their own."""
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    """The blocks of a page share their names, run in order, in a folder of their own, and print what stands below."""
     module = ModuleType(f"documentation_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
@@ -59,7 +69,15 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
             # Empty lines above make a traceback point into the page.
             code = compile("\n" * block.line + block.code, str(page), "exec")
             if block.reason is None:
+                capsys.readouterr()
                 exec(code, vars(module))
+                printed = capsys.readouterr().out
+                assert block.printed is None or _told(printed) == _told(block.printed)
+
+
+def _told(text: str) -> str:
+    """A text with the ends of ids, which differ from run to run, left out."""
+    return re.sub(r"\b[0-9a-f]{8}\b", "…", text)
 
 
 @contextmanager
@@ -128,6 +146,12 @@ def test_every_dependency_has_its_line() -> None:
     first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
 
     assert {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)} == wanted - {"tallystick"}
+
+
+def test_what_a_block_prints_stands_right_below_it() -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\nText\n\n```python\na = 1\n```\n\nText\n\n```text\nx\n```\n"
+
+    assert [block.printed for block in blocks(page)] == ["1\n", None, None, None]
 
 
 def test_a_block_that_is_marked_is_told_from_one_that_is_not() -> None:

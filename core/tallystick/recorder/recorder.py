@@ -223,7 +223,7 @@ class Recorder:
         return [one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)]
 
     def uses(self, memory_id: str) -> list[MemoryUse]:
-        """Which recorded steps recalled, saw, were denied or wrote a memory, as far as the actor may see them."""
+        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may see them."""
         with self._read() as connection:
             found = uses_of(connection, memory_id)
         visible = []

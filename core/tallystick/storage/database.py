@@ -178,7 +178,7 @@ class Database:
     def submit(self, unit: Unit[T], *, name: str, soon: bool = False) -> Future[T]:
         """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
 
-        With `soon` it may wait a few milliseconds for company: for work that nobody waits for.
+        With `soon` it may wait a twentieth of a second for company: for work that nobody waits for.
         """
         self._check()
         if threading.current_thread() is self._thread:

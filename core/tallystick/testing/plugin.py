@@ -6,21 +6,27 @@
         agent.invoke({"messages": [("user", "Refund order 7.")]})
 
 The fixture says at the end of the test whether every recorded request was made, also where the agent itself took the
-error for a failed tool.
+error for a failed tool. A test that left its tape shows the diff, not the way through the runtime; `--full-trace` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from tallystick.errors import TapeDiverged
     from tallystick.recorder import Player
 
-__all__ = ["tape"]
+__all__ = ["pytest_runtest_makereport", "tape"]
+
+_TOLD = pytest.StashKey[bool]()
+"""Whether the report of a test shows already where it left its tape."""
+_CAUSES = 8
+"""How far an error is followed to what it was made from."""
 
 
 @pytest.fixture
@@ -37,10 +43,44 @@ def tape(request: pytest.FixtureRequest) -> Iterator[Callable[[str | Path], Play
         return player
 
     yield load
+    if request.node.stash.get(_TOLD, False):
+        return
+    for player in players:
+        told = _left(player)
+        if told is not None:
+            pytest.fail(told, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show where a test left its tape, in the place of a traceback through the runtime."""
+    report = yield
+    diverged = None if call.excinfo is None else _diverged(call.excinfo.value)
+    if diverged is not None and report.failed and not item.config.getoption("fulltrace"):
+        item.stash[_TOLD] = True
+        report.longrepr = str(diverged)
+    return report
+
+
+def _left(player: Player) -> str | None:
     from tallystick.errors import TapeDiverged
 
-    for player in players:
-        try:
-            player.finish()
-        except TapeDiverged as error:
-            pytest.fail(str(error), pytrace=False)
+    try:
+        player.finish()
+    except TapeDiverged as error:
+        return str(error)
+    return None
+
+
+def _diverged(error: BaseException) -> TapeDiverged | None:
+    """Where an agent left its tape, if that is what an error was made from."""
+    from tallystick.errors import TapeDiverged
+
+    found: BaseException | None = error
+    for _ in range(_CAUSES):
+        if found is None or isinstance(found, TapeDiverged):
+            return found
+        found = found.__cause__
+    return None

@@ -1,0 +1,59 @@
+"""The test that docs/replay.md shows runs under pytest, with the plugin, and says what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
+_BLOCKS: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+
+_IMPORTS = """
+from tallystick.errors import TapeDiverged
+from tallystick.recorder import write_tape
+from tallystick_langchain import TapeChatModel, tape_tools
+
+write_tape(ada.recorder.tape(run.run_id), "orders.json")
+tally.close()
+
+"""
+_OTHERS = """
+
+def clerk_who_is_brief(model, tools):
+    return create_agent(model, tools, system_prompt="You help with orders, briefly.")
+
+
+def test_an_agent_that_never_asks(tape):
+    tape("orders.json")
+
+
+def test_a_mistake_of_its_own(tape):
+    try:
+        tape("orders.json").model({"messages": []})
+    except TapeDiverged:
+        assert False, "a mistake of its own"
+"""
+
+
+def test_the_test_on_the_page_passes_and_shows_a_diff_once_the_agent_asks_otherwise(tmp_path: Path) -> None:
+    (test,) = (block for block in _BLOCKS if "def test_" in block)
+    otherwise = test.replace("still_asks_the_same", "asks_otherwise").replace("= clerk(", "= clerk_who_is_brief(")
+    (tmp_path / "test_clerk.py").write_text("\n\n".join([_BLOCKS[0], _IMPORTS, test, otherwise, _OTHERS]))
+    (shown,) = re.findall(r"the test would say .*?```text\n(.*?)```", PAGE, re.S)
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist"]
+    done = subprocess.run([*command, "test_clerk.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    said = _told(done.stdout)
+    assert "2 failed, 2 passed, 2 errors" in said, done.stdout + done.stderr
+    assert _told(shown) in said
+    assert said.count("You help with orders, briefly.") == 1
+    assert "langgraph/pregel" not in said
+    assert "the agent ended before 3 of 3 recorded calls" in said
+    assert "a mistake of its own" in said
+
+
+def _told(text: str) -> str:
+    return re.sub(r"\b[0-9a-f]{8}\b", "…", text)
