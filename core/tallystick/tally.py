@@ -24,7 +24,18 @@ from tallystick.pipeline import Drained, Indexer, Reconciled
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights, WorkingSets
-from tallystick.recorder import Recorder, RecorderRoom, Run, Step, current_run, current_step, settle
+from tallystick.recorder import (
+    Call,
+    Recorder,
+    RecorderRoom,
+    Render,
+    Run,
+    Step,
+    current_run,
+    current_step,
+    neutral_request,
+    settle,
+)
 from tallystick.records import (
     AccessDecision,
     AccessPreview,
@@ -55,6 +66,8 @@ from tallystick.records import (
     Proof,
     Purge,
     Remembered,
+    ReplayRecipe,
+    ReplayResult,
     Retention,
     RunRecord,
     Scope,
@@ -825,6 +838,26 @@ class BoundTally:
             agent_name, scope=self.scope, domain=domain, goal=goal, metadata=metadata, run_id=run_id,
             retention=retention,
         )  # fmt: skip
+
+    def replay(
+        self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request, **changes: Any,
+    ) -> ReplayResult:  # fmt: skip
+        """Make a recorded model step again as the step of a new run, whose receipt holds the recipe and the outcome.
+
+        Same as `recorder.replay`, which records nothing. The result names the new run and step; the new step can be
+        replayed in turn. Raises Denied as well.
+        """
+        source = self.recorder.step(step_id)
+        run = self.recorder.run(source.run_id)
+        known: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
+        with (
+            self.run(run.agent_name, domain=run.domain, goal=run.user_goal, metadata=known) as again,
+            again.step("model_call", name=source.name, metadata=known) as step,
+        ):
+            replayed = self.recorder.replayed(step_id, call=call, recipe=recipe, render=render, **changes)
+            replayed.note(step)
+        return replayed.result.model_copy(update={"run_id": again.id, "step_id": step.id})
 
     def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]:
         """The run for calls that an adapter sees, and whether the adapter is to end it.

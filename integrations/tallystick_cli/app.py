@@ -89,26 +89,35 @@ def recall(
 def recompile(
     identity: Annotated[str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")],
     drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave this item or memory out.")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option("--without-source", help="Leave out what comes from this source.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Compile for this model instead.")] = None,
     budget: Annotated[str | None, typer.Option("--budget", help="Tokens, or a share of them such as 50%.")] = None,
     rules: Annotated[Path | None, typer.Option("--rules", help="TOML file of rules to use instead.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Record it as a run of its own, with the changes.")] = False,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Compile a recorded step anew with a change, and show what differs. No model is called and nothing is changed."""
+    """Compile a recorded step anew with a change, and show what differs. No model is called."""
     with _opened(where) as owner:
         step = owner.recorder.find(identity)
         if isinstance(step, RunRecord):
             raise InvalidInput(f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them.")
-        changes: dict[str, Any] = {"context_mutations": dict.fromkeys(drop or ())}
+        changes: dict[str, Any] = {
+            "context_mutations": dict.fromkeys(drop or ()), "without_sources": source or (), "model_override": model,
+        }  # fmt: skip
         if budget is not None:
             changes["token_budget"] = _budget(owner, step, budget)
         if rules is not None:
             changes["policy_rules"] = load_rules(rules)
-        result = owner.recorder.replay(step.step_id, **changes)
+        result = (owner.replay if keep else owner.recorder.replay)(step.step_id, **changes)
         if as_json:
             _print_json(result.dump())
         else:
             _print(render.replay_view(result))
+            if result.step_id is not None:
+                _print(Text(f"Kept as step {result.step_id}.", style="dim"))
 
 
 def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:

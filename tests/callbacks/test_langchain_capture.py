@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NotRequired
 
 import pytest
 from langchain_core.callbacks import CallbackManagerForLLMRun, adispatch_custom_event, dispatch_custom_event
@@ -176,15 +176,15 @@ def test_a_failure_of_a_tool_is_told_once_however_many_chains_it_leaves(open_sql
         assert tally.bind().runs()[0].status == "failed"
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     """What the graphs below know."""
 
     text: str
-    answer: str
+    answer: NotRequired[str]
 
 
 def _asking_graph() -> Any:
-    def ask(state: State) -> State:
+    def ask(state: State) -> dict[str, Any]:
         return {"answer": interrupt({"question": "Delete a.txt?"})}
 
     graph = StateGraph(State)
@@ -212,7 +212,7 @@ def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> No
         """Delete a file."""
         return f"{name}: {interrupt({'delete': name})}"
 
-    def work(state: State) -> State:
+    def work(state: State) -> dict[str, Any]:
         return {"answer": delete.invoke({"name": state["text"]})}
 
     graph = StateGraph(State)
@@ -247,7 +247,7 @@ def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_o
 
 
 def test_a_step_says_in_which_chains_it_stands_and_what_it_was_tagged(open_sqlite: OpenTally) -> None:
-    def draft(state: State) -> State:
+    def draft(state: State) -> dict[str, Any]:
         return {"answer": str(_says("hi").invoke(state["text"]).content)}
 
     inner = StateGraph(State)

@@ -92,6 +92,10 @@ def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path:
     ruled = json.loads(tally_command("recompile", step, "--rules", str(rules), "--json").stdout)
     assert {change["after"]["reason_code"] for change in ruled["diff"]["removed"]} == {"policy_denied"}
 
+    kept = json.loads(tally_command("recompile", step, "--drop", "note-1", "--keep", "--json").stdout)
+    again = json.loads(tally_command("show", kept["run_id"], "--json").stdout)
+    assert [one["step_id"] for one in again["steps"]] == [kept["step_id"]]
+
     refused = tally_command("recompile", step, "--budget", "half")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "50%" in refused.stderr

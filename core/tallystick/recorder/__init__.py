@@ -4,6 +4,7 @@ from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
+from tallystick.recorder.replay import Call, Render, neutral_request
 from tallystick.recorder.room import RecorderRoom
 from tallystick.recorder.run import Run, current_run
 from tallystick.recorder.settle import settle
@@ -11,6 +12,6 @@ from tallystick.recorder.step import Step, current_step, status_for
 from tallystick.recorder.tape import Player, read_tape, write_tape
 
 __all__ = [
-    "Capture", "Player", "Recorder", "RecorderRoom", "Run", "Step", "Written", "current_run", "current_step",
-    "is_bundle", "read_tape", "settle", "status_for", "verify_bundle", "write_tape",
+    "Call", "Capture", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Step", "Written", "current_run",
+    "current_step", "is_bundle", "neutral_request", "read_tape", "settle", "status_for", "verify_bundle", "write_tape",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
 from tallystick.recorder.bundle import bundle
-from tallystick.recorder.replay import Call, Render, neutral_request, replay
+from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
 from tallystick.recorder.room import DOMAIN, RecorderRoom
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
@@ -305,8 +305,16 @@ class Recorder:
         """Make a stored model step again through `call`: exactly, or with the changes of a ReplayRecipe.
 
         Changes are given as `recipe` or by its field names, such as `token_budget=2_000` or
-        `context_mutations={"item": None}`. Raises NotFound, NotReplayable, CompileError.
+        `context_mutations={"item": None}`. Nothing is recorded; `bound.replay` does the same as a run of its own.
+        Raises NotFound, NotReplayable, CompileError, InvalidInput.
         """
+        return self.replayed(step_id, call=call, recipe=recipe, render=render, **changes).result
+
+    def replayed(
+        self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request, **changes: Any,
+    ) -> Replayed:  # fmt: skip
+        """Same as `replay`, with what it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
         if recipe is None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.ports import TokenCounter
 from tallystick.recorder.pieces import plain
+from tallystick.recorder.step import Step
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,
     Fidelity,
     Json,
+    Memory,
     ReplayRecipe,
     ReplayResult,
     RunRecord,
@@ -28,13 +30,37 @@ from tallystick.records import (
     json_bytes,
 )
 
-__all__ = ["Call", "Render", "neutral_request", "replay"]
+__all__ = ["Call", "Render", "Replayed", "neutral_request", "replay"]
 
 Call = Callable[[Any], Any]
 """A model: a request as JSON values in, its answer out."""
 
 Render = Callable[[CompiledContext], Json]
 """Makes the request of a runtime from a compiled context."""
+
+
+class Replayed(NamedTuple):
+    """A replay, and what it compiled if it did."""
+
+    result: ReplayResult
+    compile_request: CompilationRequest | None = None
+    compiled: CompiledContext | None = None
+
+    def note(self, step: Step) -> None:
+        """Record it in a step of its own: the recipe, how it compares, and the context, request and answer."""
+        result = self.result
+        told = {"replay_id": result.recipe.replay_id, "source_step_id": result.recipe.source_step_id,
+                "fidelity": result.fidelity, "request_matches": result.request_matches,
+                "response_matches": result.response_matches}  # fmt: skip
+        compared = {**told, "diff": result.diff, "prompt_diff": result.prompt_diff, "warnings": result.warnings}
+        step.record("note", {"recipe": result.recipe, "comparison": compared}, summary={"replay": told})
+        if self.compiled is not None and self.compile_request is not None:
+            step.counted_by(self.compiled.token_method)
+            step.record("compile_request", self.compile_request, summary={"budget": self.compile_request.token_budget})
+            step.record("compiled", self.compiled, summary={"compiled_id": self.compiled.id})
+        step.record("request", result.request)
+        if result.response is not None:
+            step.record("response", result.response)
 
 
 def neutral_request(compiled: CompiledContext) -> Json:
@@ -48,11 +74,11 @@ def neutral_request(compiled: CompiledContext) -> Json:
 def replay(
     run: RunRecord, step: StepRecord, entries: Sequence[StepEntry], recipe: ReplayRecipe, *,
     counter: TokenCounter, call: Call | None, render: Render,
-) -> ReplayResult:  # fmt: skip
+) -> Replayed:  # fmt: skip
     """Make `step` again as `recipe` says. Raises NotReplayable, and whatever `call` raises."""
     by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
     if recipe.is_exact:
-        return _exact(run, step, by_kind, recipe, counter, call)
+        return Replayed(_exact(run, step, by_kind, recipe, counter, call))
     return _mutated(run, step, by_kind, recipe, counter, call, render)
 
 
@@ -93,16 +119,17 @@ def _recompiled(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntr
 def _mutated(
     run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], recipe: ReplayRecipe,
     counter: TokenCounter, call: Call | None, render: Render,
-) -> ReplayResult:  # fmt: skip
+) -> Replayed:  # fmt: skip
     before = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
     original = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
-    after = compile_context(_changed(original, recipe), counter=counter)
+    changed = _changed(original, recipe)
+    after = compile_context(changed, counter=counter)
     request = plain(render(after))
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
     warnings = () if before.token_method == counter.method else (
         f"tokens were counted by {before.token_method} then and by {counter.method} here",
     )  # fmt: skip
-    return ReplayResult(
+    result = ReplayResult(
         recipe=recipe,
         fidelity=_fidelity(by_kind),
         request=request,
@@ -113,6 +140,7 @@ def _mutated(
         prompt_diff=tuple(_prompt_diff(before, after)),
         warnings=warnings,
     )
+    return Replayed(result, changed, after)
 
 
 def _prompt_diff(before: CompiledContext, after: CompiledContext) -> Iterator[str]:
@@ -125,6 +153,7 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
     unknown = sorted(set(recipe.context_mutations) - known)
     if unknown:
         raise InvalidInput(f"{', '.join(unknown)} did not stand in this step's context; nothing to change.")
+    kept = _from_elsewhere(request.memory_records, recipe.without_sources)
     items = tuple(
         item if (content := recipe.context_mutations.get(item.id, item.content)) == item.content
         else item.model_copy(update={"content": content, "stable_hash": None, "token_estimate": None})
@@ -133,7 +162,7 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
     )  # fmt: skip
     memories = tuple(
         memory.model_copy(update={"content": recipe.context_mutations.get(memory.id, memory.content)})
-        for memory in request.memory_records
+        for memory in kept
         if recipe.context_mutations.get(memory.id, memory.content) is not None
     )
     changes: dict[str, Any] = {"context_items": items, "memory_records": memories}
@@ -147,6 +176,15 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
     }
     changes |= {name: value for name, value in overrides.items() if value is not None}
     return request.model_copy(update=changes)
+
+
+def _from_elsewhere(memories: Sequence[Memory], sources: Sequence[str]) -> list[Memory]:
+    """The memories that come from none of these sources."""
+    gone = set(sources)
+    known = {source.source_id for memory in memories for source in memory.sources}
+    if unknown := sorted(gone - known):
+        raise InvalidInput(f"No memory in this step's context comes from {', '.join(unknown)}; nothing to leave out.")
+    return [memory for memory in memories if gone.isdisjoint(source.source_id for source in memory.sources)]
 
 
 def _payload(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], kind: str) -> Any:

@@ -184,6 +184,8 @@ class ReplayRecipe(Persisted):
     """Rules in place of those of the step; an empty list takes all away."""
     context_mutations: dict[str, str | None] = {}
     """Item id to its new content, or to None to leave it out."""
+    without_sources: tuple[str, ...] = ()
+    """Ids of sources: memories that come from one of them are left out."""
     notes: str = ""
 
     @property
@@ -191,7 +193,7 @@ class ReplayRecipe(Persisted):
         """Whether nothing is changed."""
         changes = (self.provider_override, self.model_override, self.token_budget, self.response_reserve,
                    self.compile_overrides, self.policy_rules)  # fmt: skip
-        return all(change is None for change in changes) and not self.context_mutations
+        return all(change is None for change in changes) and not self.context_mutations and not self.without_sources
 
 
 class DecisionChange(Record):
@@ -246,3 +248,6 @@ class ReplayResult(Record):
     prompt_diff: tuple[str, ...] = ()
     """For a mutated replay: how the prompt differs, as the lines of a unified diff."""
     warnings: tuple[str, ...] = ()
+    run_id: str | None = None
+    """The run in which the replay itself was recorded, if it was."""
+    step_id: str | None = None

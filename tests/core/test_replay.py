@@ -1,0 +1,105 @@
+"""A replay that is kept is a run of its own: it says of what, with which changes, and how it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tallystick import Actor, ContextItem, Tally
+from tallystick.errors import InvalidInput
+from tallystick.records import ReplayRecipe
+from tallystick.tally import BoundTally
+
+OpenTally = Callable[..., Tally]
+ASK = ContextItem(id="ask", kind="user_msg", content="When does the heron nest?")
+
+
+def _recorded(bound: BoundTally) -> tuple[str, str]:
+    """A recorded step with two memories in its context; its id and that of a memory's source."""
+    found = [bound.remember(text) for text in ("The heron nests in March.", "The stork nests in April.")]
+    with bound.run("planner", goal="birds") as run, run.step("model_call", name="scripted") as step:
+        compiled = bound.compile([*bound.recall("heron nest"), ASK], budget=1_000)
+        step.record("request", {"items": [item.content for item in compiled.selected_items]})
+        step.record("response", {"answer": "In March."})
+    source = found[0].source_id
+    assert source is not None
+    return step.id, source
+
+
+def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_own(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        step_id, source = _recorded(me)
+        asked: list[Any] = []
+
+        def model(request: Any) -> Any:
+            asked.append(request)
+            return {"answer": "Nobody knows."}
+
+        result = me.replay(step_id, call=model, without_sources=[source], notes="what if we forgot the heron?")
+
+        assert result.run_id != me.recorder.step(step_id).run_id
+        assert result.diff is not None
+        assert [change.item_id for change in result.diff.removed]
+        assert "The heron nests" not in str(asked)
+        assert "The stork nests" in str(asked)
+        assert result.response_matches is False
+
+        assert result.run_id is not None and result.step_id is not None
+        run = me.recorder.run(result.run_id)
+        assert (run.agent_name, run.user_goal, run.status) == ("planner", "birds", "completed")
+        origin: Any = run.metadata["replay_of"]
+        assert origin["step_id"] == step_id
+        kept = {entry.kind: entry.payload for entry in me.recorder.entries(result.step_id)}
+        assert list(kept) == ["note", "compile_request", "compiled", "request", "response"]
+        note: Any = kept["note"]
+        assert ReplayRecipe.load(note["recipe"]) == result.recipe
+        assert note["recipe"]["notes"] == "what if we forgot the heron?"
+        assert note["comparison"]["response_matches"] is False
+        assert me.recorder.verify(run.run_id).ok
+
+        again = me.recorder.replay(result.step_id, call=model)
+        assert (again.request_matches, again.response_matches, again.warnings) == (True, True, ())
+
+
+def test_an_exact_replay_is_kept_with_what_was_answered_now(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        step_id, _ = _recorded(me)
+        result = me.replay(step_id, call=lambda request: {"answer": "In March."})
+        assert (result.request_matches, result.response_matches) == (True, True)
+        assert result.step_id is not None
+        said = me.recorder.receipt(result.step_id).entries[0].summary["replay"]
+        assert isinstance(said, dict)
+        assert (said["source_step_id"], said["fidelity"], said["response_matches"]) == (step_id, "exact", True)
+
+
+def test_a_replay_whose_model_fails_is_kept_as_failed(open_tally: OpenTally) -> None:
+    def broken(request: Any) -> Any:
+        raise ConnectionError("no route")
+
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        step_id, _ = _recorded(me)
+        with pytest.raises(ConnectionError):
+            me.replay(step_id, call=broken, token_budget=500)
+        newest = me.runs()[0]
+        assert (newest.status, [step.status for step in me.recorder.steps(newest.run_id)]) == ("failed", ["failed"])
+
+
+def test_a_replay_without_keeping_records_nothing(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        step_id, source = _recorded(me)
+        assert me.recorder.replay(step_id, without_sources=[source]).run_id is None
+        assert len(me.runs()) == 1
+
+
+def test_a_source_that_nothing_comes_from_is_refused(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        step_id, _ = _recorded(me)
+        with pytest.raises(InvalidInput, match="nowhere"):
+            me.recorder.replay(step_id, without_sources=["nowhere"])
