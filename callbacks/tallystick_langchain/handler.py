@@ -26,7 +26,7 @@ from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of
 
-__all__ = ["TallyCallbackHandler"]
+__all__ = ["TallyCallbackHandler", "place_of", "stop"]
 
 P = ParamSpec("P")
 
@@ -342,7 +342,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         call = self._taken(run_id)
         try:
             if call is not None and call.step is not None and call.tree is not None and call.owned:
-                call.tree.waits = _stop(call.step, error)
+                call.tree.waits = stop(call.step, error)
         finally:
             self._leave(run_id, "completed" if _bubbles(error) else status_for(type(error)))
 
@@ -356,10 +356,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
             return
         kind: StepKind = "other" if asked is None else "human_approval"
         name = call.path[-1] if call.path else tree.run.record.agent_name
-        tree.waits = _stop(tree.run.step(kind, name=name, metadata=_place(call, None)), error)
+        tree.waits = stop(tree.run.step(kind, name=name, metadata=_place(call, None)), error)
 
 
-def _stop(step: Step, error: BaseException) -> bool:
+def stop(step: Step, error: BaseException) -> bool:
     """Close a step that an exception left: failed, or blocked if it waits for a person, which is what is returned."""
     asked = interrupts_of(error)
     if asked is not None:
@@ -419,5 +419,9 @@ _JOIN = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_
 
 
 def _identity(run_id: UUID, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    place = {name: metadata[name] for name in _JOIN if name in metadata}
-    return {"langchain_run_id": str(run_id), **place}
+    return {"langchain_run_id": str(run_id), **place_of(metadata)}
+
+
+def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What LangGraph says of the place of a call, by which its step is joined to a checkpoint."""
+    return {name: metadata[name] for name in _JOIN if name in metadata}

@@ -23,10 +23,11 @@ from langgraph.types import Command
 from tallystick.compiler import FRAMED
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Run, Step, current_run, status_for
+from tallystick.recorder import Capture, Run, Step, current_run, status_for
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick_langchain.handler import TallyCallbackHandler
+from tallystick.tokens import usage_of
+from tallystick_langchain.handler import TallyCallbackHandler, place_of, stop
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, render, tool_specs
 
@@ -60,11 +61,13 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, tally: Tally | BoundTally, *, budget: int | None = None, reserve: int = 0, memories: int = 8,
         actor: ActorSource | None = None, scope: str | Scope | None = None, agent_name: str | None = None,
         rules: Sequence[PolicyRule] = (), config: CompileConfig | None = None, record: bool = True,
+        strict: bool = False,
     ) -> None:  # fmt: skip
         """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer; by default what
         the model's profile says it takes, else 16,000. `memories` are recalled for each request of the user; 0 for
         none. `actor` says who acts: by default the Actor in the runtime's context (itself, or as `actor`), else the
-        bound actor or the owner.
+        bound actor or the owner. A failure to record is counted in `failures`, logged and told of by `verify`;
+        with `strict` it is raised. A failure to compile always is: nothing is sent then.
         """
         super().__init__()
         if budget is not None and budget <= reserve:
@@ -75,9 +78,15 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._agent_name, self._record = agent_name, record
         self._rules, self._config = tuple(rules), config
+        self._capture = Capture(self._binder.tally.recording, "langchain", strict=strict)
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
         self._recalled: OrderedDict[tuple[str, ...], list[Hit]] = OrderedDict()
+
+    @property
+    def failures(self) -> int:
+        """Events that could not be recorded."""
+        return self._capture.failures
 
     # The run
 
@@ -85,11 +94,13 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Start a run, unless somebody records this one already."""
         if not self._record or _watched() is not None or current_run() is not None:
             return None
-        goal = goal_of(state["messages"])
-        run = self._binder.bound(runtime).run(self._agent_name or _name() or "agent", goal=goal)
-        with self._guard:
-            self._runs[run.id] = run
-        return {"tally_run": run.id}
+        with self._capture():
+            goal = goal_of(state["messages"])
+            run = self._binder.bound(runtime).run(self._agent_name or _name() or "agent", goal=goal)
+            with self._guard:
+                self._runs[run.id] = run
+            return {"tally_run": run.id}
+        return None
 
     async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Same as `before_agent`."""
@@ -107,7 +118,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with self._guard:
             run = self._runs.pop(state.get("tally_run", ""), None)
         if run is not None:
-            run.end(status)
+            with self._capture(run):
+                run.end(status)
 
     def _run(self, state: Mapping[str, Any], runtime: Any) -> Run | None:
         """The run that this call belongs to; one whose process ended goes on as a new one."""
@@ -118,10 +130,23 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with self._guard:
             run = self._runs.get(name) if name is not None else None
         if run is None and name is not None:
-            run = self._binder.bound(runtime).run(self._agent_name or "agent", metadata={"continues": name})
-            with self._guard:
-                self._runs[name] = run
+            with self._capture():
+                run = self._binder.bound(runtime).run(self._agent_name or "agent", metadata={"continues": name})
+                with self._guard:
+                    self._runs[name] = run
         return run
+
+    def _model_step(self, request: ModelRequest[Any]) -> Step | None:
+        run = self._run(request.state, request.runtime)
+        if run is not None:
+            with self._capture(run):
+                return run.step("model_call", name=_model_name(request) or "model", metadata=_place())
+        return None
+
+    def _noted(self, step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
+        with self._capture(step.run):
+            _note(step, request, response)
+            step.close()
 
     # Model calls
 
@@ -129,10 +154,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Compile the request, send it, and record both."""
-        run = self._run(request.state, request.runtime)
-        if run is None:
+        step = self._model_step(request)
+        if step is None:
             return handler(self._compiled(request))
-        step = run.step("model_call", name=_model_name(request) or "model")
         with step.active():
             try:
                 compiled = self._compiled(request)
@@ -140,18 +164,16 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             except BaseException as error:
                 self._failed(request.state, step, error)
                 raise
-        _note(step, compiled, response)
-        step.close()
+        self._noted(step, compiled, response)
         return response
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Same as `wrap_model_call`; the compile runs on a thread of its own."""
-        run = await in_thread(self._run, request.state, request.runtime)
-        if run is None:
+        step = await in_thread(self._model_step, request)
+        if step is None:
             return await handler(await in_thread(self._compiled, request))
-        step = run.step("model_call", name=_model_name(request) or "model")
         with step.active():
             try:
                 compiled = await in_thread(self._compiled, request)
@@ -159,8 +181,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             except BaseException as error:
                 self._failed(request.state, step, error)
                 raise
-        _note(step, compiled, response)
-        step.close()
+        self._noted(step, compiled, response)
         return response
 
     def _compiled(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -214,7 +235,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             except BaseException as error:
                 self._failed(request.state, step, error)
                 raise
-        _note_result(step, result)
+        with self._capture(step.run):
+            _note_result(step, result)
         return result
 
     async def awrap_tool_call(
@@ -230,7 +252,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             except BaseException as error:
                 self._failed(request.state, step, error)
                 raise
-        _note_result(step, result)
+        with self._capture(step.run):
+            _note_result(step, result)
         return result
 
     def _tool_step(self, request: ToolCallRequest) -> Step | None:
@@ -241,18 +264,19 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if run is None:
             return None
         call = request.tool_call
-        step = run.step("tool_call", name=call["name"])
-        asked = {"name": call["name"], "arguments": call["args"], "tool_call_id": call["id"]}
-        step.record("tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]})
-        return step
+        with self._capture(run):
+            step = run.step("tool_call", name=call["name"], metadata=_place())
+            asked = {"name": call["name"], "arguments": call["args"], "tool_call_id": call["id"]}
+            step.record("tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]})
+            return step
+        return None
 
     def _failed(self, state: Mapping[str, Any], step: Step, error: BaseException) -> None:
         """A step that failed ends its run too; one that waits for a person ends nothing."""
-        if isinstance(error, GraphBubbleUp):
-            step.close("blocked")
-            return
-        step.fail(error)
-        self._end(state, status_for(type(error)))
+        with self._capture(step.run):
+            stop(step, error)
+        if not isinstance(error, GraphBubbleUp):
+            self._end(state, status_for(type(error)))
 
 
 def _watched() -> Run | None:
@@ -272,6 +296,10 @@ def _actor_in(runtime: Runtime[Any]) -> Actor | None:
         return context
     actor = context.get("actor") if isinstance(context, Mapping) else getattr(context, "actor", None)
     return actor if isinstance(actor, Actor) else None
+
+
+def _place() -> dict[str, Any]:
+    return place_of(ensure_config().get("metadata", {}))
 
 
 def _name() -> str | None:
@@ -310,8 +338,8 @@ def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) 
         step.record("request", noted, summary={"model": noted["model"], "messages": len(messages)})
     answer = next((message for message in response.result if isinstance(message, AIMessage)), None)
     if answer is not None and not step.has("response"):
-        usage = {"usage": dict(answer.usage_metadata)} if answer.usage_metadata else {}
-        step.record("response", answer_of_message(answer), summary=usage)
+        usage = usage_of(answer.usage_metadata)
+        step.record("response", answer_of_message(answer), summary={"usage": usage} if usage else {})
 
 
 def _note_result(step: Step, result: ToolMessage | Command[Any]) -> None:

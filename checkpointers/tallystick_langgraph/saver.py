@@ -26,7 +26,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from tallystick.edge import in_thread, iterate_in_thread
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import Actor, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.threads import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
@@ -98,6 +98,30 @@ class TallySaver(BaseCheckpointSaver[Any]):
             clone._sealer = self._sealer
         same: Self = clone
         return same
+
+    def at_step(
+        self, step_id: str, *, thread: str | None = None, config: RunnableConfig | None = None
+    ) -> RunnableConfig:
+        """The config of the checkpoint from which a recorded step ran: `graph.invoke(None, saver.at_step(step))`.
+
+        The graph goes on from there with whatever has changed since: its model, its settings, or its state after
+        `graph.update_state(saver.at_step(step), {…})`. For a step in a subgraph it is the checkpoint of the whole
+        graph. With `thread` the fork lives in a new thread of that name, and the old one stays as it is. `config`
+        says who acts, as everywhere. Raises NotFound, Denied; InvalidInput for a step of no thread.
+        """
+        room = self._threads(config)
+        step = self._binder.bound(config or {}).recorder.step(step_id)
+        name, path = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
+        if not isinstance(name, str) or not isinstance(path, str) or not path:
+            raise InvalidInput(f"Step {step_id} was recorded in no thread of a graph: there is nothing to go back to.")
+        task = path.partition("|")[0].rpartition(":")[2]
+        found = [id for namespace, id in room.places_of_task(name, task) if not namespace]
+        if not found:
+            raise NotFound(f"Thread {name} has no checkpoint from which step {step_id} ran; it may have been pruned.")
+        if thread is not None:
+            room.copy(name, thread)
+        place = {"thread_id": thread or name, "checkpoint_ns": "", "checkpoint_id": max(found)}
+        return {"configurable": {**(config or {}).get("configurable", {}), **place}}
 
     # Reading
 

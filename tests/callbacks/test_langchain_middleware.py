@@ -177,6 +177,23 @@ def test_a_failing_model_ends_the_run_as_failed(open_tally: OpenTally) -> None:
         assert _steps(anna) == [("model_call", "model", "failed")]
 
 
+def test_a_recorder_that_fails_breaks_no_agent_and_its_run_says_so(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise KeyError("content")
+
+    monkeypatch.setattr("tallystick_langchain.middleware.request_of", broken)
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        lenient, strict = TallyMiddleware(anna), TallyMiddleware(anna, strict=True)
+        agent: Any = create_agent(_model("Done."), middleware=[lenient])
+        assert _ask(agent, "Go.")["messages"][-1].content == "Done."
+        assert (lenient.failures, anna.runs()[0].gaps) == (1, 1)
+        with pytest.raises(KeyError):
+            _ask(create_agent(_model("Done."), middleware=[strict]), "Go.")
+
+
 def test_who_acts_comes_with_the_context_of_the_call(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         tally.bind(ANNA).remember("The key is under the mat.")

@@ -47,7 +47,8 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
         assert "The stork nests" in str(asked)
         assert result.response_matches is False
 
-        assert result.run_id is not None and result.step_id is not None
+        assert result.run_id is not None
+        assert result.step_id is not None
         run = me.recorder.run(result.run_id)
         assert (run.agent_name, run.user_goal, run.status) == ("planner", "birds", "completed")
         origin: Any = run.metadata["replay_of"]

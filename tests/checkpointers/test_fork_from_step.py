@@ -1,0 +1,119 @@
+"""A receipt leads back to the checkpoint from which its step ran, and the graph goes on from there, changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from typing_extensions import TypedDict
+
+from tallystick import Tally
+from tallystick.errors import InvalidInput, NotFound
+from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
+from tallystick_langgraph import TallySaver
+
+OpenTally = Callable[..., Tally]
+
+
+class Talk(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def _says(*answers: str) -> GenericFakeChatModel:
+    messages: Iterator[AIMessage | str] = iter(answers)
+    return GenericFakeChatModel(messages=messages)
+
+
+def _graph(saver: TallySaver, *answers: str, nested: bool = False) -> Any:
+    model = _says(*answers)
+
+    def answer(state: Talk) -> dict[str, Any]:
+        return {"messages": [model.invoke(state["messages"])]}
+
+    graph = StateGraph(Talk)
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    graph.add_edge("answer", END)
+    if not nested:
+        return graph.compile(checkpointer=saver)
+    outer = StateGraph(Talk)
+    outer.add_node("inner", graph.compile())
+    outer.add_edge(START, "inner")
+    return outer.compile(checkpointer=saver)
+
+
+def _texts(state: Any) -> list[str]:
+    return [str(message.content) for message in state["messages"]]
+
+
+def _played(tally: Tally, saver: TallySaver, *, nested: bool = False) -> list[str]:
+    """Two turns of a thread; the steps of their model calls."""
+    graph = _graph(saver, "one", "two", nested=nested)
+    for said in ("first", "second"):
+        config: Any = {"configurable": {"thread_id": "t"}, "callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        graph.invoke({"messages": [HumanMessage(said)]}, config)
+    runs = reversed(tally.bind().runs())
+    return [step.step_id for run in runs for step in tally.recorder.steps(run.run_id)]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_graph_goes_on_from_the_checkpoint_of_a_step_with_another_model(open_sqlite: OpenTally, nested: bool) -> None:
+    with open_sqlite() as tally:
+        saver = TallySaver(tally)
+        first, _second = _played(tally, saver, nested=nested)
+        other = _graph(saver, "uno", nested=nested)
+
+        assert _texts(other.invoke(None, saver.at_step(first))) == ["first", "uno"]
+
+
+def test_a_fork_of_its_own_thread_leaves_the_old_one_as_it_is(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        saver = TallySaver(tally)
+        first, _second = _played(tally, saver)
+        other = _graph(saver, "uno", "due")
+        there = other.invoke(None, saver.at_step(first, thread="fork"))
+        assert _texts(there) == ["first", "uno"]
+        assert _texts(other.get_state({"configurable": {"thread_id": "t"}}).values) == ["first", "one", "second", "two"]
+        on = other.invoke({"messages": [HumanMessage("third")]}, {"configurable": {"thread_id": "fork"}})
+        assert _texts(on) == ["first", "uno", "third", "due"]
+
+
+def test_the_state_may_be_changed_first(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        saver = TallySaver(tally)
+        _first, second = _played(tally, saver)
+        other = _graph(saver, "due")
+        at = saver.at_step(second)
+        asked = other.get_state(at).values["messages"][-1]
+        changed = other.update_state(at, {"messages": [HumanMessage("changed", id=asked.id)]}, as_node="__start__")
+        assert _texts(other.invoke(None, changed)) == ["first", "one", "changed", "due"]
+
+
+def test_a_step_that_the_middleware_recorded_leads_back_too(open_sqlite: OpenTally) -> None:
+    from langchain.agents import create_agent
+
+    with open_sqlite() as tally:
+        saver = TallySaver(tally)
+        agent: Any = create_agent(_says("one"), middleware=[TallyMiddleware(tally, strict=True)], checkpointer=saver)
+        agent.invoke({"messages": [HumanMessage("first")]}, {"configurable": {"thread_id": "t"}})
+        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+        other: Any = create_agent(_says("uno"), checkpointer=saver)
+        assert _texts(other.invoke(None, saver.at_step(step.step_id))) == ["first", "uno"]
+
+
+def test_a_step_of_no_thread_or_of_a_pruned_one_leads_nowhere_and_says_so(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        saver = TallySaver(tally)
+        first, _second = _played(tally, saver)
+        with tally.bind().run("loose") as run, run.step("model_call") as step:
+            pass
+        with pytest.raises(InvalidInput, match="no thread"):
+            saver.at_step(step.id)
+        saver.prune(["t"])
+        with pytest.raises(NotFound, match="pruned"):
+            saver.at_step(first)
