@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message, messages_from_dict
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -79,7 +79,7 @@ def tape_tools(player: Player, tools: Sequence[BaseTool], *, safe: Collection[st
     unknown = sorted(set(safe) - {tool.name for tool in tools})
     if unknown:
         raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
-    return [tool if tool.name in safe else _taped(player, tool) for tool in tools]
+    return [_checked(player, tool) if tool.name in safe else _taped(player, tool) for tool in tools]
 
 
 def normal(request: Json) -> Json:
@@ -121,6 +121,32 @@ def _message(response: Any) -> BaseMessage:
     data = {**answer, **{name: value for name, value in envelope.items() if value is not None}}
     message = messages_from_dict([{"type": data.get("type", "ai"), "data": data}])[0]
     return message_chunk_to_message(message)
+
+
+class _Checking(BaseCallbackHandler):
+    """Holds the calls of a tool that runs for real against the tape."""
+
+    raise_error = run_inline = True
+
+    def __init__(self, player: Player, name: str) -> None:
+        self._player = player
+        self._name = name
+
+    def on_tool_start(
+        self, serialized: dict[str, Any] | None, input_str: str, *, inputs: dict[str, Any] | None = None, **_: Any
+    ) -> None:  # fmt: skip
+        """The call that the recorder saw, as it saw it."""
+        self._player.passed(self._name, {"arguments": input_str if inputs is None else inputs})
+
+
+def _checked(player: Player, tool: BaseTool) -> BaseTool:
+    checking, known = _Checking(player, tool.name), tool.callbacks
+    if isinstance(known, BaseCallbackManager):
+        known = known.copy()
+        known.add_handler(checking, inherit=False)
+    else:
+        known = [*(known or ()), checking]
+    return tool.model_copy(update={"callbacks": known})
 
 
 def _taped(player: Player, tool: BaseTool) -> BaseTool:

@@ -1,4 +1,4 @@
-"""The golden path: one coding task, recorded, remembered, recalled, replayed and verified on one tally.
+"""The golden path: one coding task, recorded, remembered, recalled, replayed, put on tape and verified on one tally.
 
 Run it with `make demo`. Without a model it is scripted and says so; with `--model openai:gpt-5` and a key in the
 environment the same agent runs on a real model.
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from examples.golden_path import scripted
+from examples.golden_path import scripted, tampering
 from examples.golden_path.agent import REQUEST, CodingAgent
 from examples.golden_path.workspace import TestRun, Workspace
 from langchain_core.language_models import BaseChatModel
@@ -24,16 +24,20 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from tallystick import Actor, Tally
+from tallystick.recorder import Player
+from tallystick.records import ReplayResult, RunRecord, Verification
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_cli import render
-from tallystick_langchain import TallyCallbackHandler, chat_model_call
+from tallystick_langchain import TallyCallbackHandler, TapeChatModel, chat_model_call, tape_tools
 from tallystick_langgraph import TallySaver
 from tallystick_llama_index import TallyRetriever
 from tallystick_pydantic_ai import Tallystick
 
 OWNER = Actor(user="local", projects={"ledger"}, role="operator")
 SCOPE = "project:ledger"
+_SHOWN = 10
+"""Lines of a long diff that are shown."""
 
 
 def main() -> None:
@@ -103,10 +107,17 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
     exact = bound.recorder.replay(agent.patch_step, call=_replaying(model, bound))
     console.print(render.replay_view(exact))
     smaller = bound.recorder.replay(agent.patch_step, token_budget=_smaller(bound, agent.patch_step))
-    console.print(render.replay_view(smaller))
+    console.print(render.replay_view(_briefly(smaller)))
+
+    console.print(Rule("[bold]The whole agent again, on tape"))
+    console.print(_on_tape(bound, bound.recorder.run(run.id), model))
 
     console.print(Rule("[bold]The receipt"))
     console.print(render.verification_view(tally.recorder.verify(run.id, foil=foil)))
+
+    console.print(Rule("[bold]Somebody tampers with it"))
+    for told, found in tampering.attempts(bound.recorder.export_receipt(run.id), agent.patch_step, foil):
+        console.print(_caught(told, found))
     _goodbye(console, tally, run.id, agent.patch_step)
 
 
@@ -123,6 +134,45 @@ def _show_patch(console: Console, bound: BoundTally, step: str, outcome: dict[st
     patches = [call["args"]["patch"] for message in outcome["messages"] for call in getattr(message, "tool_calls", [])
                if call["name"] == "apply_patch"]  # fmt: skip
     console.print(Panel(Syntax(patches[-1], "diff"), title="The patch", title_align="left", border_style="dim"))
+
+
+def _on_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel:
+    """The recorded agent on a fresh copy of the project: its answers come from the tape, only the patch is real."""
+    tape = bound.recorder.tape(recorded.run_id)
+    player = Player(tape)
+    workspace = Workspace()
+    try:
+        with bound.run("coder, on tape", domain="coding", goal=REQUEST) as run:
+            agent = CodingAgent(
+                bound, run, workspace, TapeChatModel(player, like=_chat_model(model)), model_name=_name(model),
+                known_at=recorded.started_at, tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
+            )  # fmt: skip
+            agent.graph(None).invoke({"messages": [("user", REQUEST)]}, config={"recursion_limit": 60})
+        report = player.finish()
+    finally:
+        workspace.close()
+    kinds = [call.kind for call in tape.calls]
+    lines = [
+        f"{kinds.count('model_call')} model calls and {kinds.count('tool_call')} tool calls were recorded; "
+        "its own code ran again, nothing was sent.",
+        f"[green]✓ {report.played} of {report.calls} requests are the recorded ones ({report.fidelity})[/]",
+    ]
+    return Panel("\n".join(lines), title="Tape", title_align="left", border_style="green")
+
+
+def _caught(told: str, found: Verification) -> Panel:
+    """What was done to a copy of the receipt, and what `verify` says of it."""
+    lines = [f"[red]✗ {problem.where}: {problem.problem}[/]" for problem in found.problems]
+    assert lines, "tampering that is not found is worth an alarm"
+    return Panel("\n".join(lines), title=told, title_align="left", border_style="red")
+
+
+def _briefly(result: ReplayResult) -> ReplayResult:
+    """Without most of a long diff of the prompt."""
+    lines = result.prompt_diff
+    if len(lines) <= _SHOWN:
+        return result
+    return result.model_copy(update={"prompt_diff": (*lines[:_SHOWN], f"… {len(lines) - _SHOWN} lines more")})
 
 
 def _ask_pydantic_ai(bound: BoundTally, model: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from examples.golden_path.workspace import Workspace
@@ -27,12 +27,16 @@ class CodingAgent:
     """Compiles a context, asks the model, runs its tools, until it calls none."""
 
     def __init__(
-        self, bound: BoundTally, run: Run, workspace: Workspace, model: BaseChatModel, *, model_name: str | None
-    ) -> None:
+        self, bound: BoundTally, run: Run, workspace: Workspace, model: BaseChatModel, *, model_name: str | None,
+        known_at: int | None = None, tools: Callable[[list[BaseTool]], list[BaseTool]] = list,
+    ) -> None:  # fmt: skip
+        """`known_at` is the moment whose memory it works from, by default the start of `run`; `tools` may put others
+        in the place of its own, such as recorded ones."""
         self._bound = bound
         self._run = run
         self._workspace = workspace
-        self._tools = {tool.name: tool for tool in _tools(bound, workspace)}
+        self._known_at = run.record.started_at if known_at is None else known_at
+        self._tools = {tool.name: tool for tool in tools(_tools(bound, workspace))}
         self._model = model.bind_tools(list(self._tools.values()))
         self._model_name = model_name
         self.patch_step: str | None = None
@@ -84,7 +88,8 @@ class CodingAgent:
             )
             for path in self._workspace.files()
         ]  # fmt: skip
-        return [*fixed, *talk, *files, *self._bound.recall(REQUEST + " conventions", limit=3)]
+        remembered = self._bound.recall(REQUEST + " conventions", limit=3, until=self._known_at)
+        return [*fixed, *talk, *files, *remembered]
 
 
 def _tools(bound: BoundTally, workspace: Workspace) -> list[BaseTool]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
 FIX = (Path(__file__).parent / "fix.patch").read_text()
 
@@ -24,8 +25,8 @@ class ScriptedChatModel(GenericFakeChatModel):
     """A chat model that reads its answers from a script and takes tools without looking at them."""
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        """Itself: the script knows which tools to call."""
-        return self
+        """As most models bind them, so that they are recorded: the script knows which to call."""
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
 
 def coding_model() -> ScriptedChatModel:

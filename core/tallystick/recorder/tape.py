@@ -99,6 +99,10 @@ class Player:
         found = self._play("tool_call", name, plain(arguments), _arguments)
         return found.get("result") if isinstance(found, dict) else found
 
+    def passed(self, name: str, arguments: Any) -> None:
+        """Hold a call of a tool that runs for real against the tape. Raises TapeDiverged."""
+        self._match("tool_call", name, plain(arguments), _arguments)
+
     def finish(self) -> TapeReport:
         """Say that the agent is done. Raises TapeDiverged where it left the tape, or left recorded calls unmade."""
         with self._guard:
@@ -112,6 +116,13 @@ class Player:
         return self.report
 
     def _play(self, kind: str, name: str | None, asked: Json, normal: Normal) -> Json:
+        call = self._match(kind, name, asked, normal)
+        if call.error is not None:
+            raise RecordedFailure(call.error["type"], call.error["message"])
+        return call.response
+
+    def _match(self, kind: str, name: str | None, asked: Json, normal: Normal) -> TapeCall:
+        """The recorded call that is made now, which counts as played."""
         with self._guard:
             if self._divergence is not None:
                 # The first difference is the one that tells; what follows from it does not.
@@ -126,14 +137,9 @@ class Player:
                     wanted[call.redacted] = normal(kept)
                 if normal(call.request) == wanted[call.redacted]:
                     self._left.remove(call)
-                    break
-            else:
-                self._divergence = self._diverged(kind, name, candidates, wanted, asked, normal)
-                told = self._divergence
-                raise TapeDiverged(told.what, step_id=told.step_id, diff=told.diff)
-        if call.error is not None:
-            raise RecordedFailure(call.error["type"], call.error["message"])
-        return call.response
+                    return call
+            told = self._divergence = self._diverged(kind, name, candidates, wanted, asked, normal)
+            raise TapeDiverged(told.what, step_id=told.step_id, diff=told.diff)
 
     def _diverged(
         self, kind: str, name: str | None, candidates: Sequence[TapeCall], wanted: dict[bool, Json], asked: Json,

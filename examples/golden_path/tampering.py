@@ -1,0 +1,80 @@
+"""Attempts on a copy of a receipt: what somebody with write access might do, and what `verify` makes of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tallystick.recorder import verify_bundle
+from tallystick.records import Foil, Verification
+
+Members = dict[str, bytes]
+
+
+def attempts(receipt: bytes, step_id: str, foil: Foil) -> Iterator[tuple[str, Verification]]:
+    """Each attempt in words, and what verifying the copy says; the foil is the half that was kept elsewhere."""
+    for told, tamper in (
+        ("What the model answered in the patch step is another text now", _reworded(step_id)),
+        ("The receipt of the patch step says that it failed", _failed(step_id)),
+        ("The last steps are cut off, and the head is made to fit", _cut_off),
+    ):
+        yield told, verify_bundle(_packed(tamper(_members(receipt))), foil=foil)
+
+
+def _reworded(step_id: str) -> Callable[[Members], Members]:
+    def tamper(members: Members) -> Members:
+        rows = [json.loads(line) for line in members["entries.jsonl"].splitlines()]
+        (laid,) = (row["payload"] for row in rows if (row["step_id"], row["kind"]) == (step_id, "response"))
+        start, end, blob = laid["start"], laid["start"] + laid["size"], members["payloads.bin"]
+        said = blob[start:end].replace(b"ROUND_HALF_EVEN", b"ROUND_HALF_DOWN")
+        if said == blob[start:end]:
+            said = blob[start:end].swapcase()
+        return {**members, "payloads.bin": blob[:start] + said + blob[end:]}
+
+    return tamper
+
+
+def _failed(step_id: str) -> Callable[[Members], Members]:
+    def tamper(members: Members) -> Members:
+        chain = [json.loads(line) for line in members["chain.jsonl"].splitlines()]
+        for entry in chain:
+            body = json.loads(entry["body"])
+            if body["subject_id"] == step_id:
+                entry["body"] = entry["body"].replace('"status":"completed"', '"status":"failed"')
+        return {**members, "chain.jsonl": _lines(chain)}
+
+    return tamper
+
+
+def _cut_off(members: Members) -> Members:
+    """Everything after the fourth receipt, so neatly that the copy alone looks whole."""
+    chain = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:5]
+    kept = {json.loads(entry["body"])["subject_id"] for entry in chain}
+    told = json.loads(members["run.json"])
+    told["run"] |= {"status": "running", "ended_at": None, "gaps": 0}
+    told["foil"] |= {"count": len(chain), "head": chain[-1]["digest"]}
+    rows = {
+        name: _lines([row for row in map(json.loads, members[name].splitlines()) if row["step_id"] in kept])
+        for name in ("steps.jsonl", "entries.jsonl")
+    }
+    return {**members, **rows, "run.json": json.dumps(told).encode(), "chain.jsonl": _lines(chain)}
+
+
+def _members(receipt: bytes) -> Members:
+    with zipfile.ZipFile(io.BytesIO(receipt)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _packed(members: Members) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, body in members.items():
+            archive.writestr(name, body)
+    return out.getvalue()
+
+
+def _lines(values: list[Any]) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
