@@ -7,8 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tallystick.records import ReplayRecipe
+
 PAGE = (Path(__file__).parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
 _BLOCKS: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def test_every_change_of_a_recipe_stands_on_the_page() -> None:
+    """What is left is what identifies a recipe."""
+    changes = set(ReplayRecipe.model_fields) - {"replay_id", "source_run_id", "source_step_id", "schema_version"}
+
+    assert [name for name in sorted(changes) if f"`{name}`" not in PAGE] == []
+
 
 _IMPORTS = """
 from tallystick.errors import TapeDiverged
