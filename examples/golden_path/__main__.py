@@ -116,8 +116,8 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
     console.print(render.verification_view(tally.recorder.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
-    for told, found in tampering.attempts(bound.recorder.export_receipt(run.id), agent.patch_step, foil):
-        console.print(_caught(told, found))
+    for told, verified in tampering.attempts(bound.recorder.export_receipt(run.id), agent.patch_step, foil):
+        console.print(_caught(told, verified))
     _goodbye(console, tally, run.id, agent.patch_step)
 
 
