@@ -245,8 +245,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     @_captured
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A tool call ends: its result."""
-        self._finish(run_id, "tool_result", {"result": output}, {})
+        """A tool call ends: its result, which may be an error that the model is told of."""
+        failed = getattr(output, "status", None) == "error"
+        self._finish(run_id, "tool_result", {"result": output}, {}, "failed" if failed else "completed")
 
     @_captured
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -328,13 +329,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
             call.leave()
         return call
 
-    def _finish(self, run_id: UUID, kind: EntryKind, payload: Any, summary: Mapping[str, Any]) -> None:
+    def _finish(
+        self, run_id: UUID, kind: EntryKind, payload: Any, summary: Mapping[str, Any],
+        status: StepStatus = "completed",
+    ) -> None:  # fmt: skip
         call = self._taken(run_id)
         try:
             if call is not None and call.step is not None:
                 call.step.record(kind, payload, summary=summary)
                 if call.owned:
-                    call.step.close("completed")
+                    call.step.close(status)
         finally:
             self._leave(run_id, "completed")
 

@@ -23,7 +23,7 @@ from langgraph.types import Command
 from tallystick.compiler import FRAMED
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Capture, Run, Step, current_run, status_for
+from tallystick.recorder import Capture, Run, Step, current_run, current_step, status_for
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -92,7 +92,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Start a run, unless somebody records this one already."""
-        if not self._record or _watched() is not None or current_run() is not None:
+        if not self._record or _under_way() is not None:
             return None
         with self._capture():
             goal = goal_of(state["messages"])
@@ -123,7 +123,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _run(self, state: Mapping[str, Any], runtime: Any) -> Run | None:
         """The run that this call belongs to; one whose process ended goes on as a new one."""
-        active = _watched() or current_run()
+        active = _under_way()
         if active is not None or not self._record:
             return active
         name = state.get("tally_run")
@@ -140,7 +140,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         run = self._run(request.state, request.runtime)
         if run is not None:
             with self._capture(run):
-                return run.step("model_call", name=_model_name(request) or "model", metadata=_place())
+                return run.step(
+                    "model_call", name=_model_name(request) or "model", parent=_within(run), metadata=_place()
+                )
         return None
 
     def _noted(self, step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
@@ -265,7 +267,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return None
         call = request.tool_call
         with self._capture(run):
-            step = run.step("tool_call", name=call["name"], metadata=_place())
+            step = run.step("tool_call", name=call["name"], parent=_within(run), metadata=_place())
             asked = {"name": call["name"], "arguments": call["args"], "tool_call_id": call["id"]}
             step.record("tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]})
             return step
@@ -277,6 +279,18 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             stop(step, error)
         if not isinstance(error, GraphBubbleUp):
             self._end(state, status_for(type(error)))
+
+
+def _under_way() -> Run | None:
+    """The run that somebody records already: a handler's, that of a `run` block, or of the step we stand in."""
+    step = current_step()
+    return _watched() or current_run() or (step.run if step is not None and step.is_open else None)
+
+
+def _within(run: Run) -> str | None:
+    """The open step of the run that a new one is made in."""
+    step = current_step()
+    return step.id if step is not None and step.run is run and step.is_open else None
 
 
 def _watched() -> Run | None:

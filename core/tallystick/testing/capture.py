@@ -1,0 +1,170 @@
+"""CaptureContract: the same scripted agent in every runtime gives equivalent receipts, as direct calls do.
+
+An adapter implements `play`, which runs one scene in its runtime with the adapter recording to a bound tally, and
+`said`, which reads an answer's text off a recorded response. Needs pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from tallystick.recorder.step import run_stream
+from tallystick.records import Actor, Json
+from tallystick.storage import journal
+from tallystick.tally import BoundTally, Tally
+
+__all__ = ["SCENES", "CaptureContract", "Scene", "Told"]
+
+OpenTally = Callable[..., Tally]
+ANNA = Actor(user="anna")
+
+Scene = Literal["text", "parallel tools", "error", "retry", "streaming", "nested agent", "approval"]
+
+
+class Told(NamedTuple):
+    """What a receipt tells of one step, in words that no runtime has for itself."""
+
+    what: Literal["asks a model", "calls a tool", "waits"]
+    name: str | None
+    """Of the tool."""
+    status: str
+    parent: int | None = None
+    """Place of the step that it was made in."""
+
+
+ASKS = Told("asks a model", None, "completed")
+SCENES: Mapping[Scene, tuple[Told, ...]] = {
+    # The model is asked "How much?" and says "It is 42."
+    "text": (ASKS,),
+    # The model asks for double(value=1) and double(value=2) at once, then says "It is 42."
+    "parallel tools": (ASKS, Told("calls a tool", "double", "completed"), Told("calls a tool", "double", "completed"),
+                       ASKS),
+    # The model asks for divide(value=0), which raises ZeroDivisionError; what follows is up to the runtime.
+    "error": (ASKS, Told("calls a tool", "divide", "failed")),
+    # The model asks for flaky(value=1), which asks to be tried again in the runtime's own way; the model does.
+    "retry": (ASKS, Told("calls a tool", "flaky", "failed"), ASKS, Told("calls a tool", "flaky", "completed"), ASKS),
+    # The model says "It is 42." in several chunks.
+    "streaming": (ASKS,),
+    # The model asks for expert(question="How much?"), a tool that asks another agent, which says "It is 42."
+    "nested agent": (ASKS, Told("calls a tool", "expert", "completed"), Told("asks a model", None, "completed", 1),
+                     ASKS),
+    # The model asks for erase(value=1), which wants a person, who agrees; then the model says "It is 42."
+    "approval": (ASKS, Told("waits", "erase", "blocked"), Told("calls a tool", "erase", "completed"), ASKS),
+}  # fmt: skip
+"""What each scene is to tell, in order."""
+
+
+class CaptureContract:
+    """What every capture adapter records."""
+
+    sees_chunks: ClassVar[bool] = True
+    """Whether the adapter sees the chunks of a stream; one that does not keeps the answer without their times."""
+
+    def play(self, bound: BoundTally, scene: Scene) -> None:
+        """Run a scene in the runtime. An error that the runtime lets through is the suite's to catch."""
+        raise NotImplementedError
+
+    def said(self, response: Json) -> str:
+        """The text of a recorded answer."""
+        raise NotImplementedError
+
+    def test_a_text_answer(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "text")
+            [entries] = _payloads(bound)
+            assert self.said(entries["response"]) == "It is 42."
+            assert "How much?" in str(entries["request"])
+
+    def test_tools_that_run_side_by_side(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "parallel tools")
+            called = [entries for entries in _payloads(bound) if "tool_call" in entries]
+            assert sorted(entries["tool_call"]["arguments"]["value"] for entries in called) == [1, 2]
+            assert all(entries["tool_result"] for entries in called)
+            assert len({entries["tool_call"]["tool_call_id"] for entries in called}) == 2
+
+    def test_a_tool_that_fails(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "error")
+            failed = _payloads(bound)[1]
+            assert failed["error"]["type"] == "ZeroDivisionError"
+            assert failed["tool_call"]["arguments"] == {"value": 0}
+
+    def test_a_tool_that_is_tried_again(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "retry")
+            assert "tool_result" in _payloads(bound)[3]
+
+    def test_an_answer_in_chunks(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "streaming")
+            [entries] = _payloads(bound)
+            assert self.said(entries["response"]) == "It is 42."
+            [step] = _steps(bound)
+            [told] = [one.summary for one in bound.recorder.receipt(step.step_id).entries if one.kind == "response"]
+            if self.sees_chunks:
+                times: Any = told["stream"]
+                assert times["chunks"] > 1
+                assert 0 <= times["first_us"] <= times["last_us"]
+
+    def test_an_agent_in_a_tool(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "nested agent")
+            assert len(bound.runs()) == 1
+
+    def test_a_person_is_asked(self, open_tally: OpenTally) -> None:
+        with open_tally() as tally:
+            bound = self._played(tally, "approval")
+            waits = _payloads(bound)[1]
+            assert "approval" in waits
+            assert "tool_result" not in waits
+
+    def _played(self, tally: Tally, scene: Scene) -> BoundTally:
+        """Play a scene, and hold its receipts against what they are to tell."""
+        bound = tally.bind(ANNA)
+        try:
+            self.play(bound, scene)
+        except ZeroDivisionError:
+            assert scene == "error"
+        told, expected = _told(bound), SCENES[scene]
+        assert told[: len(expected)] == list(expected)
+        if scene != "error":
+            assert len(told) == len(expected)
+        for run in reversed(bound.runs()):
+            verified = bound.recorder.verify(run.run_id)
+            assert (verified.ok, verified.gaps) == (True, {})
+            with tally.store.database.read() as connection:
+                events = [entry.event for entry in journal.entries(connection, run_stream(run.run_id))]
+            assert events == ["run.start", *["receipt"] * (len(events) - 2), "run.end"]
+        return bound
+
+
+def _steps(bound: BoundTally) -> list[Any]:
+    """The steps of all runs, in the order in which they began."""
+    return [step for run in reversed(bound.runs()) for step in bound.recorder.steps(run.run_id)]
+
+
+def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
+    """Of each step what was recorded, by kind."""
+    return [{one.kind: one.payload for one in bound.recorder.entries(step.step_id)} for step in _steps(bound)]
+
+
+def _told(bound: BoundTally) -> list[Told]:
+    steps = _steps(bound)
+    places = {step.step_id: place for place, step in enumerate(steps)}
+    found: list[Told] = []
+    for step in steps:
+        kinds = {one.kind for one in bound.recorder.entries(step.step_id)}
+        parent = places.get(step.parent_step_id) if step.parent_step_id is not None else None
+        if step.status == "blocked":
+            assert "approval" in kinds
+            found.append(Told("waits", step.name, step.status, parent))
+        elif step.step_kind == "model_call":
+            assert {"request", "response"} <= kinds
+            found.append(Told("asks a model", None, step.status, parent))
+        elif step.step_kind == "tool_call":
+            assert "tool_call" in kinds
+            assert ("tool_result" in kinds) or ("error" in kinds)
+            found.append(Told("calls a tool", step.name, step.status, parent))
+    return found

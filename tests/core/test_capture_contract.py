@@ -1,0 +1,64 @@
+"""Direct calls of BoundTally keep the contract of capture adapters: the measure for those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tallystick.recorder import Run, Step, current_step
+from tallystick.records import Json
+from tallystick.tally import BoundTally
+from tallystick.testing.capture import CaptureContract, Scene
+
+
+class TestDirectCalls(CaptureContract):
+    def play(self, bound: BoundTally, scene: Scene) -> None:
+        with bound.run("agent") as run:
+            if scene == "streaming":
+                self._asked(run, stream={"chunks": 3, "first_us": 10, "last_us": 30})
+                return
+            self._asked(run)
+            if scene == "parallel tools":
+                for value in (1, 2):
+                    self._called(run, "double", {"value": value}, lambda: 42, str(value))
+            elif scene == "error":
+                self._called(run, "divide", {"value": 0}, lambda: 1 / 0)
+            elif scene == "nested agent":
+                self._called(run, "expert", {"question": "How much?"}, lambda: self._inner(run))
+            elif scene == "retry":
+                self._flaky(run)
+                self._asked(run)
+                self._called(run, "flaky", {"value": 1}, lambda: 1)
+            elif scene == "approval":
+                with run.step("tool_call", name="erase") as step:
+                    step.record("tool_call", {"name": "erase", "arguments": {"value": 1}, "tool_call_id": "c1"})
+                    step.record("approval", {"name": "erase", "arguments": {"value": 1}})
+                    step.close("blocked")
+                self._called(run, "erase", {"value": 1}, lambda: "gone")
+            if scene != "text":
+                self._asked(run)
+
+    def said(self, response: Json) -> str:
+        assert isinstance(response, dict)
+        return str(response["text"])
+
+    def _asked(self, run: Run, *, parent: Step | None = None, stream: dict[str, int] | None = None) -> None:
+        with run.step("model_call", parent=None if parent is None else parent.id) as step:
+            step.record("request", {"messages": ["How much?"]})
+            step.record("response", {"text": "It is 42."}, summary={"stream": stream} if stream else {})
+
+    def _inner(self, run: Run) -> str:
+        self._asked(run, parent=current_step())
+        return "It is 42."
+
+    def _called(
+        self, run: Run, name: str, arguments: dict[str, Any], tool: Callable[[], object], call: str = "c1"
+    ) -> None:
+        with run.step("tool_call", name=name) as step:
+            step.record("tool_call", {"name": name, "arguments": arguments, "tool_call_id": call})
+            step.record("tool_result", {"result": tool()})
+
+    def _flaky(self, run: Run) -> None:
+        step = run.step("tool_call", name="flaky")
+        step.record("tool_call", {"name": "flaky", "arguments": {"value": 1}, "tool_call_id": "c1"})
+        step.fail(ValueError("try again"))
