@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.recorder import Written
+from tallystick.recorder import Written, recordable
 
 __all__ = ["answer_of", "answer_of_message", "goal_of", "model_of", "request_of", "to_messages", "written"]
 
@@ -35,7 +35,7 @@ _ENVELOPE = ("id", "response_metadata", "usage_metadata")
 
 def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The request as the runtime holds it: final messages, tools and parameters."""
-    kept = {name: value for name, value in parameters.items() if name not in _OWN and name != "tools"}
+    kept = {name: value for name, value in recordable(parameters).items() if name not in _OWN and name != "tools"}
     return {
         "level": "runtime",
         "model": model_of(parameters),

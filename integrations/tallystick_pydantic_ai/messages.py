@@ -10,6 +10,8 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
+from tallystick.recorder import recordable
+
 __all__ = ["answer_of", "from_request", "request_of"]
 
 _parameters: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParameters)
@@ -23,7 +25,7 @@ def request_of(
         "level": "runtime",
         "model": model.model_name,
         "messages": ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"),
-        "settings": dict(settings or {}),
+        "settings": recordable(dict(settings or {})),
         "parameters": _parameters.dump_python(parameters, mode="json"),
     }
 

@@ -2,6 +2,7 @@
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture
+from tallystick.recorder.parameters import recordable
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
 from tallystick.recorder.replay import Call, Render, neutral_request
@@ -13,5 +14,6 @@ from tallystick.recorder.tape import Player, read_tape, write_tape
 
 __all__ = [
     "Call", "Capture", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Step", "Written", "current_run",
-    "current_step", "is_bundle", "neutral_request", "read_tape", "settle", "status_for", "verify_bundle", "write_tape",
+    "current_step", "is_bundle", "neutral_request", "read_tape", "recordable", "settle", "status_for",
+    "verify_bundle", "write_tape",
 ]  # fmt: skip
