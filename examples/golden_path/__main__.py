@@ -227,6 +227,7 @@ def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
     where = "" if Path(tally.place) == Path(".tally").absolute() else f" -t {tally.place}"
     lines = [
         f"tally runs{where}", f"tally show {render.short(step_id)}{where}",
+        f"tally why {render.short(step_id)}{where}",
         f"tally recall 'rounding of money'{where}", f"tally verify {render.short(run_id)}{where}",
     ]  # fmt: skip
     console.print(Panel("\n".join(lines), title="Look around (in .venv/bin)", title_align="left", border_style="dim"))

@@ -19,7 +19,7 @@ def attempts(receipt: bytes, step_id: str, foil: Foil) -> Iterator[tuple[str, Ve
     for told, tamper in (
         ("What the model answered in the patch step is another text now", _reworded(step_id)),
         ("The receipt of the patch step says that it failed", _failed(step_id)),
-        ("The last steps are cut off so neatly that the copy alone looks whole: the foil knows better", _cut_off),
+        ("The end is cut off so neatly that the copy alone looks whole", _cut_off),
     ):
         yield told, verify_bundle(_packed(tamper(_members(receipt))), foil=foil)
 
