@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
-from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager, CallbackManagerForLLMRun
+from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message, messages_from_dict
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ToolMessage,
+    message_chunk_to_message,
+    messages_from_dict,
+)
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableBinding
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableParallel, RunnableSequence
+from langchain_core.tools import BaseTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import PrivateAttr, ValidationError
 
-from tallystick.errors import InvalidInput
-from tallystick.recorder import Player
+from tallystick.errors import InvalidInput, NotReplayable
+from tallystick.recorder import Player, tool_form
 from tallystick.records import Json
 from tallystick_langchain.messages import request_of
 
 __all__ = ["TapeChatModel", "normal", "tape_tools"]
 
 _ENVELOPE = ("id", "response_metadata", "usage_metadata")
+_EMPTY: tuple[Json, ...] = (None, [], {}, "")
+_NOT_SENT = (*_ENVELOPE, "artifact", "type", "tool_call_chunks", "chunk_position")
 
 
 class TapeChatModel(BaseChatModel):
     """A chat model that plays a tape: `create_agent(TapeChatModel(player), tape_tools(player, tools))`.
 
-    `like` is the model that the agent was recorded with; it is never called, only asked how it binds tools.
+    `like` is the model that the agent was recorded with; it is never called, only asked how it binds tools and what
+    its parameters are. With it, these are compared too.
     """
 
     player: Any
     like: BaseChatModel | None = None
+    model_name: str | None = None
+    """The recorded one, so that what depends on the model is decided as it was."""
 
     def __init__(self, player: Player, *, like: BaseChatModel | None = None, **fields: Any) -> None:
-        super().__init__(**{"player": player, "like": like, **fields})
+        if like is not None:
+            fields = {"profile": like.profile, **fields}
+        super().__init__(**{"player": player, "like": like, "model_name": _model_name(player, like), **fields})
 
     @property
     def _llm_type(self) -> str:
@@ -42,19 +58,29 @@ class TapeChatModel(BaseChatModel):
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
         """As the recorded model binds them, else in the form that most providers take."""
-        if self.like is not None:
-            bound = self.like.bind_tools(tools, **kwargs)
-            if not isinstance(bound, RunnableBinding):
-                raise InvalidInput("This model binds tools in a way of its own; give the tape model without `like`.")
-            return self.bind(**bound.kwargs)
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
+        if self.like is None:
+            return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
+        bound = self.like.bind_tools(tools, **kwargs)
+        # A model of a test may bind nothing.
+        return self if bound is self.like else _in_place(bound, self.like, self)
+
+    def with_structured_output(self, schema: Any, *, include_raw: bool = False, **kwargs: Any) -> Runnable[Any, Any]:
+        """As the recorded model asks for it, else by a tool."""
+        if self.like is None:
+            return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
+        made = self.like.with_structured_output(schema, include_raw=include_raw, **kwargs)
+        return _in_place(made, self.like, self)
 
     def _generate(
         self, messages: list[BaseMessage], stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
     ) -> ChatResult:  # fmt: skip
-        request = request_of(messages, {**kwargs, "stop": stop})
-        return ChatResult(generations=[ChatGeneration(message=_message(self.player.model(request, normal=normal)))])
+        parameters = (
+            {**kwargs, "stop": stop} if self.like is None else self.like._get_invocation_params(stop=stop, **kwargs)
+        )
+        form = _with_parameters if self.like is not None and _knows_parameters(self.player) else normal
+        played = self.player.model(request_of(messages, parameters), normal=form)
+        return ChatResult(generations=[ChatGeneration(message=_message(played))])
 
     def _stream(
         self, messages: list[BaseMessage], stop: list[str] | None = None,
@@ -75,11 +101,14 @@ class TapeChatModel(BaseChatModel):
 
 
 def tape_tools(player: Player, tools: Sequence[BaseTool], *, safe: Collection[str] = ()) -> list[BaseTool]:
-    """The tools with their recorded results; those whose names are in `safe` run for real."""
+    """The tools with their recorded results; those whose names are in `safe` are compared and run for real.
+
+    What a tool does to the state of a graph (`Command`) is in no record, so that such a tool must be safe.
+    """
     unknown = sorted(set(safe) - {tool.name for tool in tools})
     if unknown:
         raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
-    return [_checked(player, tool) if tool.name in safe else _taped(player, tool) for tool in tools]
+    return [_real(player, tool) if tool.name in safe else _TapeTool.of(player, tool) for tool in tools]
 
 
 def normal(request: Json) -> Json:
@@ -87,11 +116,46 @@ def normal(request: Json) -> Json:
     if not isinstance(request, dict):
         return request
     messages, tools = request.get("messages"), request.get("tools")
-    return {
-        "messages": [_bare(one) for one in messages] if isinstance(messages, list) else request.get("prompt"),
-        "tools": [_tool(tool) for tool in tools] if isinstance(tools, list) else [],
-        "stop": request.get("stop"),
-    }
+    asked: list[Json] = [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
+    offered: list[Json] = [tool_form(tool) for tool in tools] if isinstance(tools, list) else []
+    return {"messages": asked, "tools": offered, "stop": request.get("stop")}
+
+
+def _with_parameters(request: Json) -> Json:
+    """Same as `normal`, with the name of the model and its parameters."""
+    found = normal(request)
+    if not isinstance(found, dict) or not isinstance(request, dict):
+        return found
+    return {**found, "model": request.get("model"), "parameters": request.get("parameters")}
+
+
+def _knows_parameters(player: Player) -> bool:
+    """Whether the tape holds the parameters of models: the middleware alone sees none but the name."""
+    requests = [call.request for call in player.tape.calls if call.kind == "model_call"]
+    found = [request.get("parameters") for request in requests if isinstance(request, dict)]
+    return any(isinstance(one, dict) and set(one) - {"model", "model_name"} for one in found)
+
+
+def _model_name(player: Player, like: BaseChatModel | None) -> str | None:
+    if like is not None:
+        return getattr(like, "model_name", None) or getattr(like, "model", None)
+    requests = [call.request for call in player.tape.calls if call.kind == "model_call"]
+    names = [request.get("model") for request in requests if isinstance(request, dict)]
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def _in_place(made: Runnable[Any, Any], like: BaseChatModel, tape: TapeChatModel) -> Runnable[Any, Any]:
+    """What `like` made of itself, with the tape in its place. Raises InvalidInput where it is not found."""
+    if made is like:
+        return tape
+    if isinstance(made, RunnableBinding) and made.bound is like:
+        return made.model_copy(update={"bound": tape})
+    if isinstance(made, RunnableSequence):
+        first, *rest = made.steps
+        return RunnableSequence(_in_place(first, like, tape), *rest)
+    if isinstance(made, RunnableParallel) and "raw" in made.steps__:
+        return RunnableParallel({**made.steps__, "raw": _in_place(made.steps__["raw"], like, tape)})
+    raise InvalidInput("This model binds tools in a way of its own; give the tape model without `like`.")
 
 
 def _bare(message: Json) -> Json:
@@ -99,20 +163,10 @@ def _bare(message: Json) -> Json:
         return message
     data = message["data"]
     assert isinstance(data, dict)
-    kept = {name: value for name, value in data.items() if name not in _ENVELOPE and value not in (None, [], {}, "")}
+    kept: Json = {name: value for name, value in data.items() if name not in _NOT_SENT and value not in _EMPTY}
     # A streamed answer is the same answer, whatever its class was called.
     kind = str(message.get("type")).removesuffix("MessageChunk").lower()
-    return {"type": kind, "data": {name: value for name, value in kept.items() if name not in _STREAMED}}
-
-
-_STREAMED = ("type", "tool_call_chunks", "chunk_position")
-
-
-def _tool(tool: Json) -> Json:
-    inner = tool.get("function", tool) if isinstance(tool, dict) else tool
-    if not isinstance(inner, dict):
-        return inner
-    return {name: inner.get(name) for name in ("name", "description", "parameters")}
+    return {"type": kind, "data": kept}
 
 
 def _message(response: Any) -> BaseMessage:
@@ -123,48 +177,82 @@ def _message(response: Any) -> BaseMessage:
     return message_chunk_to_message(message)
 
 
-class _Checking(BaseCallbackHandler):
-    """Holds the calls of a tool that runs for real against the tape."""
+class _TapeTool(BaseTool):
+    """A tool whose arguments are read as ever, and whose result is the recorded one."""
 
-    raise_error = run_inline = True
+    _player: Player = PrivateAttr()
+    _like: BaseTool = PrivateAttr()
+
+    @classmethod
+    def of(cls, player: Player, tool: BaseTool) -> _TapeTool:
+        made = cls(
+            name=tool.name, description=tool.description, args_schema=tool.args_schema or tool.get_input_schema(),
+            return_direct=tool.return_direct, handle_tool_error=tool.handle_tool_error,
+            handle_validation_error=tool.handle_validation_error, tags=tool.tags, metadata=tool.metadata,
+        )  # fmt: skip
+        made._player, made._like = player, tool
+        return made
+
+    @cached_property
+    def _injected_args_keys(self) -> frozenset[str]:
+        return self._like._injected_args_keys
+
+    def _to_args_and_kwargs(
+        self, tool_input: str | dict[str, Any], tool_call_id: str | None
+    ) -> tuple[tuple[str, ...], dict[str, Any]]:
+        # What the model asked is compared, not what the schema makes of it.
+        asked = self._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
+        try:
+            super()._to_args_and_kwargs(tool_input, tool_call_id)
+        except ValidationError:
+            # Refused then as now: the call is on the tape, and the refusal is made here as it was.
+            self._player.call_tool(self.name, {"arguments": asked})
+            raise
+        return (), {"asked": asked, "call": tool_call_id}
+
+    def _run(self, asked: Any, call: str | None) -> Any:
+        recorded = self._player.call_tool(self.name, {"arguments": asked})
+        result: Any = self._player.result(recorded, errors=(ToolException,))
+        if isinstance(result, dict) and result.get("type") == "tool":
+            return ToolMessage(**{**result, "tool_call_id": call or result.get("tool_call_id") or "", "id": None})
+        if call is not None:
+            raise NotReplayable(
+                recorded.step_id, retention=self._player.tape.retention,
+                missing=f"the tool {self.name} gave no message but changed the state of its graph",
+                hint=f"Let it run for real: tape_tools(player, tools, safe={{{self.name!r}}}).",
+            )  # fmt: skip
+        return result
+
+    async def _arun(self, asked: Any, call: str | None) -> Any:
+        return self._run(asked, call)
+
+
+class _Comparing(BaseCallbackHandler):
+    """Holds the call of a tool that runs for real against the tape."""
+
+    raise_error = True
+    run_inline = True
 
     def __init__(self, player: Player, name: str) -> None:
         self._player = player
         self._name = name
 
     def on_tool_start(
-        self, serialized: dict[str, Any] | None, input_str: str, *, inputs: dict[str, Any] | None = None, **_: Any
+        self, serialized: dict[str, Any], input_str: str, *, inputs: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:  # fmt: skip
-        """The call that the recorder saw, as it saw it."""
-        self._player.passed(self._name, {"arguments": input_str if inputs is None else inputs})
+        """Compare the arguments before the tool runs."""
+        asked = {"arguments": input_str if inputs is None else inputs}
+        self._player.call_tool(self._name, asked, real=True)
 
 
-def _checked(player: Player, tool: BaseTool) -> BaseTool:
-    checking, known = _Checking(player, tool.name), tool.callbacks
-    if isinstance(known, BaseCallbackManager):
-        known = known.copy()
-        known.add_handler(checking, inherit=False)
-    else:
-        known = [*(known or ()), checking]
-    return tool.model_copy(update={"callbacks": known})
-
-
-def _taped(player: Player, tool: BaseTool) -> BaseTool:
-    def play(**arguments: Any) -> Any:
-        result = player.tool(tool.name, {"arguments": arguments})
-        if isinstance(result, Mapping) and result.get("type") == "tool":
-            if result.get("status") == "error":
-                raise ToolException(result.get("content"))
-            return result.get("content")
-        return result
-
-    async def aplay(**arguments: Any) -> Any:
-        return play(**arguments)
-
-    return StructuredTool(
-        name=tool.name, description=tool.description, args_schema=tool.tool_call_schema, func=play, coroutine=aplay,
-        return_direct=tool.return_direct, handle_tool_error=True, tags=tool.tags,
-    )  # fmt: skip
+def _real(player: Player, tool: BaseTool) -> BaseTool:
+    """The tool itself, held against the tape when it is called."""
+    given = tool.callbacks
+    if given is None or isinstance(given, list):
+        return tool.model_copy(update={"callbacks": [*(given or []), _Comparing(player, tool.name)]})
+    manager = given.copy()
+    manager.add_handler(_Comparing(player, tool.name), inherit=False)
+    return tool.model_copy(update={"callbacks": manager})
 
 
 def _json(value: Any) -> str:

@@ -302,14 +302,12 @@ class RunClosed(RecorderError):
 class NotReplayable(RecorderError):
     """The retention mode kept too little to replay this step."""
 
-    def __init__(self, step_id: str, *, retention: str, missing: str) -> None:
+    def __init__(self, step_id: str, *, retention: str, missing: str, hint: str | None = None) -> None:
         self.step_id = step_id
         self.retention = retention
         self.missing = missing
-        super().__init__(
-            f"Step {step_id} cannot be replayed: {missing} (retention {retention}). "
-            "Record with retention='redacted_payloads' or 'full_payloads'."
-        )
+        advice = hint or "Record with retention='redacted_payloads' or 'full_payloads'."
+        super().__init__(f"Step {step_id} cannot be replayed: {missing} (retention {retention}). {advice}")
 
 
 class TapeDiverged(RecorderError):
@@ -323,12 +321,19 @@ class TapeDiverged(RecorderError):
 
 
 class RecordedFailure(RecorderError):
-    """The call failed when it was recorded, and so it fails when the tape is played."""
+    """The call failed when it was recorded, and so it fails when the tape is played.
+
+    It is raised as the class that was recorded too, where that is known, so that retries and handlers take it.
+    """
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
         self.message = message
-        super().__init__(f"{kind}: {message}")
+        # Not by way of `super`: beside this class may stand one whose constructor takes other arguments.
+        Exception.__init__(self, message)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def require(package: str, *, extra: str) -> None:

@@ -160,9 +160,10 @@ def tape(
     with opened(where) as owner:
         found = owner.recorder.tape(owner.recorder.find(run).run_id)
     write_tape(found, out)
-    kinds = [call.kind for call in found.calls]
-    told = f"{kinds.count('model_call')} model calls, {kinds.count('tool_call')} tool calls ({found.fidelity})"
-    printed(Text(f"✓ {out}: {told}", style="green"))
+    kinds: list[str] = [call.kind for call in found.calls]
+    counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
+    told = ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items())
+    printed(Text(f"✓ {out}: {told} ({found.fidelity})", style="green"))
 
 
 def keygen(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tallystick import Actor, ContextItem, Tally
+from tallystick.errors import TapeDiverged
+from tallystick.recorder import Player, read_tape
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 
@@ -170,3 +172,31 @@ def test_a_step_is_asked_why_and_compared(tally_command: Command) -> None:
     assert "Note 1 of the test." in tally_command("trace", step["step_id"], "note 1 OF").stdout
     assert "nothing differs" in tally_command("diff", step["step_id"], step["step_id"]).stdout
     assert "No recorded step" in tally_command("uses", "01900000-0000-7000-8000-000000000000").stdout
+
+
+def test_a_tape_is_written_and_plays(tally_command: Command, place: Path, tmp_path: Path) -> None:
+    run_id = json.loads(tally_command("runs", "--json").stdout)[0]["run_id"]
+    out = tmp_path / "tapes" / "patch.json"
+    done = tally_command("tape", run_id[-8:], "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "1 model call, 0 tool calls (exact)" in done.stdout
+
+    tape = read_tape(out)
+    assert (tape.run_id, [call.request for call in tape.calls]) == (run_id, [{"prompt": "Mend it."}])
+    with pytest.raises(TapeDiverged):
+        Player(tape).model({"prompt": "Break it."})
+
+
+def test_a_tape_of_what_was_not_kept_is_refused_with_the_reason(
+    tally_command: Command, place: Path, tmp_path: Path
+) -> None:
+    with (
+        Tally.open(place, background=False) as tally,
+        tally.bind().run("coder", retention="metadata_only") as run,
+        run.step("model_call") as step,
+    ):
+        step.record("request", {"prompt": "Mend it."})
+    refused = tally_command("tape", run.id, "--out", str(tmp_path / "tape.json"))
+    assert refused.returncode != 0
+    assert "its request was not kept (retention metadata_only)" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "tape.json").exists()

@@ -18,7 +18,7 @@ from tallystick.recorder.room import DOMAIN, RecorderRoom
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
 from tallystick.recorder.step import run_stream
-from tallystick.recorder.tape import tape_of
+from tallystick.recorder.tape import Player, tape_of
 from tallystick.recorder.verify import Stored, receipt_about, receipts_in, receipts_of, verify
 from tallystick.records import (
     Actor,
@@ -297,6 +297,12 @@ class Recorder:
         """
         run = self.run(run_id)
         return tape_of(run, [(step, self.entries(step.step_id)) for step in self.steps(run_id)])
+
+    def player(
+        self, run_id: str, *, ignore: Iterable[str] = (), errors: Iterable[type[Exception]] = ()
+    ) -> Player:  # fmt: skip
+        """A player of a run's tape that redacts by the rules of this tally; see Player. Raises the same as `tape`."""
+        return Player(self.tape(run_id), redactor=self._room.redactor, ignore=ignore, errors=errors)
 
     def replay(
         self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,

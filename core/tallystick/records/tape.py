@@ -22,6 +22,10 @@ class TapeCall(Record):
     """`type` and `message` of what went wrong, where the call failed."""
     redacted: bool = False
     """Whether secrets were taken out of the request before it was kept."""
+    blocked: bool = False
+    """Whether the call was not made, because it waits for a person."""
+    inside: str | None = None
+    """The step of the tool call that made this one, such as an agent that is a tool: played with it."""
 
 
 class Tape(Persisted):
@@ -44,6 +48,7 @@ class Divergence(Record):
     step_id: str | None
     """The recorded step; None where the agent asked more than was recorded."""
     what: str
+    """One sentence: which call, and what of its request differs."""
     diff: tuple[str, ...] = ()
     """Lines of a unified diff from the recorded request to the one that was made."""
 
