@@ -20,11 +20,11 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from tallystick.recorder import Capture, Run, Step, current_step, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, current_step, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of
+from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of, said_in
 
 __all__ = ["TallyCallbackHandler", "place_of", "stop"]
 
@@ -60,6 +60,9 @@ class _Tree:
     """Whether the root ends the run."""
     waits: bool = False
     """Whether a person is asked."""
+    bound: BoundTally | None = None
+    asked: str | None = None
+    """What the user said to the root, where that is to be remembered."""
 
 
 @dataclass(slots=True)
@@ -91,15 +94,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def __init__(
         self, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-        agent_name: str | None = None, strict: bool = False,
+        agent_name: str | None = None, strict: bool = False, capture: Speakers = "off",
     ) -> None:  # fmt: skip
         """`agent_name` names the runs (by default the name of the root runnable). With `strict` a failure to
-        record is raised into the call; otherwise it is counted in `failures`, logged and told of by `verify`."""
+        record is raised into the call; otherwise it is counted in `failures`, logged and told of by `verify`.
+        `capture` remembers what the `user` said to the root, or what `both` said, with one write when it ends."""
         self.raise_error = strict
         self._binder = Binder[Mapping[str, Any]](tally, surface="langchain", actor=actor, scope=scope)
         self._room = self._binder.tally.recording
         self._capture = Capture(self._room, "langchain", strict=strict)
-        self._agent_name = agent_name
+        self._agent_name, self._speakers = agent_name, capture
         self._guard = threading.Lock()
         self._calls: dict[UUID, _Call] = {}
 
@@ -130,7 +134,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_captured
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """The root chain ends the run."""
-        self._leave(run_id, "completed")
+        call = self._calls.get(run_id)
+        try:
+            if call is not None and call.root == run_id and call.tree is not None:
+                self._keep(call.tree, outputs)
+        finally:
+            self._leave(run_id, "completed")
 
     @_captured
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -289,13 +298,23 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tree = None
         if self._room.claims.take(("langchain", run_id), self):
             bound = self._binder.bound(metadata or {})
-            known = {"langchain_run_id": str(run_id), **_tags(tags)}
+            thread = {"thread_id": metadata["thread_id"]} if metadata and "thread_id" in metadata else {}
+            known = {"langchain_run_id": str(run_id), **thread, **_tags(tags)}
             run, owned = bound.join_run(
                 self._agent_name or name or "agent", goal=goal_of(inputs), metadata=known
             )  # fmt: skip
             tree = _Tree(run, owned)
+            if self._speakers != "off":
+                tree.bound, tree.asked = bound, said_in(inputs)
         call = self._calls[run_id] = _Call(run_id, tree)
         return call
+
+    def _keep(self, tree: _Tree, outputs: Any) -> None:
+        """Remember what was said, where that is asked for; an answer that is no text is not."""
+        if tree.bound is not None and not tree.waits:
+            with self._capture(tree.run):
+                answer = said_in(outputs) if self._speakers == "both" else None
+                tree.bound.keep_turn(tree.run, user=tree.asked, assistant=answer)
 
     def _leave(self, run_id: UUID, status: StepStatus) -> None:
         """Forget a callback; end the run if it was the root."""

@@ -20,11 +20,12 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 
 from tallystick.recorder import Written, recordable
 
-__all__ = ["answer_of", "answer_of_message", "goal_of", "model_of", "request_of", "to_messages", "written"]
+__all__ = ["answer_of", "answer_of_message", "goal_of", "model_of", "request_of", "said_in", "to_messages", "written"]
 
 _OWN = {"_type", "stop", "messages", "input"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
 
+_SAID = ("input", "question", "query", "content", "messages", "output", "answer")
 _GOAL = 500
 """Characters of a goal that are kept."""
 
@@ -80,18 +81,24 @@ def answer_of_message(message: BaseMessage) -> dict[str, Any]:
 
 
 def goal_of(inputs: Any) -> str | None:
-    """What the caller of a chain or graph wants, as far as its inputs say: their text, or their last message."""
-    if isinstance(inputs, str):
-        return inputs[:_GOAL]
-    if isinstance(inputs, BaseMessage):
-        return str(inputs.text)[:_GOAL]
-    if isinstance(inputs, tuple) and len(inputs) == 2:
-        return goal_of(inputs[1])
-    if isinstance(inputs, list):
-        return goal_of(inputs[-1]) if inputs else None
-    if isinstance(inputs, Mapping):
-        named = (inputs[name] for name in ("input", "question", "query", "content", "messages") if name in inputs)
-        return next((goal for goal in map(goal_of, named) if goal), None)
+    """What the caller of a chain or graph wants, as far as its inputs say, shortened."""
+    said = said_in(inputs)
+    return None if said is None else said[:_GOAL]
+
+
+def said_in(values: Any) -> str | None:
+    """The text of what goes into a chain or graph, or comes out of it, or its last message."""
+    if isinstance(values, str):
+        return values
+    if isinstance(values, BaseMessage):
+        return str(values.text)
+    if isinstance(values, tuple) and len(values) == 2:
+        return said_in(values[1])
+    if isinstance(values, list):
+        return said_in(values[-1]) if values else None
+    if isinstance(values, Mapping):
+        named = (values[name] for name in _SAID if name in values)
+        return next((said for said in map(said_in, named) if said), None)
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, ToolCallRequest
 from langchain.agents.middleware.types import PrivateStateAttr
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
@@ -23,7 +23,7 @@ from langgraph.types import Command
 from tallystick.compiler import FRAMED
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Capture, Run, Step, current_run, current_step, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, current_run, current_step, status_for
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -61,13 +61,14 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, tally: Tally | BoundTally, *, budget: int | None = None, reserve: int = 0, memories: int = 8,
         actor: ActorSource | None = None, scope: str | Scope | None = None, agent_name: str | None = None,
         rules: Sequence[PolicyRule] = (), config: CompileConfig | None = None, record: bool = True,
-        strict: bool = False,
+        strict: bool = False, capture: Speakers = "off",
     ) -> None:  # fmt: skip
         """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer; by default what
         the model's profile says it takes, else 16,000. `memories` are recalled for each request of the user; 0 for
         none. `actor` says who acts: by default the Actor in the runtime's context (itself, or as `actor`), else the
         bound actor or the owner. A failure to record is counted in `failures`, logged and told of by `verify`;
-        with `strict` it is raised. A failure to compile always is: nothing is sent then.
+        with `strict` it is raised. A failure to compile always is: nothing is sent then. `capture` remembers what
+        the `user` said, or what `both` said, when an agent ends.
         """
         super().__init__()
         if budget is not None and budget <= reserve:
@@ -76,7 +77,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             tally, surface="langchain", actor=actor if actor is not None else _actor_in, scope=scope
         )
         self._budget, self._reserve, self._memories = budget, reserve, memories
-        self._agent_name, self._record = agent_name, record
+        self._agent_name, self._record, self._speakers = agent_name, record, capture
         self._rules, self._config = tuple(rules), config
         self._capture = Capture(self._binder.tally.recording, "langchain", strict=strict)
         self._guard = threading.Lock()
@@ -108,11 +109,27 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """End the run that `before_agent` started."""
+        self._keep(state, runtime)
         self._end(state, "completed")
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Same as `after_agent`."""
-        await in_thread(self._end, state, "completed")
+        await in_thread(self.after_agent, state, runtime)
+
+    def _keep(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Remember what was said since the agent was asked, where that is wanted."""
+        run = self._run(state, runtime) if self._speakers != "off" else None
+        if run is None:
+            return
+        with self._capture(run):
+            said = state["messages"]
+            asked = next((one for one in reversed(said) if isinstance(one, HumanMessage)), None)
+            answer = said[-1] if said and isinstance(said[-1], AIMessage) and self._speakers == "both" else None
+            self._binder.bound(runtime).keep_turn(
+                run,
+                user=None if asked is None else str(asked.text),
+                assistant=None if answer is None else str(answer.text),
+            )
 
     def _end(self, state: Mapping[str, Any], status: Any) -> None:
         with self._guard:
@@ -314,6 +331,10 @@ def _actor_in(runtime: Runtime[Any]) -> Actor | None:
 
 def _place() -> dict[str, Any]:
     return place_of(ensure_config().get("metadata", {}))
+
+
+def _text(message: BaseMessage | None) -> str | None:
+    return None if message is None else str(message.text)
 
 
 def _name() -> str | None:

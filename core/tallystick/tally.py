@@ -859,6 +859,28 @@ class BoundTally:
             replayed.note(step)
         return replayed.result.model_copy(update={"run_id": again.id, "step_id": step.id})
 
+    def keep_turn(self, run: Run, *, user: str | None = None, assistant: str | None = None) -> list[Remembered]:
+        """Remember what was said in a run: the words of the user, and those of its agent, as turns of a conversation.
+
+        The conversation is the thread that the run belongs to, else the run itself. Each turn is marked with the run
+        and the last model call in it. What a tally gave, such as recalled memories in a prompt, is left out; what is
+        empty then answers `skipped`. Raises what `remember_many` does.
+        """
+        thread = run.record.metadata.get("thread_id")
+        conversation = thread if isinstance(thread, str) else run.id
+        step = run.latest("model_call")
+        said = ((self.actor.user, True, user), (run.record.agent_name, False, assistant))
+        new = [
+            NewMemory(
+                content=text, kind="turn", speaker=speaker, conversation=conversation,
+                source=SourceRef(source_type="user" if is_user else "other", uri=f"run:{run.id}", author=speaker),
+                source_run_id=run.id, source_step_ids=() if step is None else (step,),
+            )
+            for speaker, is_user, text in said
+            if text is not None and text.strip()
+        ]  # fmt: skip
+        return self.remember_many(new) if new else []
+
     def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]:
         """The run for calls that an adapter sees, and whether the adapter is to end it.
 

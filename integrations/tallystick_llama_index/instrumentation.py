@@ -40,7 +40,7 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
 from pydantic import PrivateAttr
 
-from tallystick.recorder import Capture, Run, Step, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick_llama_index.messages import answer_of, found_of, model_of, request_of, usage
@@ -76,7 +76,7 @@ class _Tree:
 
     root: str
     name: str
-    goal: str | None
+    asked: str | None
     tags: Mapping[str, Any]
     run: Run | None = None
     owned: bool = False
@@ -129,15 +129,16 @@ class TallyInstrumentation:
 
     def __init__(
         self, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-        agent_name: str | None = None, strict: bool = False,
+        agent_name: str | None = None, strict: bool = False, capture: Speakers = "off",
     ) -> None:  # fmt: skip
         """`agent_name` names the runs (by default the name of the agent, or the class of what was called). A failure
-        to record is counted in `failures` and logged; with `strict` the first one is raised by `detach`."""
+        to record is counted in `failures` and logged; with `strict` the first one is raised by `detach`. `capture`
+        remembers what the `user` said to the root, or what `both` said, when it ends."""
         self._binder = Binder[Mapping[str, Any]](tally, surface="llama_index", actor=actor, scope=scope)
         self._capture = Capture(self._binder.tally.recording, "llama_index", strict=False)
         self._claims = self._binder.tally.recording.claims
         self._strict = strict
-        self._agent_name = agent_name
+        self._agent_name, self._speakers = agent_name, capture
         self._guard = threading.RLock()
         self._spans: dict[str, _Span] = {}
         self._doing: dict[str, _Doing] = {}
@@ -236,8 +237,18 @@ class TallyInstrumentation:
                 self._result(span_id, doing, result)
             elif doing is not None:
                 doing.streams = True
+            if span is not None and span.tree is not None and span.tree.root == span_id:
+                self._keep(span.tree, result)
         finally:
             self._leave(span_id, "completed")
+
+    def _keep(self, tree: _Tree, result: Any) -> None:
+        """Remember what was said, where that is asked for; an answer that still streams is not text yet."""
+        if self._speakers == "off" or tree.run is None or tree.asked is None:
+            return
+        with self._capture(tree.run):
+            answer = _text_of(result) if self._speakers == "both" else None
+            self._binder.bound(tree.tags).keep_turn(tree.run, user=tree.asked, assistant=answer)
 
     def _result(self, span_id: str, doing: _Doing, result: Any) -> None:
         output = result if isinstance(result, ToolOutput) else None
@@ -359,7 +370,7 @@ class TallyInstrumentation:
             return None
         name = getattr(instance, "name", None)
         called = name if isinstance(name, str) and name else type(instance).__name__
-        tree = _Tree(span_id, called if instance is not None else span_id.partition("-")[0], _goal(arguments), tags)
+        tree = _Tree(span_id, called if instance is not None else span_id.partition("-")[0], _asked(arguments), tags)
         with self._guard:
             self._trees[span_id] = tree
         return tree
@@ -368,7 +379,8 @@ class TallyInstrumentation:
         if tree.run is None:
             bound = self._binder.bound(tree.tags)
             known = {"llama_index_run_id": tree.tags["llamaindex.run_id"]} if "llamaindex.run_id" in tree.tags else {}
-            tree.run, tree.owned = bound.join_run(self._agent_name or tree.name, goal=tree.goal, metadata=known)
+            goal = None if tree.asked is None else tree.asked[:_GOAL]
+            tree.run, tree.owned = bound.join_run(self._agent_name or tree.name, goal=goal, metadata=known)
         return tree.run
 
     def _begin(self, kind: StepKind, span_id: str, name: str | None) -> _Doing:
@@ -529,8 +541,8 @@ def _told(doing: _Doing, response: Any) -> dict[str, Any]:
     return told
 
 
-def _goal(arguments: BoundArguments) -> str | None:
-    """What the caller wants, as far as the arguments of the root span say it."""
+def _asked(arguments: BoundArguments) -> str | None:
+    """What the caller said, as far as the arguments of the root span say it."""
     given = arguments.arguments
     started = given.get("start_event")
     named = [given.get(name) for name in ("user_msg", "str_or_query_bundle", "message", "query", "input")]
@@ -539,8 +551,15 @@ def _goal(arguments: BoundArguments) -> str | None:
             said.query_str if isinstance(said, QueryBundle) else said.content if isinstance(said, ChatMessage) else said
         )
         if isinstance(text, str) and text:
-            return text[:_GOAL]
+            return text
     return None
+
+
+def _text_of(result: Any) -> str | None:
+    """The text of an agent's, an engine's or a model's answer."""
+    said = getattr(result, "response", result)
+    text = getattr(getattr(said, "message", said), "content", said)
+    return text if isinstance(text, str) else None
 
 
 def _active_tags() -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from tallystick.compiler import FRAMED, outline
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Capture, Run, Step, current_run, current_step, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, current_run, current_step, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -65,8 +65,10 @@ class TallyRecorder(AbstractCapability[Any]):
     agent_name: str | None = None
     strict: bool = False
     """Whether a failure to record is raised into the run; otherwise it is counted, logged and told of by `verify`."""
+    capture: Speakers = "off"
+    """Whose words become memories when a run ends: nobody's, the `user`'s, or those of `both`."""
     id: str | None = "tallystick_recorder"
-    capture: Capture | None = field(default=None, repr=False)
+    counting: Capture | None = field(default=None, repr=False)
     """Counts what could not be recorded; the copies for each run share it."""
 
     def __post_init__(self) -> None:
@@ -76,8 +78,8 @@ class TallyRecorder(AbstractCapability[Any]):
         )
         room = self._binder.tally.recording
         self._claims = room.claims
-        self.capturing = self.capture or Capture(room, "pydantic_ai", strict=self.strict)
-        self.capture = self.capturing
+        self.capturing = self.counting or Capture(room, "pydantic_ai", strict=self.strict)
+        self.counting = self.capturing
         # A streamed request is sent from another task than the hook around it, so that a context variable
         # would not reach it; requests of one run follow one another.
         self.asking: Step | None = None
@@ -114,11 +116,11 @@ class TallyRecorder(AbstractCapability[Any]):
         try:
             if run is None or not owned:
                 return await handler()
-            return await self._recorded(run, handler)
+            return await self._recorded(ctx, run, handler)
         finally:
             self._claims.release(key, self)
 
-    async def _recorded(self, run: Run, handler: WrapRunHandler) -> AgentRunResult[Any]:
+    async def _recorded(self, ctx: RunContext[Any], run: Run, handler: WrapRunHandler) -> AgentRunResult[Any]:
         status: StepStatus = "completed"
         try:
             with run.active():
@@ -126,6 +128,8 @@ class TallyRecorder(AbstractCapability[Any]):
             with self.capturing(run):
                 if self._note_approvals(run, result):
                     status = "blocked"
+                elif self.capture != "off":
+                    await in_thread(self._keep, self._binder.bound(ctx), run, ctx.prompt, result.output)
             return result
         except BaseException as error:
             status = status_for(type(error))
@@ -136,6 +140,13 @@ class TallyRecorder(AbstractCapability[Any]):
         finally:
             with anyio.CancelScope(shield=True), self.capturing(run):
                 await in_thread(run.end, status)
+
+    def _keep(self, bound: BoundTally, run: Run, asked: Any, answer: Any) -> None:
+        both = self.capture == "both"
+        bound.keep_turn(
+            run, user=asked if isinstance(asked, str) else None,
+            assistant=answer if both and isinstance(answer, str) else None,
+        )  # fmt: skip
 
     def _joined(self, ctx: RunContext[Any]) -> tuple[Run, bool]:
         agent = getattr(ctx.agent, "name", None)
@@ -291,16 +302,19 @@ class TallyContext(AbstractCapability[Any]):
 def Tallystick(
     tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
     agent_name: str | None = None, record: bool = True, tools: bool = True, context: bool = True, budget: int = 2_000,
-    memories: int = 8, strict: bool = False,
+    memories: int = 8, strict: bool = False, capture: Speakers = "off",
 ) -> CombinedCapability[Any]:  # fmt: skip
     """Memory, context and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`.
 
     `context` gives each run the best of `memories` recalled ones in at most `budget` tokens; `tools` offers the six
     memory tools; `record` makes receipts, and with `strict` a failure to record is raised.
+    `capture` remembers what the `user` said, or what `both` said, when a run ends.
     """
     leaves: list[AbstractCapability[Any]] = []
     if record:
-        leaves.append(TallyRecorder(tally, actor=actor, scope=scope, agent_name=agent_name, strict=strict))
+        leaves.append(
+            TallyRecorder(tally, actor=actor, scope=scope, agent_name=agent_name, strict=strict, capture=capture)
+        )
     if tools:
         leaves.append(TallyMemory(tally, actor=actor, scope=scope))
     if context:

@@ -1,7 +1,7 @@
 """The flight recorder: what each step saw, why, what it did and what changed; provable and replayable."""
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
-from tallystick.recorder.capture import Capture
+from tallystick.recorder.capture import Capture, Speakers
 from tallystick.recorder.parameters import recordable
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
@@ -13,7 +13,8 @@ from tallystick.recorder.step import Step, current_step, status_for
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 
 __all__ = [
-    "Call", "Capture", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Step", "Written", "current_run",
+    "Call", "Capture", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Speakers", "Step", "Written",
+    "current_run",
     "current_step", "is_bundle", "neutral_request", "read_tape", "recordable", "settle", "status_for", "tool_form",
     "verify_bundle", "write_tape",
 ]  # fmt: skip

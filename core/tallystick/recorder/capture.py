@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from tallystick.recorder.room import RecorderRoom
 from tallystick.recorder.run import Run
 
-__all__ = ["Capture"]
+__all__ = ["Capture", "Speakers"]
+
+Speakers = Literal["off", "user", "both"]
+"""Whose words of a conversation become memories: nobody's, the user's, or those of the agent too."""
 
 
 class Capture:

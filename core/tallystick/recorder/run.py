@@ -70,6 +70,7 @@ class Run:
         """How much each step could not store."""
         self._begun = False
         self._told: BaseException | None = None
+        self._latest: dict[StepKind, str] = {}
         room.batches.add(self, soon=True)
 
     @property
@@ -122,7 +123,12 @@ class Run:
             )  # fmt: skip
             self._next_index += 1
             self._open[step.id] = step
+            self._latest[kind] = step.id
             return step
+
+    def latest(self, kind: StepKind) -> str | None:
+        """The id of the step of this kind that began last, if there was one."""
+        return self._latest.get(kind)
 
     def miss(self, where: str, error: BaseException) -> None:
         """Note that an event of this run could not be recorded: its end, and `verify`, say so."""

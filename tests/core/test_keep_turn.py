@@ -1,0 +1,116 @@
+"""What is said in a run becomes memories where that is asked for: marked with its step, without what we put there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
+
+from tallystick import Actor, Tally
+from tallystick.recorder import Speakers
+from tallystick.records.framing import framed
+from tallystick.tally import BoundTally
+from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
+from tallystick_llama_index import TallyInstrumentation, TallyRetriever
+from tallystick_pydantic_ai import Tallystick
+
+OpenTally = Callable[..., Tally]
+Play = Callable[[BoundTally, Speakers], None]
+ASKED, ANSWERED = "I live in Graz.", "Noted."
+
+
+def _says(text: str) -> GenericFakeChatModel:
+    answers: Iterator[AIMessage | str] = iter([text])
+    return GenericFakeChatModel(messages=answers)
+
+
+def _handler(bound: BoundTally, capture: Speakers) -> None:
+    watching = TallyCallbackHandler(bound, capture=capture, strict=True, agent_name="agent")
+    (RunnableLambda(str) | _says(ANSWERED)).invoke(ASKED, config={"callbacks": [watching]})
+
+
+def _middleware(bound: BoundTally, capture: Speakers) -> None:
+    watching = TallyMiddleware(bound, capture=capture, strict=True, agent_name="agent")
+    agent: Any = create_agent(_says(ANSWERED), middleware=[watching])
+    agent.invoke({"messages": [("user", ASKED)]})
+
+
+def _capability(bound: BoundTally, capture: Speakers) -> None:
+    model = FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart(ANSWERED)]))
+    watching = Tallystick(bound, capture=capture, strict=True, agent_name="agent", context=False)
+    asyncio.run(Agent(model, capabilities=[watching]).run(ASKED))
+
+
+@pytest.mark.parametrize("play", [_handler, _middleware, _capability])
+@pytest.mark.parametrize("capture", ["off", "user", "both"])
+def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
+    open_sqlite: OpenTally, play: Play, capture: Speakers
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        play(anna, capture)
+        kept = sorted((memory.who, memory.content) for memory in anna.memories())
+        assert kept == {
+            "off": [], "user": [("anna", ASKED)], "both": [("agent", ANSWERED), ("anna", ASKED)],
+        }[capture]  # fmt: skip
+        [run] = anna.runs()
+        [asked] = [step for step in anna.recorder.steps(run.run_id) if step.step_kind == "model_call"]
+        for memory in anna.memories():
+            assert (memory.kind, memory.conversation) == ("turn", run.run_id)
+            assert (memory.source_run_id, memory.source_step_ids) == (run.run_id, (asked.step_id,))
+
+
+def test_llama_index_remembers_what_its_root_was_asked_and_answered(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        engine = RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=MockLLM(max_tokens=2))
+        with TallyInstrumentation(tally, capture="both", strict=True):
+            tally.bind().remember("The heron nests in March.")
+            said = str(engine.query("When does the heron nest?"))
+        turns = [memory.content for memory in tally.bind().memories() if memory.kind == "turn"]
+        assert sorted(turns) == ["When does the heron nest?", said]
+
+
+def test_a_thread_is_one_conversation_and_each_turn_is_remembered_once(open_sqlite: OpenTally) -> None:
+    answers: Iterator[AIMessage | str] = iter(["One.", "Two."])
+    with open_sqlite() as tally:
+        watching = TallyCallbackHandler(tally, capture="both", strict=True)
+        agent: Any = create_agent(GenericFakeChatModel(messages=answers), checkpointer=InMemorySaver())
+        for said in ("First.", "Second."):
+            config = {"configurable": {"thread_id": "t"}, "callbacks": [watching]}
+            agent.invoke({"messages": [("user", said)]}, config)
+        turns = tally.bind().memories()
+        assert sorted(memory.content for memory in turns) == ["First.", "One.", "Second.", "Two."]
+        assert {memory.conversation for memory in turns} == {"t"}
+
+
+def test_what_a_tally_gave_is_never_remembered_again(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        me = tally.bind()
+        with me.run("agent") as run:
+            [kept] = me.keep_turn(run, user=f"{framed(['The heron nests in March.'])}\nAnd the stork?")
+            [skipped] = me.keep_turn(run, user=framed(["The heron nests in March."]))
+        assert (kept.status, skipped.status) == ("created", "skipped")
+        assert [memory.content for memory in me.memories()] == ["And the stork?"]
+
+
+def test_a_turn_that_may_not_be_remembered_breaks_no_run(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        watching = TallyCallbackHandler(tally, capture="user")
+        with tally.bind().run("agent"):
+            tally.bind().freeze(reason="audit")
+            chain = RunnableLambda(str) | _says(ANSWERED)
+            assert chain.invoke(ASKED, config={"callbacks": [watching]}).content == ANSWERED
+        assert watching.failures == 1
+        assert tally.bind().runs()[0].gaps == 1
