@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Any
 
 import pytest
-from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.agent.workflow import FunctionAgent, base_agent
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
 from llama_index.core.llms import MockLLM
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
@@ -177,6 +178,7 @@ class TestInstrumentation(AdapterContract):
 
 AGENT = [("model_call", "scripted", "completed"), ("tool_call", "double", "completed"),
          ("model_call", "scripted", "completed")]  # fmt: skip
+"""Early releases describe a model by its class alone."""
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -191,7 +193,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally, s
 
         run = _run(tally)
         assert (run.agent_name, run.status, run.user_goal) == ("calculator", "completed", "double 21")
-        assert _steps(tally) == AGENT
+        assert [(kind, str(name).lower(), status) for kind, name, status in _steps(tally)] == AGENT
         asked = _payloads(tally)["request"]
         assert [message["role"] for message in asked["messages"]] == ["system", "user"]
         assert [tool["function"]["name"] for tool in asked["tools"]] == ["double"]
@@ -334,6 +336,10 @@ def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: Open
         assert [step.parent_step_id for step in steps] == [None, None, steps[1].step_id, None]
 
 
+@pytest.mark.skipif(
+    "WaitingForEvent" not in inspect.getsource(base_agent),
+    reason="this release of LlamaIndex does not let tools of agents wait",
+)
 def test_a_tool_that_waits_for_a_person_is_blocked_and_called_again(open_sqlite: OpenTally) -> None:
     async def delete(ctx: Context, name: str) -> str:
         """Delete a file."""
