@@ -8,9 +8,10 @@ from tallystick_llama_index.instrumentation import TallyInstrumentation  # noqa:
 from tallystick_llama_index.memory import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor  # noqa: E402
 from tallystick_llama_index.replay import llm_call  # noqa: E402
 from tallystick_llama_index.retriever import TallyRetriever  # noqa: E402
+from tallystick_llama_index.tape import TapeLLM, tape_tools  # noqa: E402
 from tallystick_llama_index.tools import memory_tools  # noqa: E402
 
 __all__ = [
-    "TallyInstrumentation", "TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor", "TallyRetriever", "llm_call",
-    "memory_tools",
+    "TallyInstrumentation", "TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor", "TallyRetriever", "TapeLLM",
+    "llm_call", "memory_tools", "tape_tools",
 ]  # fmt: skip
