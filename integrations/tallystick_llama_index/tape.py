@@ -230,9 +230,8 @@ _BILLED = ("usage", "prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def _described(model: LLM) -> dict[str, Any]:
-    """A model's own description, as the events of LlamaIndex give it."""
-    tell = getattr(model, "to_payload", None) or model.to_dict
-    described: dict[str, Any] = tell()
+    """A model's own description, as the events of LlamaIndex give it; those of early releases held its fields."""
+    described: dict[str, Any] = model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
     return described
 
 

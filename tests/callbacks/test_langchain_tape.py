@@ -224,7 +224,7 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
     scale = Scale()
     with open_sqlite() as tally:
         _recorded(tally, graph, Scripted(_calls(("weigh", {"what": "tea"})), "Heavy."), scale.tools)
-        same, other = _player(tally), _player(tally)
+        same, other, stubbed = (_player(tally) for _ in range(3))
     _ask(graph(TapeChatModel(same), tape_tools(same, scale.tools)), "How heavy?")
     assert same.finish().matches
 
@@ -239,11 +239,15 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
             return found
 
     careless: Any = _Careless
+    scale.ran.clear()
     with pytest.raises(TapeDiverged, match="call 2 is not the recorded one") as caught:
-        _ask(graph(careless(other), tape_tools(other, scale.tools)), "How heavy?")
+        _ask(graph(careless(other), tape_tools(other, scale.tools, safe={"weigh"})), "How heavy?")
+    assert scale.ran == []
     assert {'-    "what": "tea"', '+    "what": "coffee"'} <= set(caught.value.diff)
     with pytest.raises(TapeDiverged, match="call 2 is not the recorded one"):
         other.finish()
+    with pytest.raises(TapeDiverged, match="call 2 is not the recorded one"):
+        _ask(graph(careless(stubbed), tape_tools(stubbed, scale.tools)), "How heavy?")
 
 
 def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(open_sqlite: OpenTally) -> None:
