@@ -52,7 +52,8 @@ def outline(compiled: CompiledContext) -> Outline:
     prefix, suffix = sections["stable_prefix"], sections["volatile_suffix"]
     turn = tuple(item for item in suffix if item.kind in _MESSAGES)
     changed = [item for item in suffix if item.kind not in _MESSAGES]
-    history = tuple(sections["history"])
+    # What early releases compiled had no section for earlier messages.
+    history = tuple(sections.get("history", ()))
     _refuse_unpaired(history, may_wait=False)
     _refuse_unpaired(turn, may_wait=True)
     return Outline(
