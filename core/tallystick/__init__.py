@@ -9,24 +9,24 @@ with Tally.open(".tally") as tally:
         print(hit.memory.content, hit.reason)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import TallystickError
-from tallystick.records import (
-    Actor,
-    CompileConfig,
-    ContextItem,
-    Hit,
-    Memory,
-    NewMemory,
-    PolicyRule,
-    Receipt,
-    Scope,
-    SourceRef,
-    ToolSpec,
-)
-
 if TYPE_CHECKING:
+    from tallystick.errors import TallystickError
+    from tallystick.records import (
+        Actor,
+        CompileConfig,
+        ContextItem,
+        Hit,
+        Memory,
+        NewMemory,
+        PolicyRule,
+        Receipt,
+        Scope,
+        SourceRef,
+        ToolSpec,
+    )
     from tallystick.tally import BoundTally, Tally
 
 __all__ = [
@@ -49,10 +49,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    # The store and its database library load when a tally is first named, so that importing records stays light.
-    if name in {"BoundTally", "Tally"}:
-        from tallystick import tally
+_ROOMS = {"BoundTally": "tally", "Tally": "tally", "TallystickError": "errors"}
+"""Where a name of the face lives, if not among the records."""
 
-        return getattr(tally, name)
-    raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    # Each room loads when a name of it is first used: pytest imports this package, for the plugin, in every project
+    # that has it, and who imports records needs no database library.
+    if name not in __all__:
+        raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
+    return getattr(import_module(f"tallystick.{_ROOMS.get(name, 'records')}"), name)

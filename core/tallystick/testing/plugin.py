@@ -5,15 +5,20 @@
         agent = create_agent(TapeChatModel(player), tape_tools(player, tools))
         agent.invoke({"messages": [("user", "Refund order 7.")]})
 
+pytest finds it by itself where tallystick is installed, else with `-p tallystick.testing.plugin`. The tape is written
+by `tally tape RUN --out tests/tapes/refund.json`. `tape` takes the options of `Player` too: `ignore` for what may
+differ, such as dates, `redactor` for rules that are not the default, `errors` for what failures are raised as.
+
 The fixture says at the end of the test whether every recorded request was made, also where the agent itself took the
 error for a failed tool. A test that left its tape shows the diff, not the way through the runtime; `--full-trace` does.
+Loading the plugin imports nothing but pytest: the rest comes with the first tape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,15 +35,15 @@ _CAUSES = 8
 
 
 @pytest.fixture
-def tape(request: pytest.FixtureRequest) -> Iterator[Callable[[str | Path], Player]]:
-    """Loads a tape, named from the folder of the test or the working folder, and plays it."""
+def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
+    """Loads a tape, named from the folder of the test or the working folder, and plays it; see `Player` for options."""
     from tallystick.recorder import Player, read_tape
 
     players: list[Player] = []
 
-    def load(path: str | Path) -> Player:
+    def load(path: str | Path, **options: Any) -> Player:
         beside = request.path.parent / path
-        player = Player(read_tape(beside if beside.exists() else path))
+        player = Player(read_tape(beside if beside.exists() else path), **options)
         players.append(player)
         return player
 
