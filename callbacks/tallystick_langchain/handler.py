@@ -20,7 +20,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from tallystick.recorder import Capture, Run, Speakers, Step, current_step, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step, recordable, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -160,7 +160,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """A model call starts: its final messages, tools and parameters."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
-        step = self._begin("model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags)
+        step = self._begin(
+            "model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags, messages[0]
+        )
         if step is None:
             return
         step.record(
@@ -176,11 +178,14 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Same as `on_chat_model_start`, for a model that completes text."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
-        step = self._begin("model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags)
+        step = self._begin(
+            "model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags, prompts
+        )
         if step is None:
             return
         step.record(
-            "request", {"level": "runtime", "model": model, "prompt": prompts[0], "parameters": parameters},
+            "request",
+            {"level": "runtime", "model": model, "prompt": prompts[0], "parameters": recordable(parameters)},
             summary={"model": model},
         )  # fmt: skip
 
@@ -188,6 +193,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """A model call ends: its answer, its usage, and of a stream when its first and its last chunk came."""
         call = self._calls.get(run_id)
+        if call is not None and call.root == run_id and call.tree is not None:
+            self._keep(call.tree, getattr(_first(response), "message", None) or getattr(_first(response), "text", None))
         self._finish(run_id, "response", lambda: answer_of(response), _told(response, call))
 
     @_captured
@@ -330,13 +337,15 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def _begin(
         self, kind: StepKind, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None,
-        name: str | None, tags: Sequence[str] | None,
+        name: str | None, tags: Sequence[str] | None, inputs: Any = None,
     ) -> Step | None:  # fmt: skip
-        call = self._enter(run_id, parent, metadata, name, tags)
+        call = self._enter(run_id, parent, metadata, name, tags, inputs)
         if call.tree is None:
             return None
         known = {**_identity(run_id, metadata or {}), **_place(call, tags)}
         call.step, call.owned = call.tree.run.join(kind, name=name, metadata=known)
+        if kind == "model_call":
+            asks(call.step)
         return call.step
 
     def _taken(self, run_id: UUID) -> _Call | None:
@@ -413,12 +422,16 @@ def _bubbles(error: BaseException) -> bool:
 
 def _told(response: LLMResult, call: _Call | None) -> dict[str, Any]:
     """What a receipt says of an answer: usage, and of a stream its chunks and when the first and the last came."""
-    message = getattr(response.generations[0][0], "message", None) if any(response.generations) else None
+    message = getattr(_first(response), "message", None)
     counted = usage_of(getattr(message, "usage_metadata", None) or (response.llm_output or {}).get("token_usage") or {})
     told: dict[str, Any] = {"usage": counted} if counted else {}
     if call is not None and call.chunks:
         told["stream"] = {"chunks": call.chunks, "first_us": call.first, "last_us": call.last}
     return told
+
+
+def _first(response: LLMResult) -> Any:
+    return response.generations[0][0] if any(response.generations) else None
 
 
 def _named(serialized: Mapping[str, Any] | None, given: Mapping[str, Any]) -> str | None:

@@ -9,6 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
+from tallystick.recorder import recordable
 from tallystick.tokens import usage_of
 
 __all__ = ["answer_of", "found_of", "model_of", "request_of", "to_messages", "usage"]
@@ -18,17 +19,12 @@ _SETTINGS = (
     "stop", "num_output", "context_window", "reasoning_effort", "thinking_dict", "is_function_calling_model",
 )  # fmt: skip
 """What is kept of a model's own description: early releases put its credentials there too."""
-_SECRET = ("api_key", "headers", "authorization", "credentials", "secret")
 _ENVELOPE = ("id", "model", "created")
 
 
 def request_of(said: str | Sequence[ChatMessage], given: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
     """The request as the runtime holds it: final messages or prompt, tools, parameters, and the model's settings."""
-    parameters = {
-        name: value
-        for name, value in given.items()
-        if name != "tools" and not any(word in name.lower() for word in _SECRET)
-    }
+    parameters = {name: value for name, value in recordable(given).items() if name != "tools"}
     spoken: dict[str, Any] = (
         {"prompt": said}
         if isinstance(said, str)

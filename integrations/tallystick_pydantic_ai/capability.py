@@ -40,7 +40,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from tallystick.compiler import FRAMED, outline
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Capture, Run, Speakers, Step, current_run, current_step, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_run, current_step, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -409,7 +409,10 @@ class _NotingModel(WrapperModel):
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> None:
         step = self._recorder.asking or current_step()
-        if step is None or not step.is_open or step.kind != "model_call" or step.has("request"):
+        if step is None or not step.is_open or step.kind != "model_call":
+            return
+        asks(step)
+        if step.has("request"):
             return
         with self._recorder.capturing(step.run):
             request = request_of(self.wrapped, messages, settings, parameters)

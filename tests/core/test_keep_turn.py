@@ -41,6 +41,11 @@ def _handler(bound: BoundTally, capture: Speakers) -> None:
     (RunnableLambda(str) | _says(ANSWERED)).invoke(ASKED, config={"callbacks": [watching]})
 
 
+def _model(bound: BoundTally, capture: Speakers) -> None:
+    watching = TallyCallbackHandler(bound, capture=capture, strict=True, agent_name="agent")
+    _says(ANSWERED).invoke(ASKED, config={"callbacks": [watching]})
+
+
 def _middleware(bound: BoundTally, capture: Speakers) -> None:
     watching = TallyMiddleware(bound, capture=capture, strict=True, agent_name="agent")
     agent: Any = create_agent(_says(ANSWERED), middleware=[watching])
@@ -53,7 +58,7 @@ def _capability(bound: BoundTally, capture: Speakers) -> None:
     asyncio.run(Agent(model, capabilities=[watching]).run(ASKED))
 
 
-@pytest.mark.parametrize("play", [_handler, _middleware, _capability])
+@pytest.mark.parametrize("play", [_handler, _model, _middleware, _capability])
 @pytest.mark.parametrize("capture", ["off", "user", "both"])
 def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
     open_sqlite: OpenTally, play: Play, capture: Speakers

@@ -36,7 +36,7 @@ Fidelity = Literal["exact", "exact_redacted", "not_replayable"]
 
 EntryKind = Literal[
     "compile_request", "compiled", "compaction", "request", "response", "tool_call", "tool_result", "memory_read",
-    "memory_write", "policy_check", "approval", "error", "note", "gap",
+    "memory_write", "policy_check", "approval", "error", "note", "gap", "wire_request", "wire_response",
 ]  # fmt: skip
 
 

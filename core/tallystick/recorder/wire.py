@@ -1,0 +1,122 @@
+"""The wire: what an HTTP client sends for the model step under way, beside what the runtime says it asked.
+
+Only the method, the address without its query, and the body are noted, and of the answer its status: never a header,
+where credentials stand, and no query, where some providers take a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from tallystick.recorder.step import Step, current_step
+from tallystick.records import Json
+
+__all__ = ["asks", "tap"]
+
+_asking: ContextVar[Step | None] = ContextVar("tallystick_asking", default=None)
+
+
+class _Client(Protocol):
+    """What we use of `httpx.Client` and `httpx.AsyncClient`, and of clients made after them."""
+
+    event_hooks: Any
+
+
+C = TypeVar("C", bound=_Client)
+
+
+def asks(step: Step) -> None:
+    """Say that what this context sends from now on is sent for `step`, until it ends."""
+    _asking.set(step)
+
+
+def tap(client: C) -> C:
+    """Note what an httpx client sends and is answered: `ChatOpenAI(http_client=tap(httpx.Client()))`.
+
+    Its requests become `wire_request` entries of the model step under way, and their status and time
+    `wire_response` entries. Requests outside of a step are let alone. Tapping a client twice changes nothing.
+    """
+    hooks: dict[str, list[Any]] = client.event_hooks
+    if any(hook in (_sent, _sent_later) for hook in hooks.get("request", ())):
+        return client
+    later = hasattr(client, "aclose")
+    client.event_hooks = {
+        **hooks,
+        "request": [*hooks.get("request", ()), _sent_later if later else _sent],
+        "response": [*hooks.get("response", ()), _answered_later if later else _answered],
+    }
+    return client
+
+
+def _sent(request: Any) -> None:
+    step = _step()
+    if step is not None:
+        try:
+            _note_request(step, request, request.read())
+        except Exception as error:  # noqa: BLE001 - what is sent comes first; counted
+            step.run.miss("wire", error)
+
+
+async def _sent_later(request: Any) -> None:
+    step = _step()
+    if step is not None:
+        try:
+            _note_request(step, request, await request.aread())
+        except Exception as error:  # noqa: BLE001 - what is sent comes first; counted
+            step.run.miss("wire", error)
+
+
+def _answered(response: Any) -> None:
+    step = _step()
+    if step is not None:
+        try:
+            _note_response(step, response)
+        except Exception as error:  # noqa: BLE001 - what is answered comes first; counted
+            step.run.miss("wire", error)
+
+
+async def _answered_later(response: Any) -> None:
+    _answered(response)
+
+
+def _step() -> Step | None:
+    """The open model step that this context sends for."""
+    for step in (_asking.get(), current_step()):
+        if step is not None and step.is_open and step.kind == "model_call":
+            return step
+    return None
+
+
+def _note_request(step: Step, request: Any, body: bytes) -> None:
+    told = {"method": str(request.method), "url": _address(str(request.url)), "bytes": len(body)}
+    step.record("wire_request", lambda: {"level": "wire", **told, "body": _readable(body)}, summary=told)
+
+
+def _note_response(step: Step, response: Any) -> None:
+    since = step.run.room.store.clock.now() - step.started_at
+    told = {"status": int(response.status_code), "url": _address(str(response.request.url)), "after_us": since}
+    step.record("wire_response", {"level": "wire", **told}, summary=told)
+
+
+def _address(url: str) -> str:
+    """Scheme, host and path: neither a user nor a query."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return urlunsplit((parts.scheme, f"{host}:{parts.port}" if parts.port else host, parts.path, "", ""))
+
+
+def _readable(body: bytes) -> Json:
+    """JSON as it is, other text as text, and the rest as base64."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+    try:
+        value: Json = json.loads(text)
+    except ValueError:
+        return text
+    return value

@@ -1,0 +1,150 @@
+"""A tapped HTTP client tells what went over the wire in the model step under way, and never a credential."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from tallystick import Tally
+from tallystick.recorder import tap
+from tallystick_langchain import TallyCallbackHandler
+from tallystick_pydantic_ai import TallyRecorder
+
+OpenTally = Callable[..., Tally]
+SECRET = "sk-wire-0123456789abcdefghijklmnop"
+HEADERS = {"Authorization": f"Bearer {SECRET}"}
+
+
+class _Provider(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = b'{"answer": "It is 42."}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[str]:
+    """The address of an HTTP server on this machine that answers every POST."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Provider)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/chat?key={SECRET}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Remote(BaseChatModel):
+    """A chat model that asks a provider over HTTP."""
+
+    url: str
+    client: Any
+
+    @property
+    def _llm_type(self) -> str:
+        return "remote"
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        body = {"model": "remote-1", "messages": [str(message.content) for message in messages]}
+        answer = self.client.post(self.url, json=body, headers=HEADERS).json()["answer"]
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(answer))])
+
+    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        body = {"model": "remote-1", "messages": [str(message.content) for message in messages]}
+        answer = (await self.client.post(self.url, json=body, headers=HEADERS)).json()["answer"]
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(answer))])
+
+
+def _payloads(tally: Tally) -> dict[str, Any]:
+    [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+    return {entry.kind: entry.payload for entry in tally.recorder.entries(step.step_id)}
+
+
+def _check(tally: Tally, provider: str) -> None:
+    found = _payloads(tally)
+    assert {"request", "wire_request", "wire_response", "response"} <= set(found)
+    assert found["wire_request"]["body"]["messages"] == ["How much?"]
+    assert (found["wire_request"]["level"], found["request"]["level"]) == ("wire", "runtime")
+    assert found["wire_request"]["url"] == provider.partition("?")[0]
+    assert found["wire_response"]["status"] == 200
+    assert SECRET not in str(found)
+    assert tally.recorder.verify(tally.bind().runs()[0].run_id).ok
+
+
+def test_what_a_chat_model_sends_stands_beside_what_langchain_asked(open_sqlite: OpenTally, provider: str) -> None:
+    with open_sqlite() as tally, tap(httpx.Client()) as client:
+        config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        Remote(url=provider, client=tap(client)).invoke("How much?", config)
+        _check(tally, provider)
+
+
+def test_the_same_without_threads(open_sqlite: OpenTally, provider: str) -> None:
+    async def ask(tally: Tally) -> None:
+        async with tap(httpx.AsyncClient()) as client:
+            config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
+            await Remote(url=provider, client=client).ainvoke("How much?", config)
+
+    with open_sqlite() as tally:
+        asyncio.run(ask(tally))
+        _check(tally, provider)
+
+
+def test_what_a_model_of_pydantic_ai_sends_stands_beside_what_it_asked(open_sqlite: OpenTally, provider: str) -> None:
+    async def ask(tally: Tally) -> None:
+        async with tap(httpx.AsyncClient()) as client:
+
+            async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+                said = await client.post(provider, json={"messages": ["How much?"]}, headers=HEADERS)
+                return ModelResponse(parts=[TextPart(said.json()["answer"])])
+
+            await Agent(FunctionModel(answer), capabilities=[TallyRecorder(tally, strict=True)]).run("How much?")
+
+    with open_sqlite() as tally:
+        asyncio.run(ask(tally))
+        _check(tally, provider)
+
+
+def test_a_request_outside_of_a_model_step_is_let_alone(open_sqlite: OpenTally, provider: str) -> None:
+    with open_sqlite() as tally, tap(httpx.Client()) as client:
+        assert client.post(provider, json={}).status_code == 200
+        with tally.bind().run("agent") as run, run.step("tool_call", name="fetch"):
+            assert client.post(provider, content=b"\xff\xfe").status_code == 200
+        assert _payloads(tally) == {}
+
+
+def test_bytes_that_are_no_text_are_kept_as_base64(open_sqlite: OpenTally, provider: str) -> None:
+    with open_sqlite() as tally, tap(httpx.Client()) as client:
+        with tally.bind().run("agent") as run, run.step("model_call"):
+            client.post(provider, content=b"\xff\xfe")
+        assert _payloads(tally)["wire_request"]["body"] == {"base64": "//4="}
+
+
+def test_a_tap_that_fails_breaks_no_request_and_is_a_gap(
+    open_sqlite: OpenTally, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(url: str) -> str:
+        raise ValueError("no address")
+
+    monkeypatch.setattr("tallystick.recorder.wire._address", broken)
+    with open_sqlite() as tally, tap(httpx.Client()) as client:
+        with tally.bind().run("agent") as run, run.step("model_call"):
+            assert client.post(provider, json={}).status_code == 200
+        assert tally.bind().runs()[0].gaps == 2
