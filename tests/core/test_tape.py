@@ -187,6 +187,18 @@ def test_calls_that_run_side_by_side_may_come_in_another_order(open_sqlite: Open
     assert player.finish().matches
 
 
+@pytest.mark.parametrize(("recorded", "asked"), [(1, True), (1, 1.0), (0, False), ({"a": [1]}, {"a": [True]})])
+def test_what_only_python_takes_for_the_same_diverges(open_sqlite: OpenTally, recorded: Any, asked: Any) -> None:
+    with open_sqlite() as tally:
+        with tally.bind().run("asker") as run:
+            _tool(run, "look", {"n": recorded}, "seen")
+        same, other = (tally.recorder.player(run.id) for _ in range(2))
+    assert same.tool("look", {"arguments": {"n": recorded}}) == "seen"
+    with pytest.raises(TapeDiverged) as caught:
+        other.tool("look", {"arguments": {"n": asked}})
+    assert caught.value.diff
+
+
 def test_equal_calls_are_answered_in_the_order_of_the_recording(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         with tally.bind().run("poller") as run:

@@ -148,8 +148,6 @@ def diff_steps(
 
 def diff_lines(before: Json, after: Json, old: str = "recorded", new: str = "now") -> list[str]:
     """A unified diff of two JSON values, one line for each field; empty where they are equal."""
-    if before == after:
-        return []
     return list(unified_diff(lines_of(before), lines_of(after), old, new, lineterm="", n=2))
 
 

@@ -7,6 +7,7 @@ stored once.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ _OPTIONS = (
     orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )  # fmt: skip
+
+
+_LONG_NUMBER = re.compile(rb"\d{19}")
 
 
 class Written:
@@ -105,6 +109,9 @@ def _bytes(value: Any) -> bytes:
 
 
 def _read(body: bytes) -> Any:
+    if _LONG_NUMBER.search(body):
+        # The fast parser makes a float of an integer of more than 64 bits.
+        return json.loads(body)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

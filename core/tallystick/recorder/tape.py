@@ -207,7 +207,8 @@ class Player:
                 candidates = [call for call in self._left if call.kind == kind and (name is None or call.name == name)]
                 for call in candidates:
                     recorded, now = self._compared(call, asked, normal)
-                    if recorded == now:
+                    # Python takes 1, 1.0 and true for the same, and JSON does not.
+                    if recorded == now and _text(recorded) == _text(now):
                         self._left.remove(call)
                         if kind == "model_call":
                             self._done_elsewhere(call)
@@ -219,8 +220,10 @@ class Player:
 
     def _again(self, call: TapeCall) -> TapeCall | None:
         """The same call, made again when a person had answered."""
-        asked = _arguments(call.request)
-        return next((one for one in self._left if one.name == call.name and _arguments(one.request) == asked), None)
+        asked = (call.kind, call.name, _text(_arguments(call.request)))
+        return next(
+            (one for one in self._left if (one.kind, one.name, _text(_arguments(one.request))) == asked), None
+        )  # fmt: skip
 
     def _done_elsewhere(self, asking: TapeCall) -> None:
         """Tools that nobody gave to the player ran for real; where a request that matches holds their results, they
