@@ -53,6 +53,7 @@ from tallystick.records import (
     Crossing,
     Erasure,
     Finding,
+    Foil,
     Forgetting,
     Forgotten,
     HistoryEntry,
@@ -76,6 +77,7 @@ from tallystick.records import (
     TargetProfile,
     ToolSpec,
     Transfer,
+    Verification,
 )
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
@@ -837,6 +839,32 @@ class BoundTally:
         return self.recorder.start_run(
             agent_name, scope=self.scope, domain=domain, goal=goal, metadata=metadata, run_id=run_id,
             retention=retention,
+        )  # fmt: skip
+
+    def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
+        """Same as `recorder.verify`, and with it the checkpoint threads in which the run's steps ran.
+
+        A thread of a scope that the actor may not read is named in `cannot_prove`. Raises NotFound.
+        """
+        found = self.recorder.verify(run_id, foil=foil)
+        named = [step.metadata.get("thread_id") for step in self.recorder.steps(run_id)]
+        threads = list(dict.fromkeys(name for name in named if isinstance(name, str)))
+        if not threads:
+            return found
+        problems, unread = [*found.problems], [*found.cannot_prove]
+        try:
+            room = self.tally.bind(self.actor, self.recorder.run(run_id).scope).threads
+            checked = set(threads) & set(room.names())
+            for name in sorted(checked):
+                problems += room.verify(name)
+        except Denied as refused:
+            checked = set()
+            unread.append(f"its checkpoint threads, which this actor may not read ({refused.reason})")
+        return found.model_copy(
+            update={
+                "ok": found.ok and not problems, "problems": tuple(problems), "cannot_prove": tuple(unread),
+                "threads_checked": len(checked),
+            }
         )  # fmt: skip
 
     def replay(

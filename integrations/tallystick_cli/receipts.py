@@ -50,7 +50,7 @@ def verify(
     else:
         with opened(where) as owner:
             run_id = owner.recorder.find(run).run_id
-            answer = owner.recorder.verify(run_id, foil=_foil(run_id, foil))
+            answer = owner.verify(run_id, foil=_foil(run_id, foil))
     if as_json:
         print_json(answer.dump())
     else:

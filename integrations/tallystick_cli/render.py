@@ -252,6 +252,7 @@ def verification_view(verification: Verification) -> RenderableType:
         Text(
             f"{verification.receipts} receipts, {verification.payloads_checked} payloads checked, "
             f"{verification.payloads_absent} not kept or erased"
+            + (f", {verification.threads_checked} checkpoint threads" if verification.threads_checked else "")
         ),
         Text(f"foil: {verification.foil.count}:{verification.foil.head}", style="cyan"),
     ]

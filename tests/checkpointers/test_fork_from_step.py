@@ -12,8 +12,9 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
 
-from tallystick import Tally
+from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotFound
+from tallystick.tally import BoundTally
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_langgraph import TallySaver
 
@@ -51,13 +52,13 @@ def _texts(state: Any) -> list[str]:
     return [str(message.content) for message in state["messages"]]
 
 
-def _played(tally: Tally, saver: TallySaver, *, nested: bool = False) -> list[str]:
+def _played(tally: Tally | BoundTally, saver: TallySaver, *, nested: bool = False) -> list[str]:
     """Two turns of a thread; the steps of their model calls."""
     graph = _graph(saver, "one", "two", nested=nested)
     for said in ("first", "second"):
         config: Any = {"configurable": {"thread_id": "t"}, "callbacks": [TallyCallbackHandler(tally, strict=True)]}
         graph.invoke({"messages": [HumanMessage(said)]}, config)
-    runs = reversed(tally.bind().runs())
+    runs = reversed(tally.runs() if isinstance(tally, BoundTally) else tally.bind().runs())
     return [step.step_id for run in runs for step in tally.recorder.steps(run.run_id)]
 
 
@@ -104,6 +105,33 @@ def test_a_step_that_the_middleware_recorded_leads_back_too(open_sqlite: OpenTal
         [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
         other: Any = create_agent(_says("uno"), checkpointer=saver)
         assert _texts(other.invoke(None, saver.at_step(step.step_id))) == ["first", "uno"]
+
+
+def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        saver, me = TallySaver(tally), tally.bind()
+        _played(tally, saver)
+        run_id = me.runs()[0].run_id
+        whole = me.verify(run_id)
+        assert (whole.ok, whole.threads_checked, tally.recorder.verify(run_id).threads_checked) == (True, 1, 0)
+
+        def tamper(tx: Any) -> None:
+            tx.exec_driver_sql("UPDATE thread_states SET marks = marks || 'x'")
+
+        tally.store.database.write(tamper, name="tamper")
+        broken = me.verify(run_id)
+        assert (broken.ok, tally.recorder.verify(run_id).ok) == (False, True)
+        assert all(problem.where.startswith("thread t") for problem in broken.problems)
+
+
+def test_who_may_not_read_a_thread_is_told_that_it_was_not_verified(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        _played(anna, TallySaver(anna))
+        run_id = anna.runs()[0].run_id
+        found = tally.bind().verify(run_id)
+        assert (found.ok, found.threads_checked) == (True, 0)
+        assert any("checkpoint threads" in one for one in found.cannot_prove)
 
 
 def test_a_step_of_no_thread_or_of_a_pruned_one_leads_nowhere_and_says_so(open_sqlite: OpenTally) -> None:

@@ -153,6 +153,8 @@ class Verification(Record):
     ok: bool
     receipts: int
     payloads_checked: int
+    threads_checked: int = 0
+    """Checkpoint threads in which its steps ran, each held against its code, its digests and the journal."""
     payloads_absent: int
     """Not kept by the retention mode, or erased since; their commitments still stand in the chain."""
     foil: Foil
