@@ -91,10 +91,11 @@ def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> Non
     """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done next."""
     with opened(where) as owner:
         found = owner.inspect(_identity(owner, memory))
+        uses = owner.recorder.uses(found.memory_id)
     if as_json:
-        print_json(found.dump())
+        print_json({**found.dump(), "uses": [one.dump() for one in uses]})
     else:
-        printed(views.inspection_view(found))
+        printed(views.inspection_view(found, uses))
 
 
 def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:

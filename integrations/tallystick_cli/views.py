@@ -24,6 +24,7 @@ from tallystick.records import (
     Inspection,
     Memory,
     MemorySpace,
+    MemoryUse,
     Purge,
     Transfer,
 )
@@ -55,6 +56,8 @@ _IMPACT = {
     "local_only": "it is labelled, and goes to no distant embedder or reranker",
     "unchanged": "nothing changes",
 }
+_USES = 5
+"""Steps that are named as users of a memory."""
 _TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
 _LINKS = {
     ("SUPERSEDES", "from"): "replaced by", ("SUPERSEDES", "to"): "replaces", ("DUPLICATE_OF", "to"): "repeats",
@@ -77,8 +80,8 @@ def memory_table(memories: Iterable[Memory]) -> Table:
     return table
 
 
-def inspection_view(found: Inspection) -> RenderableType:
-    """One memory with everything about it."""
+def inspection_view(found: Inspection, uses: Sequence[MemoryUse] = ()) -> RenderableType:
+    """One memory with everything about it, and the newest recorded steps that used it."""
     facts = _pairs()
     facts.add_row("memory", Text(found.memory_id, style="cyan"))
     facts.add_row("state", Text.assemble(_state(found.state), f"  version {found.version}, {found.kind}"))
@@ -97,6 +100,8 @@ def inspection_view(found: Inspection) -> RenderableType:
     _touched(facts, found.affected)
     if found.promoted:
         facts.add_row("copies", ", ".join(short(one) for one in found.promoted))
+    for one in reversed(uses[-_USES:]):
+        facts.add_row("used by", f"step {short(one.step.step_id)}: {', '.join(one.how).replace('_', ' ')}")
     can = [action.name + ("*" if action.previewed else "") for action in found.actions if action.allowed]
     facts.add_row("you may", ", ".join(can) or "nothing")
     facts.add_row("", Text("* is previewed first", style="dim"))

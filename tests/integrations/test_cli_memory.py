@@ -129,3 +129,16 @@ def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], said: st
         [str(command), *arguments, "--tally", str(place)], text=True, capture_output=True, timeout=120, check=False
     )
     assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (2, True, False)
+
+
+def test_what_is_inspected_names_the_steps_that_used_it(run: Command, place: Path) -> None:
+    memory = _id(run, "by hand")
+    assert "used by" not in run("inspect", memory)[1]
+    with Tally.open(place, background=False) as tally:
+        apollo = tally.bind(OWNER, scope="project:apollo")
+        with apollo.run("planner") as started, started.step("model_call") as step:
+            apollo.compile([*apollo.recall("how do we deploy by hand?")], budget=500)
+    shown = " ".join(run("inspect", memory)[1].split())
+    assert f"step {step.id[-8:]}: recalled, in context" in shown
+    [used] = json.loads(run("inspect", memory, "--json")[1])["uses"]
+    assert used["step"]["step_id"] == step.id
