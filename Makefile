@@ -118,5 +118,6 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.demo
 
 .PHONY: bench-recorder
-bench-recorder: $(VENV)/.dev ## measure recording an agent beside LangChain's own tracer, a chat that grows, a long run
+bench-recorder: $(VENV)/.dev ## measure recording an agent beside LangChain's tracer and OpenInference, a chat that grows, a long run
+	@$(BIN)/python -m pip install -q --group bench
 	@$(BIN)/python -m tests.benchmarks.recorder $(ARGS)
