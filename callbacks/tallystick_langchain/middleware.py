@@ -141,6 +141,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _run(self, state: Mapping[str, Any], runtime: Any) -> Run | None:
         """The run that this call belongs to; one whose process ended goes on as a new one."""
         active = _under_way()
+        if active is not None:
+            active.see("langchain")
         if active is not None or not self._record:
             return active
         name = state.get("tally_run")

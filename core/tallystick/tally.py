@@ -918,6 +918,7 @@ class BoundTally:
         step = current_step()
         for active in (current_run(), step.run if step is not None and step.is_open else None):
             if active is not None and active.room is self.tally.recording and active.record.ended_at is None:
+                active.see(self.actor.surface)
                 return active, False
         return self.run(agent_name, **options), True
 

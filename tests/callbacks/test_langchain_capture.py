@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.records import StepRecord
+from tallystick.storage import journal
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyCallbackHandler
 
@@ -285,6 +286,15 @@ def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(open_sqlit
         chain.invoke("go", config={"callbacks": handlers})
         chain.invoke("go", config={"callbacks": handlers})
         assert [len(list(tally.recorder.steps(run.run_id))) for run in tally.bind().runs()] == [1, 1]
+
+
+def test_the_end_of_a_run_names_every_surface_that_recorded_in_it(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        with tally.bind().run("mine") as run:
+            (RunnableLambda(str) | _says("fine")).invoke("go", config=_config(tally))
+        with tally.store.database.read() as connection:
+            [*_, end] = journal.entries(connection, f"run:{run.id}")
+        assert (end.event, end.details["seen_by"]) == ("run.end", ["langchain", "python"])
 
 
 def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(

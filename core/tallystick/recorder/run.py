@@ -71,6 +71,7 @@ class Run:
         self._begun = False
         self._told: BaseException | None = None
         self._latest: dict[StepKind, str] = {}
+        self._seen_by = {actor.surface}
         room.batches.add(self, soon=True)
 
     @property
@@ -129,6 +130,10 @@ class Run:
     def latest(self, kind: StepKind) -> str | None:
         """The id of the step of this kind that began last, if there was one."""
         return self._latest.get(kind)
+
+    def see(self, surface: str) -> None:
+        """Note that an observer of this surface records in the run too; the chain's end names all of them."""
+        self._seen_by.add(surface)
 
     def miss(self, where: str, error: BaseException) -> None:
         """Note that an event of this run could not be recorded: its end, and `verify`, say so."""
@@ -312,7 +317,7 @@ class _End:
         record = run._record = run._record.model_copy(update={"gaps": gaps})
         assert record.ended_at is not None
         batch.end_run(record)
-        details: dict[str, Any] = {"status": record.status, "steps": run._next_index}
+        details: dict[str, Any] = {"status": record.status, "steps": run._next_index, "seen_by": sorted(run._seen_by)}
         if run._missed:
             details["missed"] = dict(sorted(run._missed.items()))
         run._append(batch, "run.end", record.ended_at, details, subject=run.id)
