@@ -343,6 +343,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if call.tree is None:
             return None
         known = {**_identity(run_id, metadata or {}), **_place(call, tags)}
+        if known.get("path") == known.get("langgraph_node"):
+            # The place in the graph says it already.
+            known.pop("path", None)
         call.step, call.owned = call.tree.run.join(kind, name=name, metadata=known)
         if kind == "model_call":
             asks(call.step)
