@@ -113,7 +113,7 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
     console.print(_on_tape(bound, bound.recorder.run(run.id), model))
 
     console.print(Rule("[bold]The receipt"))
-    console.print(render.verification_view(tally.recorder.verify(run.id, foil=foil)))
+    console.print(render.verification_view(bound.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
     for told, verified in tampering.attempts(bound.recorder.export_receipt(run.id), agent.patch_step, foil):

@@ -251,8 +251,7 @@ def verification_view(verification: Verification) -> RenderableType:
         Text(_verdict(verification), style="bold green" if ok else "bold red"),
         Text(
             f"{verification.receipts} receipts, {verification.payloads_checked} payloads checked, "
-            f"{verification.payloads_absent} not kept or erased"
-            + (f", {verification.threads_checked} checkpoint threads" if verification.threads_checked else "")
+            f"{verification.payloads_absent} not kept or erased" + _threads(verification.threads_checked)
         ),
         Text(f"foil: {verification.foil.count}:{verification.foil.head}", style="cyan"),
     ]
@@ -268,6 +267,10 @@ def verification_view(verification: Verification) -> RenderableType:
         Group(*lines), title=f"Verify run {short(verification.run_id)}", title_align="left",
         border_style="green" if ok else "red",
     )  # fmt: skip
+
+
+def _threads(count: int) -> str:
+    return f", {count} checkpoint thread{'' if count == 1 else 's'}" if count else ""
 
 
 def _verdict(verification: Verification) -> str:
