@@ -8,9 +8,8 @@ nothing is recorded twice. Hooks hand over and return; the end of the run acknow
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec
 from uuid import UUID
@@ -63,6 +62,8 @@ class _Tree:
     bound: BoundTally | None = None
     asked: str | None = None
     """What the user said to the root, where that is to be remembered."""
+    calls: list[UUID] = field(default_factory=list)
+    """Callbacks that began under the root; those that never end are forgotten with it."""
 
 
 @dataclass(slots=True)
@@ -104,8 +105,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._room = self._binder.tally.recording
         self._capture = Capture(self._room, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
-        self._guard = threading.Lock()
         self._calls: dict[UUID, _Call] = {}
+        """Callbacks under way. Never walked: calls of other threads come and go in it."""
 
     @property
     def failures(self) -> int:
@@ -301,6 +302,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         above = self._calls.get(parent) if parent is not None else None
         if above is not None:
             call = self._calls[run_id] = _Call(above.root, above.tree, above.path)
+            if above.tree is not None:
+                above.tree.calls.append(run_id)
             return call
         tree = None
         if self._room.claims.take(("langchain", run_id), self):
@@ -328,9 +331,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         call = self._calls.pop(run_id, None)
         if call is None or call.root != run_id:
             return
-        with self._guard:
-            for child in [child for child, one in self._calls.items() if one.root == run_id]:
-                del self._calls[child]
+        for child in call.tree.calls if call.tree is not None else ():
+            self._calls.pop(child, None)
         self._room.claims.release(("langchain", run_id), self)
         if call.tree is not None and call.tree.owned:
             call.tree.run.close("blocked" if call.tree.waits and status == "completed" else status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NotRequired
 
 import pytest
@@ -295,6 +296,23 @@ def test_the_end_of_a_run_names_every_surface_that_recorded_in_it(open_sqlite: O
         with tally.store.database.read() as connection:
             [*_, end] = journal.entries(connection, f"run:{run.id}")
         assert (end.event, end.details["seen_by"]) == ("run.end", ["langchain", "python"])
+
+
+def test_calls_of_many_threads_leave_no_gap_and_nothing_behind(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        chain: Any = RunnableLambda(str)
+        for _ in range(6):
+            chain = chain | RunnableLambda(str)
+
+        def ask(number: int) -> str:
+            return str((chain | _says("fine")).invoke(str(number), config={"callbacks": [handler]}).content)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(ask, range(160))) == {"fine"}
+        runs = tally.bind().runs(limit=200)
+        assert (len(runs), {(run.status, run.gaps) for run in runs}) == (160, {("completed", 0)})
+        assert (handler.failures, handler._calls) == (0, {})
 
 
 def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
