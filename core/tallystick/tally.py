@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -97,6 +98,7 @@ Candidate = ContextItem | Memory | Hit | Mapping[str, Any]
 """What `compile` takes: an item, a memory, a recalled hit, or a mapping with the fields of an item."""
 
 C = TypeVar("C")
+_Candidate = TypeVar("_Candidate", ContextItem, Memory)
 
 
 _SHORT_TEXT = 20
@@ -289,6 +291,7 @@ class Tally:
             self.index.close()
         self.store.presence.close()
         self.store.database.close()
+        self.recording.close()
 
     def __enter__(self) -> Self:
         return self
@@ -1050,12 +1053,21 @@ def _candidates(items: Iterable[Candidate]) -> tuple[tuple[ContextItem, ...], tu
     memories: list[Memory] = []
     for item in items:
         if isinstance(item, Hit):
-            memories.append(item.memory)
+            memories.append(_own(item.memory))
         elif isinstance(item, Memory):
-            memories.append(item)
+            memories.append(_own(item))
         else:
-            found.append(ContextItem.load(item))
+            found.append(_own(ContextItem.load(item)))
     return tuple(found), tuple(memories)
+
+
+def _own(record: _Candidate) -> _Candidate:
+    """The record with mappings of its own, because its holder may edit them before they are recorded."""
+    if isinstance(record, Memory):
+        shared: object = record.attributes
+    else:
+        shared = record.metadata or record.source_ref.metadata
+    return record.model_copy(deep=True) if shared else record
 
 
 def _record_compile(
@@ -1064,14 +1076,13 @@ def _record_compile(
     """The request, the decisions and how the prompt follows the one before; or what it waits for, as none is sent."""
     step.counted_by(compiled.token_method)
     step.record("compile_request", request, summary={"request_id": request.request_id, "budget": request.token_budget})
-    summary = _compile_summary(compiled)
     if waiting:
-        step.record("compiled", compiled, summary=summary)
+        step.record("compiled", compiled, summary=partial(_compile_summary, compiled))
         asked = [{"action": one.action, "rule": one.rule_id, "items": list(one.item_ids)} for one in waiting]
         step.record("approval", {"requests": waiting}, summary={"state": "asked", "requests": asked})
         return
     reuse = step.run.follows(compiled)
-    step.record("compiled", compiled, summary={**summary, "prefix": reuse.dump()})
+    step.record("compiled", compiled, summary=lambda: {**_compile_summary(compiled), "prefix": reuse.dump()})
     if reuse.cause == "compacted":
         step.record("compaction", {"prefix": reuse}, summary={"left": list(reuse.left)})
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from tallystick import Actor, Tally
-from tallystick.errors import RecorderError
+from tallystick.errors import ClosedTally, RecorderError
 from tallystick.recorder.pieces import Written, pieces_of, plain
 from tallystick.recorder.room import Backlog
+from tallystick.records import ContextItem
 from tallystick.storage import recordings, tables
 
 OpenTally = Callable[..., Tally]
@@ -169,6 +170,55 @@ def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
         assert verified.gaps == {f"step {bad.id}": {"RecorderError": 1}}
         assert recorder.run(run.id).gaps == 1
         assert tally.recording.health.missed
+
+
+@pytest.mark.parametrize("value", ["half \ud800", {"\ud800": 2**70}, {"nested": [{"a": 1}]}, float("inf"), -(2**63)])
+def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(open_tally: OpenTally, value: Any) -> None:
+    item = ContextItem(id="note", kind="memory", content="Deploys are on Friday.", metadata={"value": value})
+    ask = ContextItem(id="ask", kind="user_msg", content="When?")
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        memory = bound.get(bound.remember("It rains.").memory_id).replace(attributes={"value": value})
+        before = [item.dump(), memory.dump()]
+        with bound.run("coder") as run, run.step("model_call") as step:
+            leave = threading.Event()
+            holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+            busy = tally.recording._sealer.submit(leave.wait, 60)
+            compiled = bound.compile([item, ask, memory], budget=500)
+            item.metadata["value"] = memory.attributes["value"] = "edited since"
+            leave.set()
+            holding.result()
+            busy.result()
+        request, recorded = bound.recorder.compiled(step.id)
+        assert [request.context_items[0].dump(), request.memory_records[0].dump()] == before
+        assert recorded.dump() == compiled.dump()
+        assert bound.recorder.verify(run.id).ok
+
+
+def test_a_record_that_cannot_be_sealed_is_a_gap(open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        step = run.step("model_call")
+        with monkeypatch.context() as during:
+            during.setattr(type(tally.recording), "seal", _refuse)
+            step.record("compiled", ContextItem(id="a", kind="other", content="x"))
+        with pytest.raises(RecorderError, match="1 entries of step"):
+            step.end()
+        run.end()
+        assert bound.recorder.verify(run.id).gaps == {f"step {step.id}": {"ValueError": 1}}
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise ValueError("odd")
+
+
+def test_a_closed_tally_takes_no_record(open_tally: OpenTally) -> None:
+    tally = open_tally()
+    step = tally.bind(OWNER).run("coder").step("model_call")
+    tally.close()
+    with pytest.raises(ClosedTally):
+        step.record("compiled", ContextItem(id="a", kind="other", content="x"))
 
 
 def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> None:

@@ -229,6 +229,7 @@ def _link(stream: str, told: Mapping[str, Any]) -> _Link:
 
 def _rows(entries: Iterator[Mapping[str, Any]], payloads: bytes) -> Iterator[tuple[_Row, bytes | None]]:
     last: dict[str, bytes] = {}
+    stop = 0
     for told in entries:
         laid = told["payload"]
         body = None
@@ -236,8 +237,10 @@ def _rows(entries: Iterator[Mapping[str, Any]], payloads: bytes) -> Iterator[tup
             base, kind = last.get(told["kind"], b""), told["kind"]
             start, size = int(laid["start"]), int(laid["size"])
             head, tail = int(laid["head"]), int(laid["tail"])
-            if min(start, size, head, tail) < 0 or head + tail > len(base) or start + size > len(payloads):
-                raise InvalidInput("A payload of this bundle says that it stands where nothing is.")
+            # One begins where the one before ended: a place that happens to hold equal bytes is another place.
+            if min(size, head, tail) < 0 or head + tail > len(base) or start != stop or start + size > len(payloads):
+                raise InvalidInput("A payload of this bundle says that it stands where it does not.")
+            stop = start + size
             body = last[kind] = base[:head] + payloads[start : start + size] + base[len(base) - tail :]
         salt = told["salt"]
         row = _Row(

@@ -7,24 +7,20 @@ stored once.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 from pydantic import BaseModel
 
-from tallystick.records import Json, Record, json_bytes
+from tallystick.records import Json, Record, json_bytes, read_json
 
-__all__ = ["Piece", "Written", "pieces_of", "plain"]
+__all__ = ["Piece", "Written", "pieces_of", "plain", "weight_of"]
 
 _OPTIONS = (
     orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )  # fmt: skip
-
-
-_LONG_NUMBER = re.compile(rb"\d{19}")
 
 
 class Written:
@@ -50,25 +46,42 @@ class Piece(NamedTuple):
     def alone(self) -> Json:
         """The value at its place in a payload that holds nothing else."""
         assert self.value is not None
-        value: Json = _read(self.value)
+        value: Json = read_json(self.value)
         if self.name is None:
             return value
         return {self.name: [value] if self.listed else value}
 
 
 def pieces_of(payload: Any) -> list[Piece]:
-    """The bytes of a payload, in order."""
+    """The bytes of a payload, in order. A record of ours leaves out the fields that stand at their defaults."""
     if isinstance(payload, BaseModel):
-        payload = payload.dump() if isinstance(payload, Record) else payload.model_dump(mode="json")
+        payload = _fields_of(payload)
     if not isinstance(payload, Mapping) or not payload:
         body = _bytes(payload)
         return [Piece(body, body)]
     return list(_of_fields(payload))
 
 
+def weight_of(record: Record) -> int:
+    """About how many bytes a record takes: by its texts, and the number and texts of what it lists."""
+    found = 0
+    for _, value in record:
+        if isinstance(value, str):
+            found += len(value)
+        elif isinstance(value, tuple | dict):
+            found += _ELEMENT * len(value)
+            if value and isinstance(value, tuple) and hasattr(value[0], "content"):
+                found += sum(len(one.content) for one in value)
+    return found
+
+
+_ELEMENT = 128
+"""About how many bytes an element takes beside its text."""
+
+
 def plain(payload: Any) -> Json:
     """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes text."""
-    value: Json = _read(b"".join(piece.body for piece in pieces_of(payload)))
+    value: Json = read_json(b"".join(piece.body for piece in pieces_of(payload)))
     return value
 
 
@@ -100,6 +113,10 @@ def _of_elements(name: str, values: Sequence[Any]) -> Iterator[Piece]:
 _COMMA = Piece(b",")
 
 
+def _fields_of(model: BaseModel) -> Mapping[str, Any]:
+    return model.dump(defaults=False) if isinstance(model, Record) else model.model_dump(mode="json")
+
+
 def _bytes(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=_default, option=_OPTIONS)
@@ -108,21 +125,11 @@ def _bytes(value: Any) -> bytes:
         return json_bytes(json.loads(json.dumps(value, default=_default), parse_constant=str))
 
 
-def _read(body: bytes) -> Any:
-    if _LONG_NUMBER.search(body):
-        # The fast parser makes a float of an integer of more than 64 bits.
-        return json.loads(body)
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return json.loads(body)
-
-
 def _default(value: Any) -> Any:
     if isinstance(value, Written):
-        return _read(value.body)
+        return read_json(value.body)
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return _fields_of(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Mapping):

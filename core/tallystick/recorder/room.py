@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
 from tallystick.access import Gate
+from tallystick.errors import ClosedTally
 from tallystick.logs import get_logger
 from tallystick.recorder.pieces import Piece, pieces_of, plain
 from tallystick.recorder.writing import Batches
-from tallystick.records import EntryKind, Json, Retention, commitment
+from tallystick.records import EntryKind, Json, Record, Retention, commitment
 from tallystick.storage import Store
 
-__all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed"]
+__all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed", "Summary"]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
@@ -44,6 +46,9 @@ class Redacts(Protocol):
 
 Payload = Any
 """JSON values, or records, which are dumped, or a function that makes them."""
+
+Summary = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
+"""What the receipt says of a payload, or a function that makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +141,32 @@ class RecorderRoom:
     batches: Batches = field(init=False)
     _clean: dict[bytes, None] = field(default_factory=dict)
     _names: dict[str, bool] = field(default_factory=dict)
+    _sealer: ThreadPoolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", Batches(self.store))
+        object.__setattr__(self, "_sealer", ThreadPoolExecutor(1, thread_name_prefix="tallystick-sealer"))
 
-    def seal(
-        self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Mapping[str, Any] | None = None
-    ) -> Sealed:
+    def close(self) -> None:
+        """Let go of the thread that seals, once it has sealed what waits."""
+        self._sealer.shutdown()
+
+    def seal_later(
+        self, kind: EntryKind, payload: Record, *, retention: Retention, summary: Summary = None
+    ) -> Future[Sealed]:
+        """Same as `seal`, on a thread of the recorder's own: a record cannot change until then. Raises ClosedTally."""
+        try:
+            return self._sealer.submit(self.seal, kind, payload, retention=retention, summary=summary)
+        except RuntimeError as error:
+            raise ClosedTally from error
+
+    def seal(self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Summary = None) -> Sealed:
         """Serialise a payload now, so that later changes of the caller's objects cannot reach the record.
 
         Secrets are replaced before anything is hashed. Under `metadata_only` the payload is not even serialised.
         """
         salt = os.urandom(16)
+        summary = summary() if callable(summary) else summary
         if retention == "metadata_only":
             return _sealed(kind, None, salt, summary, state="not_kept")
         if callable(payload):

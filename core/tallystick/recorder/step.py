@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tallystick.errors import ApprovalRequired, RecorderError, RunClosed
-from tallystick.recorder.room import Payload, Sealed
+from tallystick.recorder.pieces import weight_of
+from tallystick.recorder.room import Payload, Sealed, Summary
 from tallystick.recorder.writing import Batch
-from tallystick.records import EntryKind, Receipt, Retention, StepKind, StepRecord, StepStatus
+from tallystick.records import EntryKind, Receipt, Record, Retention, StepKind, StepRecord, StepStatus
 from tallystick.storage import ScopeRow, journal
 
 if TYPE_CHECKING:
@@ -43,7 +44,14 @@ def run_stream(run_id: str) -> str:
 class _Entry(NamedTuple):
     id: str
     at: int
-    sealed: Sealed
+    sealing: Sealed | Future[Sealed]
+    weight: int
+    """Bytes that it counts for while it waits."""
+
+    @property
+    def sealed(self) -> Sealed:
+        """The payload as bytes, once it is sealed. Raises what kept it from being sealed."""
+        return self.sealing if isinstance(self.sealing, Sealed) else self.sealing.result()
 
 
 class _Put(NamedTuple):
@@ -129,24 +137,31 @@ class Step:
         """Whether an entry of this kind was recorded already."""
         return kind in self._kinds
 
-    def record(self, kind: EntryKind, payload: Payload = None, *, summary: Mapping[str, Any] | None = None) -> None:
+    def record(self, kind: EntryKind, payload: Payload = None, *, summary: Summary = None) -> None:
         """Record one thing. Serialised now, stored in the background, acknowledged by `end`.
 
-        A payload that is costly to make may be given as a function, which is called if payloads are kept. `summary`
-        goes into the receipt as it is: ids, counts and reason codes only. Where more waits to be stored than may, the
-        payload is left out, and the receipt says so. Raises RunClosed after the step ended.
+        A record of ours is serialised in the background too, because it does not change. A payload that is costly to
+        make may be given as a function, which is called if payloads are kept. `summary` goes into the receipt as it
+        is: ids, counts and reason codes only. Where more waits to be stored than may, the payload is left out, and the
+        receipt says so. Raises RunClosed after the step ended.
         """
         run = self._run
         room = run.room
         retention = "metadata_only" if room.backlog.full else run.retention
-        sealed = room.seal(kind, payload, retention=retention, summary=summary)
-        entry = _Entry(room.store.ids.new(), room.store.clock.now(), sealed)
+        sealing: Sealed | Future[Sealed]
+        if isinstance(payload, Record):
+            sealing = room.seal_later(kind, payload, retention=retention, summary=summary)
+            weight = weight_of(payload)
+        else:
+            sealing = room.seal(kind, payload, retention=retention, summary=summary)
+            weight = sealing.size
+        entry = _Entry(room.store.ids.new(), room.store.clock.now(), sealing, weight)
         with self._guard:
             if self._ended_at is not None:
                 raise RunClosed(f"Step {self._id} has ended; nothing can be added to it.")
             if retention != run.retention:
                 self._lost[_FULL] = self._lost.get(_FULL, 0) + 1
-            room.backlog.add(sealed.size)
+            room.backlog.add(weight)
             self._kinds.add(kind)
             self._waiting.append(entry)
             room.batches.add(self, soon=True)
@@ -284,7 +299,7 @@ class Step:
                 name = type(error).__name__
                 self._lost[name] = self._lost.get(name, 0) + len(lost)
         room = self._run.room
-        room.backlog.add(-sum(entry.sealed.size for entry in lost))
+        room.backlog.add(-sum(entry.weight for entry in lost))
         room.health.miss("recorder", error)
 
     def stored(self) -> None:
@@ -292,7 +307,7 @@ class Step:
         with self._guard:
             put, self._put = self._put, None
         if put is not None:
-            self._run.room.backlog.add(-sum(entry.sealed.size for entry in put.taken))
+            self._run.room.backlog.add(-sum(entry.weight for entry in put.taken))
 
     def _close(self, status: StepStatus, metadata: Mapping[str, Any] | None, *, soon: bool) -> Future[None] | None:
         batches = self._run.room.batches

@@ -2,7 +2,15 @@
 
 from tallystick.records._base import Json, JsonObject, Names, Persisted, Record
 from tallystick.records.answers import Known, MemoryUse, Provenance, StepDiff, Written
-from tallystick.records.canonical import canonical_json, commitment, digest, json_bytes, part_key, text_digest
+from tallystick.records.canonical import (
+    canonical_json,
+    commitment,
+    digest,
+    json_bytes,
+    part_key,
+    read_json,
+    text_digest,
+)
 from tallystick.records.context import (
     CompilationDecision,
     CompilationRequest,
@@ -198,6 +206,7 @@ __all__ = [
     "digest",
     "json_bytes",
     "part_key",
+    "read_json",
     "register_kind",
     "text_digest",
     "validate_attributes",

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, PlainSeri
 from pydantic_core import PydanticSerializationError
 
 from tallystick.errors import InvalidRecord, explain_validation
+from tallystick.records.canonical import read_json
 
 __all__ = ["Json", "JsonObject", "Names", "Persisted", "Record"]
 
@@ -56,20 +57,22 @@ class Record(BaseModel):
                 return cls.load(_lenient(cls.__name__, text))
             raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
 
-    def dump(self) -> JsonObject:
-        """The record as plain JSON values."""
-        data: JsonObject = json.loads(self.dumps())
+    def dump(self, *, defaults: bool = True) -> JsonObject:
+        """The record as plain JSON values, with or without the fields that stand at their defaults."""
+        data: JsonObject = read_json(self.dumps(defaults=defaults))
         return data
 
-    def dumps(self) -> str:
+    def dumps(self, *, defaults: bool = True) -> str:
         """The record as JSON text; `loads` gives back an equal record, whatever text it holds."""
         try:
-            text = self.model_dump_json()
+            text = self.model_dump_json(exclude_defaults=not defaults)
         except PydanticSerializationError:
             text = _REPLACED
         # Half a character has no UTF-8 form: pydantic refuses it in a value and replaces it in a key without
         # a word. It is written as its escape instead.
-        return json.dumps(self.model_dump(), separators=(",", ":")) if _REPLACED in text else text
+        if _REPLACED in text:
+            return json.dumps(self.model_dump(exclude_defaults=not defaults), separators=(",", ":"))
+        return text
 
 
 class Persisted(Record):
@@ -77,6 +80,10 @@ class Persisted(Record):
 
     schema_version: int = 1
     """Raised when the shape changes; older shapes are upcast on read."""
+
+    def dump(self, *, defaults: bool = True) -> JsonObject:
+        """Same as `Record.dump`; the version of the shape, with its defaults, is always there."""
+        return {**super().dump(defaults=defaults), "schema_version": self.schema_version}
 
 
 def _lenient(name: str, text: str | bytes) -> Any:
