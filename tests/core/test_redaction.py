@@ -473,6 +473,29 @@ def test_every_rule_runs_only_where_a_keyword_in_lower_case_stands() -> None:
     assert all(rule.keywords for rule in SECRET_RULES)
 
 
+@pytest.mark.parametrize("words", ["Straße", 'a "b"', "c\\d", "ключ\n", "a.b|c"])
+def test_a_keyword_of_any_signs_is_seen_in_json_too(words: str) -> None:
+    own = Redactor([*SECRET_RULES, Rule("own", re.compile(re.escape(words)), (words.lower(),))])
+
+    assert own.redact_text(f"see {words}!") == ("see [redacted:own:1]!", {"own": 1})
+    assert own.may_hold(json.dumps({"note": words}, ensure_ascii=False).encode())
+    assert not own.may_hold(json.dumps({"note": "nothing", "tokens": 12}).encode())
+
+
+@given(JSON)
+def test_where_nothing_may_be_held_nothing_is_redacted(value: Json) -> None:
+    if not SECRETS.may_hold(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")):
+        assert SECRETS.redact_json(value) == (value, {})
+
+
+@given(st.lists(FRAGMENTS, max_size=12).map("".join))
+def test_the_quick_look_changes_no_result(text: str) -> None:
+    slow = Redactor(finders=[lambda _: ()])
+
+    assert SECRETS.redact_text(text) == slow.redact_text(text)
+    assert SECRETS.redact_json({"note": [text]}) == slow.redact_json({"note": [text]})
+
+
 def test_no_quantifier_of_a_rule_is_unbounded() -> None:
     """An unbounded one would let a hostile text take time that grows with its square."""
     for rule in (*SECRET_RULES, *PII_RULES):

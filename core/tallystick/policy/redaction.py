@@ -7,11 +7,15 @@ pass; the terms a user configures do not. Placeholders read `[redacted:kind:n]` 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import StringConstraints, TypeAdapter
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Json
@@ -89,14 +93,14 @@ class Redactor:
         self._rules = tuple(chosen)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
-        self._gate = None if self._finders else _gate(chosen)
+        words = None if self._finders else _words(chosen)
+        self._gate = None if words is None else _Gate(words)
+        # In JSON, `tokens` stands in every count of them.
+        self._json_gate = None if words is None else _Gate({word for word in words if "token" not in word}, _TOKEN)
 
     def may_hold(self, text: bytes) -> bool:
         """Whether JSON text may hold something to redact; False is certain, and quick to tell."""
-        if self._gate is None or b"[redacted:" in text:
-            return True
-        lowered = text.lower()
-        return any(map(lowered.__contains__, self._gate)) or lowered.count(b"token") > lowered.count(b"tokens")
+        return self._json_gate is None or self._json_gate.opens(text) or b"[redacted:" in text
 
     def find(self, text: str) -> tuple[Finding, ...]:
         """What stands to be redacted in `text` as it is, in order, without overlaps."""
@@ -170,6 +174,8 @@ class Redactor:
         return [one for one in found if not any(start < one.end and one.start < end for start, end in kept)]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
+        if self._gate is not None and not self._gate.opens(text):
+            return text
         # A secret may stand right against another one, and come into view once that is gone.
         for turn in range(_MOST_PASSES):
             outside = self._found_outside(text) if turn == 0 and rules is self._rules else []
@@ -224,18 +230,48 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
     return text
 
 
-def _gate(rules: Iterable[Rule]) -> tuple[bytes, ...] | None:
-    """Words of which JSON text holds at least one where a rule or the name of a key may find something.
+class _Gate:
+    """Tells at once that a text holds none of some words: it runs over everything that is recorded.
 
-    None where a rule runs without keywords. `token` is left to the caller: `tokens` stands in every count of them.
+    The words are looked for together by the regular expressions that pydantic brings, which are many times as fast
+    as looking for one after the other.
     """
-    words = {"passw", "passphrase", "pwd", "secret", "key", "authorization", "cookie", "connection", "credential"}
+
+    def __init__(self, words: Iterable[str], *patterns: str) -> None:
+        spelled = {form for word in words for form in (word, json.dumps(word, ensure_ascii=False)[1:-1])}
+        either = "|".join([*(_SIGN.sub(_escaped, word) for word in sorted(spelled)), *patterns])
+        form = TypeAdapter(Annotated[str, StringConstraints(pattern=f"(?is)(?:{either})")])
+        self._holds = form.validator.isinstance_python
+
+    def opens(self, text: str | bytes) -> bool:
+        """Whether one of the words stands in a text, or in JSON text, case aside; True of what is no UTF-8."""
+        try:
+            text.encode() if isinstance(text, str) else text.decode()
+        except UnicodeError:
+            return True
+        return self._holds(text)
+
+
+def _escaped(sign: re.Match[str]) -> str:
+    return f"\\x{{{ord(sign[0]):x}}}"
+
+
+_SIGN = re.compile(r"[^a-z0-9]")
+_TOKEN = "token(?:[^s]|$)"
+
+
+def _words(rules: Iterable[Rule]) -> list[str] | None:
+    """Words of which a text holds one where a rule or the name of a key may find something.
+
+    None where a rule runs without keywords.
+    """
+    words = {"passw", "passphrase", "pwd", "secret", "key", "authorization", "cookie", "connection", "credential",
+             "token"}  # fmt: skip
     for rule in rules:
         if not rule.keywords:
             return None
         words.update(rule.keywords)
-    least = {word for word in words if not any(other != word and other in word for other in words)}
-    return tuple(word.encode() for word in sorted(least - {"token"}) if "token" not in word)
+    return [word for word in words if not any(other != word and other in word for other in words)]
 
 
 _PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")
