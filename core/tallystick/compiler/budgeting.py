@@ -89,8 +89,8 @@ class Ledger:
 
     def over_ceiling(self, head: str) -> bool:
         """Whether a unit would fit, were it not for the ceiling of its class."""
-        cost = self._state.cost(head)
-        return self.room(self._state.classes[head]) < cost <= self.free
+        ceilings = self._state.request.compile_config.class_ceilings
+        return bool(ceilings) and self.room(self._state.classes[head]) < self._state.cost(head) <= self.free
 
     def reserve(self, head: str, tokens: int) -> None:
         """Keep `tokens` free for the shortened form of a unit."""

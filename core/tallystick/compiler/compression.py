@@ -126,19 +126,24 @@ def _close(state: State) -> State:
     ledger = Ledger(state)
     out: dict[str, Outcome] = {}
     begins = state.position[state.window[0]] if state.window else -1
+    compacted = Outcome("compacted", "budgeting", state.window[0] if state.window else None)
     for head in state.living():
         if head in state.taken or state.head(head) != head:
             continue
-        absent = next((other for other in state.needs.get(head, ()) if other not in state.taken), None)
+        absent = [other for other in state.needs.get(head, ()) if other not in state.taken]
         if ledger.over_ceiling(head):
-            outcome = Outcome("class_budget", "budgeting")
-        elif absent is not None and state.cost(head) <= ledger.free:
-            outcome = Outcome("dependency_excluded", "budgeting", absent)
-        elif head in state.position and state.position[head] < begins:
-            outcome = Outcome("compacted", "budgeting", state.window[0])
+            outcome = _CLASS_BUDGET
+        elif absent and state.cost(head) <= ledger.free:
+            outcome = Outcome("dependency_excluded", "budgeting", absent[0])
+        elif state.position.get(head, begins) < begins:
+            outcome = compacted
         else:
-            outcome = Outcome("over_budget", "budgeting")
+            outcome = _OVER_BUDGET
         out[head] = outcome
         for member in state.members(head)[1:]:
             out[member] = Outcome("tool_pair_excluded", "budgeting", head)
     return state.dropping(out)
+
+
+_CLASS_BUDGET = Outcome("class_budget", "budgeting")
+_OVER_BUDGET = Outcome("over_budget", "budgeting")

@@ -48,7 +48,7 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
     spent = {decision.item_id: decision.final_tokens for decision in decisions}
     outcome = [
         [[section.name, section.digest, section.item_ids, section.tokens] for section in sections],
-        [_decision_row(decision) for decision in decisions],
+        tuple(map(_decision_row, decisions)),
         [[wish.item_id, wish.input_digest, wish.max_tokens] for wish in wished],
         [token_method, token_exact],
     ]
@@ -208,20 +208,20 @@ def _request_row(state: State) -> list[object]:
     ]
 
 
-def _item_row(state: State, item_id: str) -> list[object]:
+def _item_row(state: State, item_id: str) -> tuple[object, ...]:
     item = state.items[item_id]
     ref = item.source_ref
-    return [
+    return (
         item_id, item.kind, state.digests.get(item_id), state.tokens.get(item_id), item.created_at,
         item.freshness_ts, item.ttl_seconds, item.trust_score, item.importance_score, item.sensitivity,
-        None if item.scope is None else str(item.scope), item.dependencies, sorted(item.tags), item.metadata,
-        None if ref is _NO_SOURCE or ref == _NO_SOURCE else ref.dump(),
-    ]  # fmt: skip
+        None if item.scope is None else str(item.scope), item.dependencies, sorted(item.tags) if item.tags else (),
+        item.metadata, None if ref is _NO_SOURCE or ref == _NO_SOURCE else ref.dump(),
+    )  # fmt: skip
 
 
-def _decision_row(decision: CompilationDecision) -> list[object]:
-    return [
+def _decision_row(decision: CompilationDecision) -> tuple[object, ...]:
+    return (
         decision.item_id, decision.decision, decision.pass_name, decision.reason_code,
         decision.score_breakdown.get("total"), decision.original_tokens, decision.final_tokens,
         decision.related_id, decision.notes,
-    ]  # fmt: skip
+    )  # fmt: skip
