@@ -217,10 +217,13 @@ def _sealed(
     counts: Mapping[str, int] | None = None,
 ) -> Sealed:  # fmt: skip
     bodies = None if pieces is None else tuple(piece.body for piece in pieces)
-    said = {
+    said: dict[str, Any] = {
         "kind": kind, "commitment": commitment(DOMAIN, salt, *(bodies or ())), "payload_state": state,
-        "redactions": dict(counts or {}), "summary": _chainable(summary) if summary else {},
     }  # fmt: skip
+    if counts:
+        said["redactions"] = dict(counts)
+    if summary:
+        said["summary"] = _chainable(summary)
     return Sealed(bodies, salt, said)
 
 

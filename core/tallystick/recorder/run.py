@@ -292,7 +292,6 @@ class Run:
             journal.Event(
                 stream=run_stream(self.id), event=event, actor=self._actor, at=at,
                 audit_id=self._room.store.ids.new(), subject_id=subject, details=details,
-                correlation_id=self.id if event == "receipt" else None,
             ),
             self._chain_end,
         )  # fmt: skip

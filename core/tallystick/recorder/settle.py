@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tallystick.logs import get_logger
 from tallystick.recorder.room import RecorderRoom
-from tallystick.recorder.step import receipt_body, run_stream
+from tallystick.recorder.step import NOT_COUNTED, receipt_body, run_stream
 from tallystick.recorder.verify import missed_in, receipts_of
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import journal, recordings
@@ -51,8 +51,8 @@ def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
         if step.ended_at is None:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
             recordings.end_steps(tx, [ended])
-            entries = [_entry(row).dump() for row in recordings.entries_of(tx, step.step_id)]
-            body = receipt_body(ended, run.retention, "not counted", entries)
+            entries = [_entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)]
+            body = receipt_body(ended, run.retention, NOT_COUNTED, entries)
             _journal(tx, room, actor, run, "receipt", now, body, subject=step.step_id)
     gaps = sum(sum(told.values()) for told in missed_in([], receipts_of(tx, run_id)).values())
     recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps}))
@@ -68,7 +68,7 @@ def _journal(
         tx,
         journal.Event(
             stream=run_stream(run.run_id), event=event, actor=actor, at=at, audit_id=room.store.ids.new(),
-            reason=_REASON, correlation_id=run.run_id, subject_id=subject, details=details,
+            reason=_REASON, subject_id=subject, details=details,
         ),
     )  # fmt: skip
 

@@ -24,8 +24,19 @@ from tallystick.storage import ScopeRow, journal
 if TYPE_CHECKING:
     from tallystick.recorder.run import Run
 
-__all__ = ["Step", "current_step", "receipt_body", "receipt_of", "run_stream", "status_for"]
+__all__ = [
+    "NOT_COUNTED",
+    "Step",
+    "current_step",
+    "receipt_body",
+    "receipt_from",
+    "receipt_of",
+    "run_stream",
+    "status_for",
+]
 
+NOT_COUNTED = "not counted"
+"""What receipts say of tokens that nobody counted."""
 _FULL = "QueueFull"
 
 _step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
@@ -91,7 +102,7 @@ class Step:
         self._error: BaseException | None = None
         self._lost: dict[str, int] = {}
         """What could not be stored, by the type of the error."""
-        self._token_method = "not counted"
+        self._token_method = NOT_COUNTED
         self._receipt: tuple[dict[str, Any], journal.Appended] | None = None
         self._token: Token[Step | None] | None = None
         run.room.batches.add(self, soon=True)
@@ -344,25 +355,31 @@ class Step:
 def receipt_body(
     record: StepRecord, retention: Retention, token_method: str, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:  # fmt: skip
-    """What the receipt of a step that ended says, before the chain adds its place."""
+    """What the receipt of a step that ended says, before the chain adds whose it is, when it ended and its place."""
     return {
-        "step_id": record.step_id,
-        "run_id": record.run_id,
         "step_index": record.step_index,
         "step_kind": record.step_kind,
         "name": record.name,
         "status": record.status,
         "started_at": record.started_at,
-        "ended_at": record.ended_at,
         "retention": retention,
-        "token_method": token_method,
         "entries": list(entries),
+        **({} if token_method == NOT_COUNTED else {"token_method": token_method}),
     }
 
 
 def receipt_of(body: Mapping[str, Any], entry: journal.Appended) -> Receipt:
     """The receipt that stands in a run's chain."""
-    return Receipt.load({**body, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
+    event = entry.event
+    return receipt_from(body, event.stream, event.subject_id, event.at, entry.previous, entry.digest, entry.position)
+
+
+def receipt_from(
+    body: Mapping[str, Any], stream: str, step_id: str | None, at: int, previous: str, digest: str, position: int
+) -> Receipt:
+    """The receipt that an entry of a chain is. Raises InvalidRecord."""
+    whose = {"step_id": step_id, "run_id": stream.removeprefix(run_stream("")), "ended_at": at}
+    return Receipt.load({**whose, **body, "previous": previous, "digest": digest, "position": position})
 
 
 def status_for(kind: type[BaseException] | None) -> StepStatus:

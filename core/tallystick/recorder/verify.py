@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from tallystick.errors import TallystickError
 from tallystick.recorder.room import DOMAIN
-from tallystick.recorder.step import run_stream
+from tallystick.recorder.step import receipt_from, run_stream
 from tallystick.records import (
     Foil,
     JournalEntry,
@@ -169,7 +169,9 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
 
 def _receipts(chain: Iterable[JournalEntry]) -> list[Receipt]:
     return [
-        Receipt.load({**entry.details, "previous": entry.previous, "digest": entry.digest, "position": entry.position})
+        receipt_from(
+            entry.details, entry.stream, entry.subject_id, entry.at, entry.previous, entry.digest, entry.position
+        )
         for entry in chain
         if entry.event == "receipt"
     ]

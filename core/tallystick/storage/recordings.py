@@ -119,7 +119,7 @@ def entry_row(
     return {
         "step_id": step_id, "position": position, "id": id, "scope_id": scope_id, "kind": said["kind"], "at": at,
         "payload_state": said["payload_state"], "part_key": part_key, "salt": salt, "commitment": said["commitment"],
-        "redactions": _text(said["redactions"]), "summary": _text(said["summary"]),
+        "redactions": _text(said.get("redactions", {})), "summary": _text(said.get("summary", {})),
         "base_id": None if layout is None else layout.base_id, "head": None if layout is None else layout.head,
         "tail": None if layout is None else layout.tail,
     }  # fmt: skip
