@@ -59,6 +59,8 @@ class Settings(BaseSettings):
     """How long jobs that are done are kept."""
     dead_jobs_days: int = Field(default=90, ge=0)
     """How long jobs that failed for good are kept, to be looked into."""
+    idempotency_days: int = Field(default=30, ge=1)
+    """How long the first answer under an idempotency key is kept: a call that comes later is done anew."""
     manual_override_days: int = Field(default=30, ge=0)
     """How long a person's edit is locked against agents, where asked for without an end."""
     allow_download: bool = False

@@ -83,6 +83,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
 from tallystick.storage.layout import layout_of
+from tallystick.storage.once import Once
 from tallystick.storage.shelves import Shelves
 from tallystick.threads import Threads, ThreadsRoom, upgrade
 from tallystick.tokens import counter_for
@@ -230,6 +231,14 @@ class Tally:
             raise Denied(decision, "This tally has no owner: name who acts, as in tally.bind(Actor(user=…)).")
         return BoundTally(self, who, who.home(scope))
 
+    @property
+    def windows(self) -> retention.Windows:
+        """How long retention keeps what has a window in the settings."""
+        settings = self._settings
+        return retention.Windows(
+            done_jobs=settings.done_jobs_days, dead_jobs=settings.dead_jobs_days, answers=settings.idempotency_days
+        )
+
     def scopes(self) -> list[Scope]:
         """Every scope that was written to, by name; the names alone are no secret of the folder's owner."""
         with self.store.database.read() as connection:
@@ -376,13 +385,19 @@ class BoundTally:
         )  # fmt: skip
         return self.remember_many([new])[0]
 
-    def remember_many(self, items: Iterable[NewMemory | Mapping[str, Any] | str]) -> list[Remembered]:
-        """Same as `remember` for many items in one transaction: all or none. What became of each, in order."""
+    def remember_many(
+        self, items: Iterable[NewMemory | Mapping[str, Any] | str], *, idempotency_key: str | None = None
+    ) -> list[Remembered]:  # fmt: skip
+        """Same as `remember` for many items in one transaction: all or none. What became of each, in order.
+
+        `idempotency_key` is that of the whole call; an item may bear one of its own beside it.
+        """
         with self._observed("memory_write", "remember") as step:
             new = [self._new(item, step) for item in items]
             results = memory_room.remember(
-                self.tally.memory, self.actor, self.scope, new, correlation_id=step.id if step else None
-            )
+                self.tally.memory, self.actor, self.scope, new, correlation_id=step.id if step else None,
+                idempotency_key=idempotency_key,
+            )  # fmt: skip
             if step is not None and results:
                 written = [{"id": result.memory_id, "status": result.status} for result in results]
                 step.record("memory_write", [item.dump() for item in new], summary={"memories": written})
@@ -476,14 +491,27 @@ class BoundTally:
             )  # fmt: skip
             return self._changed(step, result, {"reason": reason, "changes": changes})
 
-    def modify_many(self, items: Iterable[Mapping[str, Any]]) -> list[Changed]:
+    def modify_many(
+        self, items: Iterable[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[Changed]:  # fmt: skip
         """Same as `modify` for each mapping of its arguments; each is done or not by itself, in order.
 
-        What is refused is told in its place, not raised: the others are done all the same.
+        What is refused is told in its place, not raised: the others are done all the same. With an `idempotency_key`
+        a call that was cut off goes on where it was. Raises IdempotencyMismatch.
         """
+        given = [dict(item) for item in items]
+        database = self.tally.store.database
+        once = Once(self.actor.private_scope, "modify_many", idempotency_key, given)
+        with database.read() as connection:
+            answered = once.answered(connection)
+        if answered is not None:
+            return [Changed.load(one) for one in answered["changed"]]
         results = []
-        for item in items:
-            arguments = dict(item)
+        for number, arguments in enumerate(given):
+            if idempotency_key is not None:
+                arguments = {"idempotency_key": f"{idempotency_key} {number}", **arguments}
+            else:
+                arguments = dict(arguments)
             memory_id = str(arguments.pop("memory_id", ""))
             reason = str(arguments.pop("reason", ""))
             try:
@@ -496,6 +524,9 @@ class BoundTally:
                         actual=versions[1],
                     )
                 )  # fmt: skip
+        if idempotency_key is not None:
+            told = {"changed": [result.dump() for result in results]}
+            database.write(lambda tx: once.keep(tx, told, at=self.tally.now()), name="modify_many.answer")
         return results
 
     def forget(
@@ -662,12 +693,13 @@ class BoundTally:
         """
         return portable.export(self.tally.memory, self.actor, self._scopes(scopes), Path(folder))
 
-    def import_from(self, folder: str | os.PathLike[str]) -> Transfer:
+    def import_from(self, folder: str | os.PathLike[str], *, idempotency_key: str | None = None) -> Transfer:
         """Bring an export into this tally, which must be empty; every digest is checked first. An operator's work.
 
-        Recall, history and `verify` are then as they were. Raises Denied, InvalidInput, StateConflict, CorruptTally.
+        Recall, history and `verify` are then as they were. Raises Denied, InvalidInput, StateConflict, CorruptTally,
+        IdempotencyMismatch.
         """
-        done = portable.import_from(self.tally.memory, self.actor, Path(folder))
+        done = portable.import_from(self.tally.memory, self.actor, Path(folder), idempotency_key=idempotency_key)
         self.tally.let_go()
         self.tally.indexer.nudge()
         return done
@@ -698,17 +730,18 @@ class BoundTally:
             )  # fmt: skip
 
     def erase_recorded(
-        self, run_id: str, *, step_id: str | None = None, reason: str, mode: Literal["preview", "apply"] = "preview"
+        self, run_id: str, *, step_id: str | None = None, reason: str, mode: Literal["preview", "apply"] = "preview",
+        idempotency_key: str | None = None,
     ) -> list[str]:  # fmt: skip
         """Name, or apply to, the steps whose recorded payloads go with their salts: of a run, or of one step.
 
         Receipts and chain stay and verify; they say that the payloads were erased. It cannot be taken back. An
-        operator's work. Raises Denied, NotFound, InvalidInput, StorageError.
+        operator's work. Raises Denied, NotFound, InvalidInput, StorageError, IdempotencyMismatch.
         """
         with self.tally.indexer.paused():
             return erase.erase_recorded(
                 self.tally.memory, self.actor, run_id, step_id=step_id, reason=reason, mode=mode,
-                rebuilt=self.tally.let_go,
+                idempotency_key=idempotency_key, rebuilt=self.tally.let_go,
             )  # fmt: skip
 
     def prove_erased(self, memory_id: str, *, text: str | None = None) -> Proof:
@@ -718,42 +751,45 @@ class BoundTally:
         """
         return erase.prove(self.tally.memory, self.actor, memory_id, text)
 
-    def purge(self, *, mode: Literal["preview", "apply"] = "preview") -> Purge:
-        """Count, or remove, what is past its window: an operator's work. Nothing within its window goes. Raises Denied.
+    def purge(
+        self, *, mode: Literal["preview", "apply"] = "preview", idempotency_key: str | None = None
+    ) -> Purge:  # fmt: skip
+        """Count, or remove, what is past its window: an operator's work. Nothing within its window goes.
 
-        Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days` and that of the journal, once chosen.
+        Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days`, `idempotency_days` and that of the
+        journal, once chosen, which is that of recorded runs and of the access log too. Raises Denied.
         """
-        settings = self.tally.settings
-        return retention.purge(
-            self.tally.memory, self.actor, mode=mode, done_jobs_days=settings.done_jobs_days,
-            dead_jobs_days=settings.dead_jobs_days,
-        )  # fmt: skip
+        done = retention.purge(
+            self.tally.memory, self.actor, self.tally.windows, mode=mode, idempotency_key=idempotency_key
+        )
+        if mode == "apply" and done.runs:
+            self.tally.let_go()
+        return done
 
     def doctor(self, *, repair: bool = False) -> tuple[Finding, ...]:
         """What is wrong with this tally, and what wants attention; with `repair` what can be is mended."""
-        settings = self.tally.settings
         return doctor.diagnose(
-            self.tally.memory, self.tally.indexer, self.actor, repair=repair, done_jobs_days=settings.done_jobs_days,
-            dead_jobs_days=settings.dead_jobs_days,
+            self.tally.memory, self.tally.indexer, self.actor, self.tally.windows, repair=repair
         )  # fmt: skip
 
-    def freeze(self, *, reason: str) -> None:
+    def freeze(self, *, reason: str, idempotency_key: str | None = None) -> None:
         """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`; an operator's work.
 
-        What is there can be recalled, and runs and checkpoints are recorded all the same. Raises Denied.
+        What is there can be recalled, and runs and checkpoints are recorded all the same. Raises Denied,
+        IdempotencyMismatch.
         """
-        self.tally.gate.freeze(self.actor, frozen=True, reason=reason)
+        self.tally.gate.freeze(self.actor, frozen=True, reason=reason, idempotency_key=idempotency_key)
 
-    def thaw(self, *, reason: str) -> None:
-        """Let memory be changed again. Raises Denied."""
-        self.tally.gate.freeze(self.actor, frozen=False, reason=reason)
+    def thaw(self, *, reason: str, idempotency_key: str | None = None) -> None:
+        """Let memory be changed again. Raises Denied, IdempotencyMismatch."""
+        self.tally.gate.freeze(self.actor, frozen=False, reason=reason, idempotency_key=idempotency_key)
 
-    def choose_journal_window(self, days: int | None) -> None:
-        """Choose after how many days entries of journals may be purged; None keeps them. An operator's choice.
+    def choose_journal_window(self, days: int | None, *, idempotency_key: str | None = None) -> None:
+        """Choose after how many days what journals say may be purged; None keeps it. An operator's choice.
 
-        Raises Denied and InvalidInput.
+        Recorded runs and the access log have the same window. Raises Denied, InvalidInput, IdempotencyMismatch.
         """
-        retention.choose_journal_window(self.tally.memory, self.actor, days)
+        retention.choose_journal_window(self.tally.memory, self.actor, days, idempotency_key=idempotency_key)
 
     def working(self, run_id: str | None = None) -> WorkingMemory:
         """What a run keeps in mind, by default the open run. Raises InvalidInput where there is none."""
@@ -890,7 +926,9 @@ class BoundTally:
             replayed.note(step)
         return replayed.result.model_copy(update={"run_id": again.id, "step_id": step.id})
 
-    def keep_turn(self, run: Run, *, user: str | None = None, assistant: str | None = None) -> list[Remembered]:
+    def keep_turn(
+        self, run: Run, *, user: str | None = None, assistant: str | None = None, idempotency_key: str | None = None
+    ) -> list[Remembered]:  # fmt: skip
         """Remember what was said in a run: the words of the user, and those of its agent, as turns of a conversation.
 
         The conversation is the thread that the run belongs to, else the run itself. Each turn is marked with the run
@@ -910,7 +948,8 @@ class BoundTally:
             for speaker, is_user, text in said
             if text is not None and text.strip()
         ]  # fmt: skip
-        return self.remember_many(new) if new else []
+        key = None if idempotency_key is None else f"keep_turn {idempotency_key}"
+        return self.remember_many(new, idempotency_key=key) if new else []
 
     def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]:
         """The run for calls that an adapter sees, and whether the adapter is to end it.

@@ -24,6 +24,7 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in 
 Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Only show what would be done.")]
 Token = Annotated[str | None, typer.Option("--token", help="The token that the preview printed.")]
+Key = Annotated[str | None, typer.Option("--key", help="Id of this request: given again, it is answered as at first.")]
 IfVersion = Annotated[int | None, typer.Option("--if-version", help="Only if the memory is at this version.")]
 
 
@@ -118,6 +119,7 @@ def modify(
     pinned: Annotated[bool | None, typer.Option("--pin/--unpin")] = None,
     lock: Annotated[bool, typer.Option("--lock", help="Let no agent change it for a while.")] = False,
     if_version: IfVersion = None,
+    key: Key = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +129,12 @@ def modify(
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     with opened(where) as owner:
         done = owner.modify(
-            _identity(owner, memory), reason=reason, if_version=if_version, manual_override=lock, **changes
+            _identity(owner, memory),
+            reason=reason,
+            if_version=if_version,
+            manual_override=lock,
+            idempotency_key=key,
+            **changes,
         )
     if as_json:
         print_json(done.dump())
@@ -144,6 +151,7 @@ def correct(
     replacement: Annotated[str, typer.Option("--replacement", help="What stands there then.")] = "[redacted]",
     apply: Apply = False,
     token: Token = None,
+    key: Key = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -153,6 +161,7 @@ def correct(
         done = owner.correct(
             _identity(owner, memory), kind, reason=reason, mode="apply" if apply else "preview",
             by=None if by is None else _identity(owner, by), field=field, replacement=replacement, confirm_token=token,
+            idempotency_key=key,
         )  # fmt: skip
     if as_json:
         print_json(done.dump())
@@ -169,6 +178,7 @@ def forget(
     apply: Apply = False,
     token: Token = None,
     force: Annotated[bool, typer.Option("--force", help="Also what is pinned.")] = False,
+    key: Key = None,
     where: Where = ".tally",
     scope: InScope = None,
     as_json: AsJson = False,
@@ -181,14 +191,19 @@ def forget(
         if matching:
             bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
             found = bound.forget_matching(
-                what, reason=reason, mode="execute" if apply else "preview", threshold=threshold, confirm_token=token
+                what,
+                reason=reason,
+                mode="execute" if apply else "preview",
+                threshold=threshold,
+                confirm_token=token,
+                idempotency_key=key,
             )
             told, view, given = found.dump(), views.forgetting_view(found), found.confirm_token
         elif preview:
             shown = owner.correct(_identity(owner, what), "delete", reason=reason, force=force)
             told, view = shown.dump(), views.correction_view(shown)
         else:
-            done = owner.forget(_identity(owner, what), reason=reason, force=force)
+            done = owner.forget(_identity(owner, what), reason=reason, force=force, idempotency_key=key)
             told, view = done.dump(), views.change_line(done)
     if as_json:
         print_json(told)
@@ -196,10 +211,10 @@ def forget(
         _shown(view, given)
 
 
-def recover(memory: Id, reason: Reason, where: Where = ".tally", as_json: AsJson = False) -> None:
+def recover(memory: Id, reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Bring a forgotten memory back, within its window."""
     with opened(where) as owner:
-        done = owner.recover(_identity(owner, memory), reason=reason)
+        done = owner.recover(_identity(owner, memory), reason=reason, idempotency_key=key)
     if as_json:
         print_json(done.dump())
     else:
@@ -211,13 +226,15 @@ def erase(
     reason: Reason,
     apply: Apply = False,
     token: Token = None,
+    key: Key = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
     """Preview the destruction of memories' text in every copy; with --apply and the --token do it, with proof."""
     with opened(where) as owner:
         ids = [_identity(owner, one) for one in memory]
-        done = owner.erase(ids, reason=reason, mode="apply" if apply else "preview", confirm_token=token)
+        done = owner.erase(ids, reason=reason, mode="apply" if apply else "preview", confirm_token=token,
+                           idempotency_key=key)  # fmt: skip
     if as_json:
         print_json(done.dump())
     else:
@@ -226,11 +243,13 @@ def erase(
         raise typer.Exit(1)
 
 
-def purge(apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False, where: Where = ".tally",
-          as_json: AsJson = False) -> None:  # fmt: skip
+def purge(
+    apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False, key: Key = None,
+    where: Where = ".tally", as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Count what is past its window; with --apply remove it. Nothing within its window goes."""
     with opened(where) as owner:
-        done = owner.purge(mode="apply" if apply else "preview")
+        done = owner.purge(mode="apply" if apply else "preview", idempotency_key=key)
     if as_json:
         print_json(done.dump())
     else:
@@ -255,12 +274,13 @@ def export(
 
 def import_(
     folder: Annotated[Path, typer.Argument(help="What `tally export` wrote.")],
+    key: Key = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
     """Bring an export into a new tally; every digest is checked before anything is written."""
     with opened(where, create=True) as owner:
-        done = owner.import_from(folder)
+        done = owner.import_from(folder, idempotency_key=key)
     if as_json:
         print_json(done.dump())
     else:

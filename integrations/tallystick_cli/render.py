@@ -256,6 +256,10 @@ def verification_view(verification: Verification) -> RenderableType:
         Text(f"foil: {verification.foil.count}:{verification.foil.head}", style="cyan"),
     ]
     lines += [Text(f"✗ {problem.where}: {problem.problem}", style="red") for problem in verification.problems]
+    if verification.purged is not None:
+        gone = verification.purged
+        went = f"{gone.steps} steps, {gone.payloads} payloads and {gone.entries} entries of the chain"
+        lines.append(Text(f"! past its window: {went} went; their count and head stand", style="yellow"))
     for where, missed in verification.gaps.items():
         reasons = ", ".join(f"{count} {reason}" for reason, count in missed.items())
         lines.append(Text(f"! {where}: not everything could be recorded ({reasons})", style="yellow"))

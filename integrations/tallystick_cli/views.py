@@ -216,7 +216,10 @@ def purge_view(found: Purge) -> RenderableType:
     facts.add_row("expired memories", f"{found.expired} (forgotten, recoverable for their window)")
     facts.add_row("forgotten memories", str(found.tombstones))
     facts.add_row("journal entries", f"{found.journal} of {len(found.streams)} journals")
+    facts.add_row("recorded runs", str(len(found.runs)))
+    facts.add_row("access log", str(found.reads))
     facts.add_row("jobs", str(found.jobs))
+    facts.add_row("first answers", f"{found.answers} (of calls under an idempotency key)")
     facts.add_row("working memory", str(found.working))
     if found.journal_window_days is None:
         facts.add_row("journal", Text("kept: no window was chosen, or for ever", style="dim"))

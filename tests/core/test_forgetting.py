@@ -296,3 +296,115 @@ def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_tex
         assert done.proofs[0].problems == ()
         with tally.store.database.read() as connection:
             assert traces.rows_with(connection, [b"pelican"]) == {}
+
+
+def _recorded(bound: BoundTally, text: str) -> str:
+    with bound.run("coder", goal=text) as run, run.step("model_call") as step:
+        step.record("request", {"prompt": [text] * 200})
+    return run.id
+
+
+def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        old = _recorded(mine, "the heron of long ago")
+        foil = mine.recorder.foil(old)
+        clock.advance(days=100)
+        # What rests on a payload that goes is stored whole first.
+        young = _recorded(mine, "the heron of long ago")
+        early = mine.recorder.foil(young)
+        root.choose_journal_window(90)
+
+        preview = root.purge()
+        assert (preview.runs, preview.journal) == ((old,), foil.count)
+        assert mine.recorder.verify(old).receipts == 1
+        assert root.purge(mode="apply").runs == (old,)
+
+        told = mine.verify(old, foil=foil)
+        assert (told.ok, told.problems, told.foil_matches, told.receipts) == (True, (), True, 0)
+        assert told.purged is not None
+        assert (told.purged.entries, told.purged.steps, told.purged.payloads) == (foil.count, 1, 1)
+        assert "what the receipts said that were purged with their run" in told.cannot_prove
+        before_its_end = mine.verify(old, foil=foil.model_copy(update={"count": 1}))
+        assert (before_its_end.ok, before_its_end.foil_matches) == (True, None)
+        assert not mine.verify(old, foil=foil.model_copy(update={"head": "sha256:other"})).ok
+        assert (mine.recorder.steps(old), mine.recorder.run(old).user_goal) == ([], None)
+        kept = mine.verify(young, foil=early)
+        assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
+        with tally.store.database.read() as connection:
+            assert [entry.event for entry in journal.entries(connection, f"run:{old}")] == ["run.purge"]
+        again = root.purge(mode="apply")
+        assert (again.runs, again.journal) == ((), 0)
+        assert all(finding.status != "problem" for finding in root.doctor())
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["UPDATE runs SET agent_name = 'other'", "DELETE FROM anchors", "UPDATE anchors SET count = count - 1"],
+)
+def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(open_tally: OpenTally, harm: str) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        old = _recorded(mine, "the heron")
+        clock.advance(days=100)
+        root.choose_journal_window(90)
+        root.purge(mode="apply")
+        assert mine.verify(old).ok
+        tally.store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
+        assert not mine.verify(old).ok
+
+
+def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        for name in ("lives", "ended"):
+            for writer in (mine, mine.on("langgraph")):
+                writer.threads.put(
+                    name, checkpoint_id=writer.actor.surface, namespace="", parent_id=None, metadata={},
+                    body=Leaf("json", b"{}"), values={"messages": Leaf("json", name.encode())},
+                )  # fmt: skip
+        mine.threads.delete("ended")
+        clock.advance(days=100)
+        root.choose_journal_window(90)
+
+        done = root.purge(mode="apply")
+
+        assert set(done.streams) == {"thread:private:alice/lives", "thread:private:alice/ended"}
+        with tally.store.database.read() as connection:
+            left = {
+                name: [entry.event for entry in journal.entries(connection, f"thread:private:alice/{name}")]
+                for name in ("lives", "ended")
+            }
+        assert left == {"lives": ["checkpoint.put", "journal.purge"], "ended": ["journal.purge"]}
+        assert mine.threads.verify() == []
+        clock.advance(days=100)
+        again = root.purge(mode="apply")
+        assert not {stream for stream in again.streams if stream.startswith("thread:")}
+
+
+def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        first = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
+        mine.recall("heron")
+        tally.gate.flush()
+        clock.advance(days=29)
+        assert root.purge(mode="apply").answers == 0
+        assert mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k") == first
+        clock.advance(days=2)
+        preview = root.purge()
+        assert (preview.answers, preview.reads) == (1, 0)
+        root.choose_journal_window(30)
+        assert root.purge(mode="apply").reads == 1
+        again = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
+        assert again.memory_id != first.memory_id
+        with tally.store.database.read() as connection:
+            told = list(journal.entries(connection, "tally"))
+            assert journal.verify_stream(connection, "tally") == []
+        assert [(entry.event, entry.details.get("answers")) for entry in told] == [
+            ("retention.choose", None), ("tally.purge", 1),
+        ]  # fmt: skip

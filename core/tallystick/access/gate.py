@@ -20,6 +20,7 @@ from tallystick.errors import Denied
 from tallystick.policy import MUTATIONS, PolicyState, decide
 from tallystick.records import AccessDecision, Actor, Operation, Scope
 from tallystick.storage import Store, access_log, journal, keyed, memories, spaces
+from tallystick.storage.once import Once
 
 __all__ = ["Gate"]
 
@@ -64,21 +65,25 @@ class Gate:
             state = replace(state, frozen=True)
         return decide(actor, operation, scope, state)
 
-    def freeze(self, actor: Actor, *, frozen: bool, reason: str) -> None:
+    def freeze(self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None) -> None:
         """Suspend every change of memory, or take that back; an operator's work, journaled. Raises Denied."""
         if not actor.is_operator or actor.organization is not None:
             scope = actor.private_scope
             raise self.refuse(actor, AccessDecision(
                 allowed=False, reason="missing_permission", operation="manage", scope=scope, surface=actor.surface
             ))  # fmt: skip
+        name = "tally.freeze" if frozen else "tally.thaw"
         event = journal.Event(
-            stream="tally", event="tally.freeze" if frozen else "tally.thaw", actor=actor,
-            at=self._store.clock.now(), audit_id=self._store.ids.new(), reason=reason,
+            stream="tally", event=name, actor=actor, at=self._store.clock.now(), audit_id=self._store.ids.new(),
+            reason=reason,
         )  # fmt: skip
+        once = Once(actor.private_scope, name, idempotency_key, reason)
 
         def unit(tx: Connection) -> None:
-            keyed.set_setting(tx, FROZEN, "1" if frozen else "0")
-            journal.append(tx, event)
+            if once.answered(tx) is None:
+                keyed.set_setting(tx, FROZEN, "1" if frozen else "0")
+                journal.append(tx, event)
+                once.keep(tx, {}, at=event.at)
 
         self._store.database.write(unit, name="freeze")
 

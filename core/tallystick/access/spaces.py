@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -11,8 +10,9 @@ from sqlalchemy import Connection
 
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
-from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember, part_key
-from tallystick.storage import ScopeRow, Store, journal, keyed, scopes, spaces
+from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember
+from tallystick.storage import Store, journal, spaces
+from tallystick.storage.once import Once
 
 __all__ = ["Spaces"]
 
@@ -51,11 +51,12 @@ class Spaces:
         )  # fmt: skip
 
         asked = [name, description, [member.dump() for member in space.members], reason]
+        once = Once(where, "space.create", idempotency_key, asked)
 
         def unit(tx: Connection) -> MemorySpace:
-            answered = self._answered(tx, where, "space.create", idempotency_key, asked)
+            answered = once.answered(tx)
             if answered is not None:
-                return answered
+                return MemorySpace.load(answered)
             if spaces.of_scopes(tx, [where]):
                 raise StateConflict(
                     str(where), state="taken", reason="this scope has a space", hint="Update that one.",
@@ -63,7 +64,7 @@ class Spaces:
                 )  # fmt: skip
             spaces.add(tx, space)
             self._journal(tx, "space.create", space, reason)
-            self._keep(tx, "space.create", idempotency_key, asked, space)
+            once.keep(tx, space.dump(), at=now)
             return space
 
         return self._store.database.write(unit, name="space.create")
@@ -105,16 +106,16 @@ class Spaces:
         if "members" in changes:
             changes["members"] = tuple(changes["members"])
         told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
-        asked = [sorted(changes), told, reason, if_version]
+        once = Once(where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version])
 
         def unit(tx: Connection) -> MemorySpace:
             space = self._seen(tx, where)
             if space is None:
                 raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
             self._gate.confirm(tx, self._actor, "manage", where)
-            answered = self._answered(tx, where, "space.update", idempotency_key, asked)
+            answered = once.answered(tx)
             if answered is not None:
-                return answered
+                return MemorySpace.load(answered)
             if if_version is not None and space.version != if_version:
                 raise VersionConflict(space.id, expected=if_version, actual=space.version)
             changed = space.replace(
@@ -122,7 +123,7 @@ class Spaces:
             )
             spaces.replace(tx, changed)
             self._journal(tx, "space.update", changed, reason)
-            self._keep(tx, "space.update", idempotency_key, asked, changed)
+            once.keep(tx, changed.dump(), at=changed.updated_at)
             return changed
 
         with self._gate.journaling(self._actor):
@@ -138,21 +139,6 @@ class Spaces:
             allowed=False, reason=reason, operation="manage", scope=scope, surface=self._actor.surface
         )
 
-    def _answered(
-        self, tx: Connection, scope: Scope, operation: str, key: str | None, asked: Any
-    ) -> MemorySpace | None:  # fmt: skip
-        if key is None:
-            return None
-        row = scopes.ensure(tx, scope)
-        answer = keyed.first_answer(tx, row.id, operation, key, _request(row, asked))
-        return None if answer is None else MemorySpace.load(answer)
-
-    def _keep(self, tx: Connection, operation: str, key: str | None, asked: Any, space: MemorySpace) -> None:
-        if key is None:
-            return
-        row = scopes.ensure(tx, space.scope)
-        keyed.keep_answer(tx, row.id, operation, key, _request(row, asked), space.dumps(), at=space.updated_at)
-
     def _journal(self, tx: Connection, event: str, space: MemorySpace, reason: str) -> None:
         members = [member.dump() for member in space.members]
         journal.append(
@@ -163,10 +149,6 @@ class Spaces:
                 details={"version": space.version, "state": space.state, "members": members},
             ),
         )  # fmt: skip
-
-
-def _request(row: ScopeRow, asked: Any) -> str:
-    return part_key(row.secret, json.dumps(asked, sort_keys=True, default=str).encode())
 
 
 def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:

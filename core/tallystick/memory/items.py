@@ -21,6 +21,7 @@ from tallystick.memory.room import MemoryRoom
 from tallystick.memory.writing import Writing
 from tallystick.records import Actor, Memory, NewMemory, Scope
 from tallystick.storage import ScopeRow, items, memories, scopes, search
+from tallystick.storage.once import Once
 
 __all__ = ["Item", "Items", "Put", "find_items", "get_items", "namespaces", "put_items", "sweep_items"]
 
@@ -58,10 +59,13 @@ class Item:
         return item_value(self.memory.content)
 
 
-def put_items(room: MemoryRoom, actor: Actor, scope: Scope, puts: Sequence[Put]) -> None:
+def put_items(
+    room: MemoryRoom, actor: Actor, scope: Scope, puts: Sequence[Put], *, idempotency_key: str | None = None
+) -> None:  # fmt: skip
     """Carry out `puts` in one transaction, in order, all or none.
 
-    Raises Denied, InvalidInput, InvalidRecord, or StateConflict for an item that is pinned or locked.
+    Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an item that is pinned or
+    locked.
     """
     room.gate.require(actor, "write", scope)
     for put in puts:
@@ -73,13 +77,21 @@ def put_items(room: MemoryRoom, actor: Actor, scope: Scope, puts: Sequence[Put])
             check_new(new)
     ready = iter(prepare(room, actor, [new for new in made if new is not None]))
     prepared = [None if new is None else next(ready) for new in made]
+    once = Once(scope, "store.put", idempotency_key, [
+        [put.namespace, put.key, None if put.value is None else item_content(put.namespace, put.key, put.value),
+         put.index, put.ttl]
+        for put in puts
+    ])  # fmt: skip
 
     def unit(tx: Connection) -> None:
         room.gate.confirm(tx, actor, "write", scope)
+        if once.answered(tx) is not None:
+            return
         writing = Writing(tx, room, actor, room.store.clock.now(), None)
         row = scopes.ensure(tx, scope)
         for put, item in zip(puts, prepared, strict=True):
             _put(writing, row, put, item)
+        once.keep(tx, {}, at=writing.now)
 
     if puts:
         with room.gate.journaling(actor):
@@ -243,12 +255,16 @@ def _refresh(room: MemoryRoom, found: Sequence[Item]) -> None:
     room.store.database.write(unit, name="store.refresh")
 
 
-def sweep_items(room: MemoryRoom, actor: Actor, scope: Scope) -> int:
+def sweep_items(room: MemoryRoom, actor: Actor, scope: Scope, *, idempotency_key: str | None = None) -> int:
     """Forget the items whose time to live is over; how many. They are found by nobody before, either. Raises Denied."""
     room.gate.require(actor, "delete", scope)
+    once = Once(scope, "store.sweep", idempotency_key, None)
 
     def unit(tx: Connection) -> int:
         room.gate.confirm(tx, actor, "delete", scope)
+        answered = once.answered(tx)
+        if answered is not None:
+            return int(answered["forgotten"])
         writing = Writing(tx, room, actor, room.store.clock.now(), None)
         found = [row.id for row in scopes.find(tx, [scope])]
         rows = [row for row in items.beneath(tx, found[0], ()) if row.ttl is not None] if found else []
@@ -259,6 +275,7 @@ def sweep_items(room: MemoryRoom, actor: Actor, scope: Scope) -> int:
         ]
         for stored in over:
             forget_one(writing, stored, "its time to live is over")
+        once.keep(tx, {"forgotten": len(over)}, at=writing.now)
         return len(over)
 
     with room.gate.journaling(actor):
@@ -275,12 +292,13 @@ class Items:
     written: Callable[[], None] = lambda: None
     """Told after something was put."""
 
-    def put(self, puts: Sequence[Put]) -> None:
+    def put(self, puts: Sequence[Put], *, idempotency_key: str | None = None) -> None:
         """Put and delete in one transaction, all or none.
 
-        Raises Denied, InvalidInput, InvalidRecord, or StateConflict for an item that is pinned or locked.
+        Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an item that is pinned
+        or locked.
         """
-        put_items(self.room, self.actor, self.scope, puts)
+        put_items(self.room, self.actor, self.scope, puts, idempotency_key=idempotency_key)
         self.written()
 
     def get(
@@ -297,6 +315,6 @@ class Items:
         """Every namespace that holds an item, in order. Raises Denied."""
         return namespaces(self.room, self.actor, self.scope)
 
-    def sweep(self) -> int:
-        """Forget the items whose time to live is over; how many. Raises Denied."""
-        return sweep_items(self.room, self.actor, self.scope)
+    def sweep(self, *, idempotency_key: str | None = None) -> int:
+        """Forget the items whose time to live is over; how many. Raises Denied, IdempotencyMismatch."""
+        return sweep_items(self.room, self.actor, self.scope, idempotency_key=idempotency_key)

@@ -18,6 +18,7 @@ from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
     Actor,
+    Json,
     Memory,
     NewMemory,
     ReasonCode,
@@ -31,6 +32,7 @@ from tallystick.records import (
 )
 from tallystick.records.framing import without_recalls
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
+from tallystick.storage.once import Once
 
 __all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
 
@@ -54,8 +56,11 @@ def remember(
     items: Sequence[NewMemory],
     *,
     correlation_id: str | None = None,
+    idempotency_key: str | None = None,
 ) -> list[Remembered]:
     """Remember `items` in one transaction, all or none; what became of each, in order.
+
+    `idempotency_key` is that of all of them together, beside those that they bear.
 
     Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
     """
@@ -68,9 +73,11 @@ def remember(
     prepared = prepare(room, actor, [item for item in own if item is not None])
     stored: list[Remembered] = []
     if prepared:
+        asked = None if idempotency_key is None else [_said(item) for item in items]
+        once = Once(scope, "remember_many", idempotency_key, asked)
         with room.gate.journaling(actor):
             stored = room.store.database.write(
-                lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id), name="ingest"
+                lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id, once), name="ingest"
             )
     results = iter(stored)
     return [
@@ -135,17 +142,28 @@ def _reference(item: NewMemory, actor: Actor) -> SourceRef:
 
 def _ingest(
     tx: Connection, room: MemoryRoom, actor: Actor, scope: Scope, prepared: Sequence[Prepared],
-    correlation_id: str | None,
+    correlation_id: str | None, once: Once,
 ) -> list[Remembered]:  # fmt: skip
     room.gate.confirm(tx, actor, "write", scope)
+    answered = once.answered(tx)
+    if answered is not None:
+        return [Remembered.load(one) for one in answered["remembered"]]
     row = scopes.ensure(tx, scope)
     writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-    return [ingest_one(writing, row, item) for item in prepared]
+    done = [ingest_one(writing, row, item) for item in prepared]
+    if once.key is not None:
+        once.keep(tx, {"remembered": [one.dump() for one in done]}, at=writing.now)
+    return done
+
+
+def _said(new: NewMemory) -> Json:
+    """What a call asks for, without the run and step that it is made in: a second try is made in another one."""
+    return {name: value for name, value in new.dump().items() if name not in ("source_run_id", "source_step_ids")}
 
 
 def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
     tx, new, now = writing.tx, item.new, writing.now
-    request = part_key(scope.secret, json.dumps(new.dump(), sort_keys=True).encode())
+    request = part_key(scope.secret, json.dumps(_said(new), sort_keys=True).encode())
     if new.idempotency_key is not None:
         before = keyed.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
         if before is not None:

@@ -14,6 +14,7 @@ from tallystick.recorder.step import receipt_from, run_stream
 from tallystick.records import (
     Foil,
     JournalEntry,
+    PurgedRun,
     Receipt,
     ReceiptEntry,
     RunRecord,
@@ -26,7 +27,15 @@ from tallystick.storage import journal, recordings
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.recordings import EntryRow
 
-__all__ = ["NOT_COVERED", "Stock", "Stored", "missed_in", "receipt_about", "receipts_in", "receipts_of", "verify"]
+__all__ = [
+    "NOT_COVERED", "PURGED", "RUN_FACTS", "Stock", "Stored", "missed_in", "receipt_about", "receipts_in", "receipts_of",
+    "verify",
+]  # fmt: skip
+
+PURGED = "run.purge"
+"""Entry with which the chain of a run begins whose recording was past its window and went."""
+RUN_FACTS = ("agent_name", "domain", "retention", "scope", "started_at", "ended_at", "status", "gaps")
+"""What the chain says of a run itself."""
 
 NOT_COVERED = (
     "runs.user_goal", "runs.metadata", "runs.schema_version", "runs.process", "steps.metadata", "steps.parent_step_id",
@@ -34,6 +43,7 @@ NOT_COVERED = (
 )  # fmt: skip
 """Fields of a run that no chain covers."""
 
+_GONE = "what the receipts said that were purged with their run"
 _CANNOT = (
     "that nothing happened which was never recorded",
     "that the end was not cut off together with its head, unless you give a foil that you kept elsewhere",
@@ -149,7 +159,8 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
             found += problems
             checked += present
             absent += missing
-    matches = None if foil is None else _foil_matches(chain, stream, foil)
+    purged = _purged(chain)
+    matches = None if foil is None else _foil_matches(chain, stream, foil, purged)
     if matches is False:
         found.append(_problem(stream, "the foil you gave does not match what is stored"))
     return Verification(
@@ -163,8 +174,23 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         problems=tuple(found),
         gaps=missed_in(chain, receipts),
         not_covered=NOT_COVERED,
-        cannot_prove=_CANNOT if foil is None else _CANNOT[:1],
+        purged=purged,
+        cannot_prove=(_CANNOT if matches is None else _CANNOT[:1]) + (() if purged is None else (_GONE,)),
     )
+
+
+def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
+    """What went of a run whose recording was past its window, as its chain says where it begins now."""
+    if not chain or chain[0].event != PURGED:
+        return None
+    told = chain[0].details
+    count, steps, payloads = (told.get(name) for name in ("count", "steps", "payloads"))
+    if not (isinstance(count, int) and isinstance(steps, int) and isinstance(payloads, int)):
+        return None
+    return PurgedRun(
+        at=chain[0].at, entries=count, steps=steps, payloads=payloads, head=str(told.get("head")),
+        before=cast(int, told.get("before")),
+    )  # fmt: skip
 
 
 def _receipts(chain: Iterable[JournalEntry]) -> list[Receipt]:
@@ -177,10 +203,15 @@ def _receipts(chain: Iterable[JournalEntry]) -> list[Receipt]:
     ]
 
 
-def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil) -> bool:
-    """Whether the chain passes through the foil: more may have been added after it, nothing before it changed."""
+def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil, purged: PurgedRun | None) -> bool | None:
+    """Whether the chain passes through the foil: more may have been added after it, nothing before it changed.
+
+    None where the foil names an entry that went: only the last of those is known by its digest.
+    """
     if foil.count == 0:
         return foil.head == journal.genesis(stream)
+    if purged is not None and foil.count <= purged.entries:
+        return foil.head == purged.head if foil.count == purged.entries else None
     return any(entry.position == foil.count - 1 and entry.digest == foil.head for entry in chain)
 
 
@@ -196,6 +227,8 @@ def missed_in(chain: Iterable[JournalEntry], receipts: Iterable[Receipt]) -> dic
 
 def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRecord) -> list[VerificationProblem]:
     where = f"run {run.run_id}"
+    if chain and chain[0].event == PURGED:
+        return _purge_problems(chain[0], run)
     start = next((entry for entry in chain if entry.event == "run.start"), None)
     if start is None:
         return [_problem(where, "its start is not in the journal")]
@@ -208,12 +241,24 @@ def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRe
         "gaps": sum(sum(told.values()) for told in missed_in(chain, receipts).values()) if end else 0,
     }
     stored = run.dump()
-    names = ("agent_name", "domain", "retention", "scope", "started_at", "ended_at", "status", "gaps")
     return [
         _problem(where, f"{name} differs from what the journal says")
-        for name in names
+        for name in RUN_FACTS
         if stored[name] != said.get(name)
     ]
+
+
+def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationProblem]:
+    """What the entry that tells of a purge says otherwise than the run's row, or than the anchor behind it."""
+    where, stored = f"run {run.run_id}", run.dump()
+    found = [
+        _problem(where, f"{name} differs from what the journal says")
+        for name in RUN_FACTS
+        if stored[name] != entry.details.get(name)
+    ]
+    if (entry.details.get("count"), entry.details.get("head")) != (entry.position, entry.previous):
+        found.append(_problem(where, "what its journal says of the purge is not where its chain begins"))
+    return found
 
 
 def _step_problems(

@@ -15,6 +15,7 @@ __all__ = [
     "EntryKind",
     "Fidelity",
     "Foil",
+    "PurgedRun",
     "Receipt",
     "ReceiptEntry",
     "ReplayRecipe",
@@ -146,6 +147,21 @@ class VerificationProblem(Record):
     problem: str
 
 
+class PurgedRun(Record):
+    """What went of a run whose recording was past its window."""
+
+    at: int
+    """When, microseconds UTC."""
+    before: int
+    """What was older than this moment went."""
+    entries: int
+    """Of its chain; receipts are among them."""
+    steps: int
+    payloads: int
+    head: str
+    """Digest of the last of those entries: a foil that was taken at the end of the run still matches."""
+
+
 class Verification(Record):
     """The answer of `verify`: whether stock and foil match, and what that cannot prove."""
 
@@ -166,6 +182,8 @@ class Verification(Record):
     problems: tuple[VerificationProblem, ...] = ()
     gaps: dict[str, dict[str, int]] = {}
     """What happened and could not be recorded: where it is missing, to the reasons and how often."""
+    purged: PurgedRun | None = None
+    """What went with retention; None where all is there."""
     not_covered: tuple[str, ...] = ()
     """Fields that no chain covers."""
     cannot_prove: tuple[str, ...] = ()

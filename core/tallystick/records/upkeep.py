@@ -62,8 +62,14 @@ class Purge(Record):
     journal: int
     """Entries of journals older than the window that was chosen; 0 until one is."""
     streams: tuple[str, ...] = ()
-    """The journals that they come from; each keeps an anchor (count, head)."""
+    """The journals of scopes and threads that they come from; each keeps an anchor (count, head)."""
+    runs: tuple[str, ...] = ()
+    """Recorded runs that ended before that window: steps and payloads go with their journals, an anchor stays."""
+    reads: int = 0
+    """Lines of the access log, which have the same window."""
     jobs: int
+    answers: int = 0
+    """First answers under idempotency keys: a call under one of them is done anew."""
     working: int
     journal_window_days: int | None = None
     """None: no window was chosen, and the journal is kept."""

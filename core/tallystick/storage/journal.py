@@ -22,7 +22,7 @@ from tallystick.storage.rows import inserting
 __all__ = [
     "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append",
     "chain_problems", "chained",
-    "count_before", "cut", "end_of", "entries", "foil", "genesis", "move", "read_row", "rows_of", "verify_stream",
+    "cut", "end_of", "entries", "events_before", "foil", "genesis", "move", "read_row", "rows_of", "verify_stream",
 ]  # fmt: skip
 
 _j = tables.journal
@@ -93,14 +93,15 @@ def anchor_of(connection: Connection, stream: str) -> Anchor:
     return Anchor(0, genesis(stream)) if row is None else Anchor(row[0], row[1])
 
 
-def count_before(connection: Connection, stream: str, moment: int) -> int:
-    """How many entries stand at the beginning of a stream that are older than `moment`, up to the first that is not."""
-    count = 0
+def events_before(connection: Connection, stream: str, moment: int) -> list[str]:
+    """The events at the beginning of a stream that are older than `moment`, up to the first that is not."""
+    found: list[str] = []
     for row in connection.execute(_ENTRIES, {"stream": stream}):
-        if _entry(row).at >= moment:
+        entry = _entry(row)
+        if entry.at >= moment:
             break
-        count += 1
-    return count
+        found.append(entry.event)
+    return found
 
 
 def cut(tx: Connection, stream: str, count: int, *, at: int) -> Anchor:

@@ -11,10 +11,11 @@ from tallystick.records import Scope, VerificationProblem
 from tallystick.storage import journal
 from tallystick.storage.checkpoints import StateRow, ThreadRow
 
-__all__ = ["anchors", "summed"]
+__all__ = ["ENDING", "anchors", "summed"]
 
 _ANCHORING = frozenset({"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"})
-_ENDING = frozenset({"thread.delete", "thread.expire"})
+ENDING = frozenset({"thread.delete", "thread.expire"})
+"""Entries after which a thread is no longer there."""
 
 
 def anchors(
@@ -37,7 +38,7 @@ def anchors(
             "removed, added or changed"
         )))  # fmt: skip
     try:
-        entries = [entry for entry in journal.entries(connection, stream) if entry.event in _ANCHORING | _ENDING]
+        entries = [entry for entry in journal.entries(connection, stream) if entry.event in _ANCHORING | ENDING]
     except TallystickError as error:
         return [*found, VerificationProblem(where=stream, problem=f"an entry is not readable: {error}")]
     anchor = entries[-1] if entries and entries[-1].event in _ANCHORING else None

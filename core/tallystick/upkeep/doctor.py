@@ -13,7 +13,7 @@ from tallystick.pipeline import Indexer
 from tallystick.records import Actor, Finding, commitment
 from tallystick.storage import jobs, journal, keyed, outbox, tables
 from tallystick.upkeep.erase import PENDING, finish
-from tallystick.upkeep.retention import journal_window, purge, require_operator
+from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
 __all__ = ["diagnose"]
 
@@ -23,7 +23,7 @@ _MANY = 10_000
 
 
 def diagnose(
-    room: MemoryRoom, indexer: Indexer, actor: Actor, *, repair: bool, done_jobs_days: int, dead_jobs_days: int
+    room: MemoryRoom, indexer: Indexer, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:  # fmt: skip
     """Look at everything that can be checked; with `repair` mend what can be mended. Raises Denied."""
     require_operator(room, actor)
@@ -38,8 +38,8 @@ def diagnose(
             _recorded(connection),
         ]
         found += [_jobs(connection), _outbox(connection)]
-    due = purge(room, actor, mode="preview", done_jobs_days=done_jobs_days, dead_jobs_days=dead_jobs_days)
-    count = due.expired + due.tombstones + due.journal + due.jobs + due.working
+    due = purge(room, actor, windows, mode="preview")
+    count = due.expired + due.tombstones + due.journal + due.reads + due.jobs + due.answers + due.working
     text = f"{count} things are past their window: run `tally purge`" if count else "nothing is past its window"
     found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
     found.append(_index(room, indexer, repair=False))

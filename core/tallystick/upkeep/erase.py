@@ -36,6 +36,7 @@ from tallystick.storage import (
     tables,
     traces,
 )
+from tallystick.storage.once import Once
 from tallystick.threads.tracing import threads_holding
 from tallystick.upkeep.proof import CANNOT_ERASE, prove_erased
 
@@ -123,12 +124,12 @@ def erase(
 
 def erase_recorded(
     room: MemoryRoom, actor: Actor, run_id: str, *, step_id: str | None, reason: str,
-    mode: Literal["preview", "apply"], rebuilt: Callable[[], None] = lambda: None,
+    mode: Literal["preview", "apply"], idempotency_key: str | None = None, rebuilt: Callable[[], None] = lambda: None,
 ) -> list[str]:  # fmt: skip
     """Take the payloads of a run, or of one of its steps, away with their salts; the steps that lose any.
 
     The chain still verifies and says that they were erased. Raises Denied unless an operator asks, NotFound,
-    InvalidInput, StorageError, BusyTally.
+    InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
     """
     require_reason(reason)
     database = room.store.database
@@ -143,18 +144,26 @@ def erase_recorded(
             allowed=False, reason="missing_permission", operation="delete", scope=found[0].scope, surface=actor.surface
         ))  # fmt: skip
     steps = sorted({step for step, _, _ in payloads})
-    if mode == "preview" or not payloads:
+    if mode == "preview":
         return steps
+    once = Once(found[0].scope, "erase_recorded", idempotency_key, [run_id, step_id, reason])
 
     def unit(tx: Connection) -> list[str]:
+        answered = once.answered(tx)
+        if answered is not None:
+            return [str(step) for step in answered["steps"]]
         at = room.store.clock.now()
-        gone = _erase_payloads(tx, room, actor, recordings.kept_payloads(tx, run_id, step_id), at=at, reason=reason)
-        keyed.set_setting(tx, PENDING, "1")
+        kept = recordings.kept_payloads(tx, run_id, step_id)
+        gone = _erase_payloads(tx, room, actor, kept, at=at, reason=reason)
+        if kept:
+            keyed.set_setting(tx, PENDING, "1")
+        once.keep(tx, {"steps": gone}, at=at)
         return gone
 
     done = database.write(unit, name="payload.erase")
-    rebuilt()
-    finish(room)
+    if payloads:
+        rebuilt()
+        finish(room)
     return done
 
 

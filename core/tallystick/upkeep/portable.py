@@ -23,6 +23,7 @@ from tallystick.memory import MemoryRoom
 from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
 from tallystick.storage import journal, outbox, scopes, tables
 from tallystick.storage.migrate import HEAD
+from tallystick.storage.once import Once
 from tallystick.upkeep.retention import require_operator
 
 __all__ = ["FORMAT", "export", "import_from"]
@@ -55,11 +56,17 @@ def export(room: MemoryRoom, actor: Actor, wanted: Sequence[Scope], folder: Path
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
 
 
-def import_from(room: MemoryRoom, actor: Actor, folder: Path) -> Transfer:
+def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key: str | None = None) -> Transfer:
     """Read `folder` into an empty tally, all or nothing. Raises Denied, InvalidInput, StateConflict, CorruptTally."""
     require_operator(room, actor)
     manifest = _manifest(folder)
+    once = Once(actor.private_scope, "import", idempotency_key, manifest["digest"])
+    with room.store.database.read() as connection:
+        answered = once.answered(connection)
+    if answered is not None:
+        return Transfer.load(answered)
     blobs = _checked(folder, manifest)
+    done = _transfer(manifest)
 
     def unit(tx: Connection) -> None:
         _require_empty(tx)
@@ -78,9 +85,16 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path) -> Transfer:
         outbox.append(tx, list(tx.execute(select(_t.vectors.c.doc).distinct().order_by(_t.vectors.c.doc)).scalars()))
         if tx.dialect.name == "postgresql":
             _move_sequences(tx)
+        at = room.store.clock.now()
+        event = journal.Event(
+            stream="tally", event="tally.import", actor=actor, at=at, audit_id=room.store.ids.new(),
+            details={"format": done.format, "digest": done.digest},
+        )  # fmt: skip
+        journal.append(tx, event)
+        once.keep(tx, done.dump(), at=at)
 
     room.store.database.write(unit, name="import")
-    return _transfer(manifest)
+    return done
 
 
 def _note(tx: Connection, room: MemoryRoom, actor: Actor, wanted: Iterable[Scope]) -> None:

@@ -1,32 +1,54 @@
 """Retention: what may go once its window has passed, in an order that leaves nothing pointing at what went.
 
-Forgotten memories go links first, then text, then rows. A journal is cut from its beginning and keeps an anchor,
-the count and the head of what went, so that what is left still verifies; its window is a choice that somebody made.
+Forgotten memories go links first, then text, then rows; a recorded run goes whole, payloads, steps, then its journal.
+A journal is cut from its beginning and keeps an anchor, the count and the head of what went, so that what is left
+still verifies; its window is a choice that somebody made.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from sqlalchemy import Connection, and_, delete, func, or_, select
+from sqlalchemy import Connection, Table, and_, delete, exists, func, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import Denied, InvalidInput
 from tallystick.memory import MemoryRoom
 from tallystick.memory.change import forget_one
 from tallystick.memory.writing import Writing
+from tallystick.recorder.step import run_stream
+from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
-from tallystick.storage import erasing, journal, keyed, memories, scopes, tables
+from tallystick.storage import erasing, journal, keyed, memories, recordings, tables
+from tallystick.storage.once import Once
+from tallystick.threads.verify import ENDING
 
-__all__ = ["JOURNAL_WINDOW", "choose_journal_window", "journal_window", "purge", "require_operator"]
+__all__ = ["JOURNAL_WINDOW", "Windows", "choose_journal_window", "journal_window", "purge", "require_operator"]
 
 JOURNAL_WINDOW = "retention.journal_days"
 """Setting: after how many days entries of journals may go; `keep` for never. Absent until somebody chose."""
 _DAY_US = 24 * 3600 * 1_000_000
 _PAGE = 500
-_SCOPES = "scope:"
-"""Journals of scopes are cut; those of runs and threads are kept as long as what they answer for."""
+_RUNS, _THREADS = "run:", "thread:"
+_CUT = "journal.purge"
 
-_m, _j = tables.memories, tables.jobs
+_m, _j, _i, _log = tables.memories, tables.jobs, tables.idempotency, tables.access_log
+_r, _s, _e, _a, _st = tables.runs, tables.steps, tables.step_entries, tables.anchors, tables.streams
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How many days are kept: jobs that are done or dead, and the answers of calls under an idempotency key."""
+
+    done_jobs: int
+    dead_jobs: int
+    answers: int
+
+    def asked(self) -> dict[str, int]:
+        """The windows as they count in a call that is made twice."""
+        return asdict(self)
 
 
 def journal_window(connection: Connection) -> tuple[bool, int | None]:
@@ -35,48 +57,88 @@ def journal_window(connection: Connection) -> tuple[bool, int | None]:
     return kept is not None, None if kept in (None, "keep") else int(kept)
 
 
-def choose_journal_window(room: MemoryRoom, actor: Actor, days: int | None) -> None:
+def choose_journal_window(
+    room: MemoryRoom, actor: Actor, days: int | None, *, idempotency_key: str | None = None
+) -> None:  # fmt: skip
     """Choose after how many days journal entries may go, or None to keep them. Raises Denied, InvalidInput."""
     require_operator(room, actor)
     if days is not None and days < 1:
         raise InvalidInput("The window of the journal is 1 day or more; 90 or 180 are usual. None keeps it.")
     value = "keep" if days is None else str(days)
-    room.store.database.write(lambda tx: keyed.set_setting(tx, JOURNAL_WINDOW, value), name="retention.choose")
+    once = Once(actor.private_scope, "retention.choose", idempotency_key, value)
+
+    def unit(tx: Connection) -> None:
+        if once.answered(tx) is not None:
+            return
+        now = room.store.clock.now()
+        keyed.set_setting(tx, JOURNAL_WINDOW, value)
+        _note(tx, room, actor, "retention.choose", now, {"journal_days": value})
+        once.keep(tx, {}, at=now)
+
+    room.store.database.write(unit, name="retention.choose")
 
 
 def purge(
-    room: MemoryRoom, actor: Actor, *, mode: Literal["preview", "apply"], done_jobs_days: int, dead_jobs_days: int
+    room: MemoryRoom, actor: Actor, windows: Windows, *, mode: Literal["preview", "apply"],
+    idempotency_key: str | None = None,
 ) -> Purge:  # fmt: skip
     """Count what is past its window, or remove it, page by page. An operator's work. Raises Denied."""
     require_operator(room, actor)
     database, now = room.store.database, room.store.clock.now()
+    once = Once(actor.private_scope, "purge", idempotency_key if mode == "apply" else None, windows.asked())
     with database.read() as connection:
+        answered = once.answered(connection)
+        if answered is not None:
+            return Purge.load(answered)
         chosen, days = journal_window(connection)
         before = None if days is None else now - days * _DAY_US
         streams = [] if before is None else _old_streams(connection, before)
+        runs = {} if before is None else _old_runs(connection, before)
         shown = Purge(
             mode=mode,
             expired=len(_expired(connection, now, most=None)),
             tombstones=len(_tombstones(connection, now - room.forget_window_us, most=None)),
-            journal=sum(count for _, count in streams),
+            journal=sum(count for _, count in streams) + sum(runs.values()),
             streams=tuple(stream for stream, _ in streams),
-            jobs=int(connection.execute(
-                select(func.count()).select_from(_j).where(_old_jobs(now, done_jobs_days, dead_jobs_days))
-            ).scalar_one()),
+            runs=tuple(runs),
+            reads=0 if before is None else _count(connection, _log, _log.c.at < before),
+            jobs=_count(connection, _j, _old_jobs(now, windows)),
+            answers=_count(connection, _i, _old_answers(now, windows)),
             working=erasing.working_with(connection, tables.working.c.expires_at <= now, remove=False),
             journal_window_days=days if chosen else None,
-        )  # fmt: skip
+        )
     if mode == "preview":
         return shown
-    database.write(lambda tx: _sweep(tx, now, done_jobs_days, dead_jobs_days), name="purge.sweep")
+    database.write(lambda tx: _sweep(tx, now, windows, before), name="purge.sweep")
     while database.write(lambda tx: _forget_expired(Writing(tx, room, actor, now, None)), name="purge.expired"):
         pass
     while database.write(lambda tx: _bury(Writing(tx, room, actor, now, None)), name="purge.tombstones"):
         pass
     if before is not None:
+        for run_id in runs:
+            database.write(lambda tx, r=run_id: _bury_run(tx, room, actor, r, before, now), name="purge.run")  # type: ignore[misc]
         for stream, _ in streams:
             database.write(lambda tx, s=stream: _cut(tx, room, actor, s, before, now), name="purge.journal")  # type: ignore[misc]
+    database.write(lambda tx: _told(tx, room, actor, once, shown, now), name="purge.told")
     return shown
+
+
+def _told(tx: Connection, room: MemoryRoom, actor: Actor, once: Once, done: Purge, now: int) -> None:
+    """Journal how much went, beside what the journals of scopes, runs and threads say of themselves."""
+    counts = {
+        "expired": done.expired, "tombstones": done.tombstones, "journal": done.journal, "runs": len(done.runs),
+        "reads": done.reads, "jobs": done.jobs, "answers": done.answers, "working": done.working,
+    }  # fmt: skip
+    if any(counts.values()):
+        _note(tx, room, actor, "tally.purge", now, counts)
+    once.keep(tx, done.dump(), at=now)
+
+
+def _note(tx: Connection, room: MemoryRoom, actor: Actor, event: str, now: int, details: Mapping[str, Any]) -> None:
+    journal.append(
+        tx,
+        journal.Event(stream="tally", event=event, actor=actor, at=now, audit_id=room.store.ids.new(), details=details),
+    )
 
 
 def require_operator(room: MemoryRoom, actor: Actor) -> None:
@@ -90,16 +152,27 @@ def require_operator(room: MemoryRoom, actor: Actor) -> None:
         raise room.gate.refuse(actor, decision) from Denied(decision)
 
 
-def _sweep(tx: Connection, now: int, done_jobs_days: int, dead_jobs_days: int) -> None:
-    tx.execute(delete(_j).where(_old_jobs(now, done_jobs_days, dead_jobs_days)))
+def _sweep(tx: Connection, now: int, windows: Windows, before: int | None) -> None:
+    tx.execute(delete(_j).where(_old_jobs(now, windows)))
+    tx.execute(delete(_i).where(_old_answers(now, windows)))
     erasing.working_with(tx, tables.working.c.expires_at <= now, remove=True)
+    if before is not None:
+        tx.execute(delete(_log).where(_log.c.at < before))
 
 
-def _old_jobs(now: int, done: int, dead: int):  # type: ignore[no-untyped-def]
+def _count(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
+    return int(connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one())
+
+
+def _old_jobs(now: int, windows: Windows) -> ColumnElement[bool]:
     return or_(
-        and_(_j.c.status == "done", _j.c.updated_at < now - done * _DAY_US),
-        and_(_j.c.status == "dead", _j.c.updated_at < now - dead * _DAY_US),
+        and_(_j.c.status == "done", _j.c.updated_at < now - windows.done_jobs * _DAY_US),
+        and_(_j.c.status == "dead", _j.c.updated_at < now - windows.dead_jobs * _DAY_US),
     )
+
+
+def _old_answers(now: int, windows: Windows) -> ColumnElement[bool]:
+    return _i.c.created_at < now - windows.answers * _DAY_US
 
 
 def _expired(connection: Connection, now: int, *, most: int | None) -> list[int]:
@@ -136,26 +209,73 @@ def _bury(writing: Writing) -> int:
 
 
 def _old_streams(connection: Connection, before: int) -> list[tuple[str, int]]:
-    """(stream, entries that would go) of the journals of scopes that begin before a moment."""
-    found = []
-    for scope in scopes.all_scopes(connection):
-        stream = f"{_SCOPES}{scope}"
-        count = journal.count_before(connection, stream, before)
-        if count:
-            found.append((stream, count))
-    return found
+    """(stream, entries that would go) of the journals that begin before a moment, those of runs apart."""
+    names = connection.execute(select(_st.c["name"]).order_by(_st.c["name"])).scalars().all()
+    counted = [(name, _old_entries(connection, name, before)) for name in names if not name.startswith(_RUNS)]
+    return [(name, count) for name, count in counted if count]
+
+
+def _old_entries(connection: Connection, stream: str, before: int) -> int:
+    """How many entries at the beginning of a journal are past the window and needed by nobody."""
+    events = journal.events_before(connection, stream, before)
+    if stream.startswith(_THREADS) and events:
+        # A thread that lives is held against the last thing that its journal says of it.
+        every = [entry.event for entry in journal.entries(connection, stream)]
+        last = max((place for place, event in enumerate(every) if event != _CUT), default=0)
+        if every[last] not in ENDING:
+            events = events[:last]
+    # An entry that tells what went, and nothing else, is not replaced by another that says so.
+    return 0 if all(event == _CUT for event in events) else len(events)
 
 
 def _cut(tx: Connection, room: MemoryRoom, actor: Actor, stream: str, before: int, now: int) -> None:
-    count = journal.count_before(tx, stream, before)
-    if not count:
-        return
+    count = _old_entries(tx, stream, before)
+    if count:
+        _shorten(tx, room, actor, stream, count, before, now, _CUT, {})
+
+
+def _shorten(
+    tx: Connection, room: MemoryRoom, actor: Actor, stream: str, count: int, before: int, now: int, event: str,
+    told: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Cut the first `count` entries of a journal, and say so where they stood."""
     anchor = journal.cut(tx, stream, count, at=now)
+    details = {**told, "removed": count, "count": anchor.count, "head": anchor.head, "before": before}
     journal.append(
         tx,
         journal.Event(
-            stream=stream, event="journal.purge", actor=actor, at=now, audit_id=room.store.ids.new(),
-            reason="older than the window that was chosen",
-            details={"removed": count, "count": anchor.count, "head": anchor.head, "before": before},
+            stream=stream, event=event, actor=actor, at=now, audit_id=room.store.ids.new(),
+            reason="older than the window that was chosen", details=details,
         ),
     )  # fmt: skip
+
+
+def _old_runs(connection: Connection, before: int) -> dict[str, int]:
+    """The runs that ended before a moment, and of which nothing was said since, with the entries of their journals."""
+    cut = exists().where(_a.c.stream == _RUNS + _r.c.id)
+    query = select(_r.c.id).where(_r.c.ended_at < before, ~cut).order_by(_r.c.ended_at, _r.c.id)
+    found = {}
+    for run_id in connection.execute(query).scalars():
+        stream = run_stream(run_id)
+        count = len(journal.events_before(connection, stream, before))
+        if count and count == journal.end_of(connection, stream).length:
+            found[run_id] = count
+    return found
+
+
+def _bury_run(tx: Connection, room: MemoryRoom, actor: Actor, run_id: str, before: int, now: int) -> None:
+    """Remove what was recorded in a run: payloads, entries, steps, then its journal, which ends with what went."""
+    count = _old_runs(tx, before).get(run_id)
+    found = recordings.find_run(tx, run_id)
+    if count is None or found is None:
+        return
+    run, _ = found
+    payloads = recordings.kept_payloads(tx, run_id, None)
+    erasing.erase_payloads(tx, payloads, at=now)
+    steps = select(_s.c.id).where(_s.c.run_id == run_id)
+    tx.execute(delete(_e).where(_e.c.step_id.in_(steps)))
+    gone = int(tx.execute(delete(_s).where(_s.c.run_id == run_id)).rowcount)
+    tx.execute(update(_r).where(_r.c.id == run_id).values(user_goal=None, metadata="{}"))
+    said = run.dump()
+    told = {name: said[name] for name in RUN_FACTS} | {"steps": gone, "payloads": len(payloads)}
+    _shorten(tx, room, actor, run_stream(run_id), count, before, now, PURGED, told)

@@ -13,6 +13,7 @@ from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryRoom
 from tallystick.records import Actor, Json, Operation, Scope
 from tallystick.storage import journal, scopes, tables
+from tallystick.storage.once import Once
 
 __all__ = ["WorkingMemory"]
 
@@ -31,8 +32,12 @@ class WorkingMemory:
         """The run whose values these are."""
         return self._run_id
 
-    def set(self, name: str, value: Json, *, seconds: int = _DAY) -> None:
-        """Keep `value` under `name` for `seconds`, whatever stood there. Raises Denied, InvalidInput."""
+    def set(self, name: str, value: Json, *, seconds: int = _DAY, idempotency_key: str | None = None) -> None:
+        """Keep `value` under `name` for `seconds`, whatever stood there. Raises Denied, InvalidInput.
+
+        Under a key that was used before nothing changes, whatever stands there by now; IdempotencyMismatch is raised
+        where it was used for something else.
+        """
         if not name.strip() or seconds < 1:
             raise InvalidInput("A value is kept under a name, for at least one second.")
         try:
@@ -41,9 +46,12 @@ class WorkingMemory:
         except (TypeError, ValueError) as error:
             raise InvalidInput("A value of working memory is JSON: text, numbers, lists and objects.") from error
         self._room.gate.require(self._actor, "write", self._scope)
+        once = Once(self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds])
 
         def unit(tx: Connection) -> None:
             self._room.gate.confirm(tx, self._actor, "write", self._scope)
+            if once.answered(tx) is not None:
+                return
             row, now = scopes.ensure(tx, self._scope), self._room.store.clock.now()
             made = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_t)
             changing = {key: made.excluded[key] for key in ("body", "created_by", "updated_at", "expires_at")}
@@ -55,6 +63,7 @@ class WorkingMemory:
                 },
             )  # fmt: skip
             self._note(tx, "working.set", now, {"bytes": len(body.encode())})
+            once.keep(tx, {}, at=now)
 
         with self._room.gate.journaling(self._actor):
             self._room.store.database.write(unit, name="working.set")
@@ -74,26 +83,32 @@ class WorkingMemory:
             )
             return {row.name: json.loads(row.body) for row in connection.execute(query.order_by(_t.c.name))}
 
-    def drop(self, name: str) -> bool:
-        """Take a value away; whether there was one. Raises Denied."""
-        return self._remove(_t.c.name == name) > 0
+    def drop(self, name: str, *, idempotency_key: str | None = None) -> bool:
+        """Take a value away; whether there was one. Raises Denied, IdempotencyMismatch."""
+        return self._remove(_t.c.name == name, "working.drop", idempotency_key, name) > 0
 
-    def clear(self) -> int:
-        """Take every value of the run away; how many those were. Raises Denied."""
-        return self._remove(_t.c.name.is_not(None))
+    def clear(self, *, idempotency_key: str | None = None) -> int:
+        """Take every value of the run away; how many those were. Raises Denied, IdempotencyMismatch."""
+        return self._remove(_t.c.name.is_not(None), "working.clear", idempotency_key, None)
 
-    def _remove(self, condition: Any) -> int:
+    def _remove(self, condition: Any, called: str, key: str | None, name: str | None) -> int:
         operation: Operation = "write"
         self._room.gate.require(self._actor, operation, self._scope)
+        once = Once(self._scope, called, key, [self._run_id, name])
 
         def unit(tx: Connection) -> int:
             self._room.gate.confirm(tx, self._actor, operation, self._scope)
+            answered = once.answered(tx)
+            if answered is not None:
+                return int(answered["values"])
             ids = [row.id for row in scopes.find(tx, [self._scope])]
             gone = int(
                 tx.execute(delete(_t).where(_t.c.scope_id.in_(ids), _t.c.run_id == self._run_id, condition)).rowcount
             )
+            now = self._room.store.clock.now()
             if gone:
-                self._note(tx, "working.drop", self._room.store.clock.now(), {"values": gone})
+                self._note(tx, "working.drop", now, {"values": gone})
+            once.keep(tx, {"values": gone}, at=now)
             return gone
 
         with self._room.gate.journaling(self._actor):

@@ -1,0 +1,234 @@
+"""Every call that changes something takes an idempotency key: called again it gives the first answer, and no more."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.access import Spaces
+from tallystick.errors import IdempotencyMismatch
+from tallystick.memory import Items, Put
+from tallystick.records import Actor, SpaceMember
+from tallystick.storage import journal
+from tallystick.tally import BoundTally, Tally
+from tallystick.testing import StepClock
+from tallystick.upkeep.working import WorkingMemory
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice", projects={"apollo"})
+ROOT = Actor(user="root", role="operator")
+
+CHANGES: dict[type, set[str]] = {
+    BoundTally: {
+        "remember", "remember_many", "modify", "modify_many", "forget", "forget_matching", "recover", "correct",
+        "promote", "share", "import_from", "erase", "erase_recorded", "purge", "freeze", "thaw",
+        "choose_journal_window", "keep_turn",
+    },
+    Spaces: {"create", "update"},
+    WorkingMemory: {"set", "drop", "clear"},
+    Items: {"put", "sweep"},
+    Tally: set(),
+}  # fmt: skip
+"""Calls that change memory, or what the tally keeps of itself."""
+
+OTHERS: dict[type, set[str]] = {
+    BoundTally: {
+        # Another view, or a part of this one.
+        "on", "traced", "diary", "spaces", "recorder", "items", "threads", "working",
+        # Reads; an export is one, and a proof looks without changing what it looks at.
+        "preview_access", "recall", "get", "memories", "inspect", "context_pack", "wake", "history", "export",
+        "prove_unreachable", "prove_erased", "verify", "runs", "compile",
+        # Recording: a run has its id, a step its place in the run.
+        "run", "join_run", "replay",
+        # Mends what is derived; what is mended already is left alone.
+        "doctor",
+    },
+    Spaces: {"get", "list"},
+    WorkingMemory: {"get", "all", "run_id"},
+    Items: {"get", "find", "namespaces"},
+    Tally: {
+        "open", "close", "bind", "place", "owner", "settings", "windows", "recorder", "scopes", "now", "new_id",
+        "count_tokens", "counter", "let_go",
+        # Chroma is derived: these bring it to what the database says, as often as one likes.
+        "drain", "reconcile_index", "rebuild_index",
+    },
+}  # fmt: skip
+"""Everything else that is public. A new method belongs in one of the two tables."""
+
+
+def test_every_public_call_is_known_to_change_something_or_not_to() -> None:
+    for kind, changes in CHANGES.items():
+        public = {
+            name for name, value in inspect.getmembers(kind)
+            if not name.startswith("_") and (callable(value) or isinstance(value, property))
+        }  # fmt: skip
+        fields = set(getattr(kind, "__dataclass_fields__", ()))
+        assert public - fields == changes | OTHERS[kind], kind
+        assert not changes & OTHERS[kind]
+
+
+def test_every_call_that_changes_something_takes_a_key() -> None:
+    lacking = [
+        f"{kind.__name__}.{name}"
+        for kind, changes in CHANGES.items()
+        for name in sorted(changes)
+        if "idempotency_key" not in inspect.signature(getattr(kind, name)).parameters
+    ]
+    assert lacking == []
+
+
+class _World:
+    """A tally in which one call finds what it needs."""
+
+    def __init__(self, tally: Tally, folder: Path, name: str) -> None:
+        self.tally, self.folder, self.name = tally, folder, name
+        self.mine, self.apollo, self.root = (
+            tally.bind(ALICE),
+            tally.bind(ALICE, scope="project:apollo"),
+            tally.bind(ROOT),
+        )
+        self.kept = self.mine.remember(f"The heron of {name} nests in March.").memory_id
+        self.gone = self.mine.remember(f"The egret of {name} nests in June.").memory_id
+        self.mine.forget(self.gone, reason="r")
+        self.run = self.mine.run("coder")
+        with self.run.step("model_call") as step:
+            step.record("request", {"prompt": "Mend it."})
+        self.run.end()
+
+    def confirmed(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[str, str], Any]:
+        """The call with the token of a preview under that reason."""
+        tokens: list[str | None] = []
+
+        def run(key: str, reason: str) -> Any:
+            if not tokens:
+                tokens.append(call(*arguments, reason=reason, **options).confirm_token)
+            done = {"mode": "execute" if call.__name__ == "forget_matching" else "apply"}
+            return call(*arguments, reason=reason, confirm_token=tokens[0], idempotency_key=key, **done, **options)
+
+        return run
+
+    def calls(self) -> dict[str, Callable[[str, str], Any]]:
+        """Each call, given a key and something to tell two requests apart."""
+        mine, root, kept = self.mine, self.root, self.kept
+        team = [SpaceMember(principal_id="alice")]
+        return {
+            "remember": lambda k, v: mine.remember(f"note {v}", idempotency_key=k),
+            "remember_many": lambda k, v: mine.remember_many([f"note {v}", "and"], idempotency_key=k),
+            "modify": lambda k, v: mine.modify(kept, tags=(v,), reason="r", idempotency_key=k),
+            "modify_many": lambda k, v: mine.modify_many(
+                [{"memory_id": kept, "reason": "r", "tags": (v,)}, {"memory_id": "nobody", "reason": v}],
+                idempotency_key=k,
+            ),
+            "forget": lambda k, v: mine.forget(kept, reason="r", force=v == "b", idempotency_key=k),
+            "forget_matching": self.confirmed(mine.forget_matching, f"heron {self.name}", threshold=0.9),
+            "recover": lambda k, v: mine.recover(
+                self.gone, reason="r", if_version=2 if v == "a" else 3, idempotency_key=k
+            ),
+            "correct": self.confirmed(mine.correct, kept, "hide"),
+            "promote": self.confirmed(mine.promote, kept, "project:apollo"),
+            "share": self.confirmed(mine.share, kept, "project:apollo"),
+            "erase": self.confirmed(root.erase, kept),
+            "erase_recorded": lambda k, v: root.erase_recorded(
+                self.run.id, reason=v, mode="apply", idempotency_key=k
+            ),
+            "purge": lambda k, v: root.purge(mode="apply", idempotency_key=k),
+            "freeze": lambda k, v: root.freeze(reason=v, idempotency_key=k),
+            "thaw": lambda k, v: root.thaw(reason=v, idempotency_key=k),
+            "choose_journal_window": lambda k, v: root.choose_journal_window(
+                90 if v == "a" else 180, idempotency_key=k
+            ),
+            "keep_turn": lambda k, v: mine.keep_turn(self.run, user=v, assistant="yes", idempotency_key=k),
+            "import_from": self.imported,
+            "create": lambda k, v: root.spaces.create(
+                "team:birds", name=v, members=team, reason="r", idempotency_key=k
+            ),
+            "update": lambda k, v: self.space().update("team:reeds", name=v, reason="r", idempotency_key=k),
+            "set": lambda k, v: mine.working("r").set("plan", {"a": v, "b": 1.5}, idempotency_key=k),
+            "drop": lambda k, v: self.working().drop(v, idempotency_key=k),
+            "clear": lambda k, v: mine.working(f"r{v}").clear(idempotency_key=k),
+            "put": lambda k, v: mine.items.put([Put(("n",), "k", {"v": v})], idempotency_key=k),
+            "sweep": lambda k, v: mine.items.sweep(idempotency_key=k),
+        }  # fmt: skip
+
+    def space(self) -> Spaces:
+        if not any(str(space.scope) == "team:reeds" for space in self.root.spaces.list()):
+            self.root.spaces.create("team:reeds", name="Reeds", reason="r")
+        return self.root.spaces
+
+    def working(self) -> WorkingMemory:
+        working = self.mine.working("r")
+        working.set("a", 1, idempotency_key="made once")
+        return working
+
+    def imported(self, key: str, value: str) -> Any:
+        with Tally.open(self.folder / "other", background=False) as other:
+            if value == "a":
+                if not (self.folder / "out-a").exists():
+                    self.mine.export(self.folder / "out-a")
+                return other.bind(ROOT).import_from(self.folder / "out-a", idempotency_key=key)
+            self.apollo.export(self.folder / "out-b")
+            return other.bind(ROOT).import_from(self.folder / "out-b", idempotency_key=key)
+
+
+_NO_ARGUMENTS = {"purge", "sweep"}
+
+
+def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    with open_tally(clock=StepClock()) as tally:
+
+        def entries() -> int:
+            with tally.store.database.read() as connection:
+                return len([one for one in journal.all_entries(connection) if one.event != "scope.export"])
+
+        for name in sorted(name for names in CHANGES.values() for name in names):
+            call = _World(tally, tmp_path, name).calls()[name]
+            first = call("key", "a")
+            before = entries()
+            assert call("key", "a") == first, name
+            assert entries() == before, name
+            if name not in _NO_ARGUMENTS:
+                with pytest.raises(IdempotencyMismatch):
+                    call("key", "b")
+                assert entries() == before, name
+            if name == "freeze":
+                tally.bind(ROOT).thaw(reason="for the others")
+
+
+def test_a_batch_that_was_cut_off_goes_on_where_it_was(open_tally: OpenTally, monkeypatch: Any) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        ids = [mine.remember(f"note {number}").memory_id for number in range(3)]
+        wanted = [{"memory_id": one, "reason": "r", "tags": ("t",)} for one in ids]
+        whole = BoundTally.modify
+
+        def dies(self: BoundTally, memory_id: str, **options: Any) -> Any:
+            if memory_id == ids[1]:
+                raise KeyboardInterrupt
+            return whole(self, memory_id, **options)
+
+        monkeypatch.setattr(BoundTally, "modify", dies)
+        with pytest.raises(KeyboardInterrupt):
+            mine.modify_many(wanted, idempotency_key="k")
+        monkeypatch.setattr(BoundTally, "modify", whole)
+
+        done = mine.modify_many(wanted, idempotency_key="k")
+
+        assert [one.change.version for one in done if one.change] == [2, 2, 2]
+        assert mine.modify_many(wanted, idempotency_key="k") == done
+        assert [memory.version for memory in mine.memories()] == [2, 2, 2]
+
+
+def test_a_second_try_in_another_step_is_the_same_request(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        answers = []
+        for _ in range(2):
+            with mine.run("coder") as run, run.step("tool_call"):
+                answers.append(mine.remember("Once.", idempotency_key="call-1"))
+        assert answers[0] == answers[1]
