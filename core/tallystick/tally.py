@@ -53,6 +53,7 @@ from tallystick.records import (
     CorrectionKind,
     Crossing,
     Erasure,
+    Explored,
     Finding,
     Foil,
     Forgetting,
@@ -105,6 +106,8 @@ _Candidate = TypeVar("_Candidate", ContextItem, Memory)
 _SHORT_TEXT = 20
 """Tokens of a short text: a budget holds at most so many, and relevance scores that many."""
 _DAY_US = 24 * 3600 * 1_000_000
+_USES = 10
+"""Steps that inspecting a memory names."""
 _OWNER = "owner"
 _TALLY_ID = "tally_id"
 
@@ -643,9 +646,31 @@ class BoundTally:
     def inspect(self, memory_id: str) -> Inspection:
         """What a memory is, why this actor can or cannot see it, what hangs on it, what may be done next.
 
-        Who may inspect without reading learns no text. Raises NotFound.
+        Its receipts are among it: the newest journal entries about it, and the newest recorded steps that used it, as
+        far as the actor may see them. Who may inspect without reading learns no text. Raises NotFound.
         """
-        return memory_room.inspect(self.tally.memory, self.actor, memory_id)
+        found = memory_room.inspect(self.tally.memory, self.actor, memory_id)
+        return found.model_copy(update={"uses": tuple(self.recorder.uses(found.memory_id, most=_USES))})
+
+    def explore(
+        self, around: str | Scope | None = None, *, depth: int = 1, limit: int = 50, before: str | None = None,
+        states: Sequence[MemoryState] = ("active",),
+    ) -> Explored:  # fmt: skip
+        """Look around without a query: what there is, what stands in a scope, what hangs on a memory.
+
+        Without `around` the scopes that this actor may look into, with counts; around a scope its memories of these
+        `states`, newest first (the last id of a page is `before` for the next one); around a memory's id what was
+        concluded from it, what it was concluded from, replaced or shared, up to `depth` (1 or 2) links away. What the
+        actor may not read is neither shown nor named. Raises Denied, NotFound, InvalidInput.
+        """
+        with self._observed("other", "explore") as step:
+            found = memory_room.explore(
+                self.tally.memory, self.actor, around, depth=depth, limit=limit, before=before, states=states
+            )
+            if step is not None and found.memories:
+                seen = [one.memory_id for one in found.memories]
+                step.record("memory_read", found, summary={"memories": seen})
+        return found
 
     def context_pack(
         self, query: str, *, budget_tokens: int = 2_000, scopes: Sequence[str | Scope] | None = None,

@@ -92,11 +92,31 @@ def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> Non
     """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done next."""
     with opened(where) as owner:
         found = owner.inspect(_identity(owner, memory))
-        uses = owner.recorder.uses(found.memory_id)
     if as_json:
-        print_json({**found.dump(), "uses": [one.dump() for one in uses]})
+        print_json(found.dump())
     else:
-        printed(views.inspection_view(found, uses))
+        printed(views.inspection_view(found))
+
+
+def explore(
+    around: Annotated[
+        str | None, typer.Argument(help="A scope such as project:apollo, or the id of a memory, or how it ends.")
+    ] = None,
+    depth: Annotated[int, typer.Option("--depth", min=1, max=2, help="Links away from a memory.")] = 1,
+    limit: Limit = 50,
+    before: Annotated[str | None, typer.Option("--before", help="The last id of the page before.")] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Look around: what there is, what stands in a scope, what hangs on a memory."""
+    with opened(where) as owner:
+        if around is not None and ":" not in around and around != "public":
+            around = _identity(owner, around)
+        found = owner.explore(around, depth=depth, limit=limit, before=before)
+    if as_json:
+        print_json(found.dump())
+    else:
+        printed(views.explored_view(found))
 
 
 def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
@@ -322,7 +342,8 @@ def memories(
 
 
 _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    ("init", init), ("memories", memories), ("inspect", inspect), ("history", history), ("modify", modify),
+    ("init", init), ("memories", memories), ("explore", explore),
+    ("inspect", inspect), ("history", history), ("modify", modify),
     ("correct", correct), ("forget", forget), ("recover", recover), ("erase", erase), ("spaces", spaces),
     ("preview-agent", preview_agent), ("export", export), ("import", import_), ("purge", purge), ("doctor", doctor),
 )  # fmt: skip

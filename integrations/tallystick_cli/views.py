@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from tallystick.records import (
     Change,
     Correction,
     Erasure,
+    Explored,
     Finding,
     Forgetting,
     HistoryEntry,
     Inspection,
     Memory,
     MemorySpace,
-    MemoryUse,
     Purge,
     Transfer,
 )
@@ -35,6 +35,7 @@ __all__ = [
     "correction_view",
     "doctor_table",
     "erasure_view",
+    "explored_view",
     "forgetting_view",
     "history_table",
     "inspection_view",
@@ -80,7 +81,43 @@ def memory_table(memories: Iterable[Memory]) -> Table:
     return table
 
 
-def inspection_view(found: Inspection, uses: Sequence[MemoryUse] = ()) -> RenderableType:
+def explored_view(found: Explored) -> RenderableType:
+    """What one comes across: scopes with counts, memories, and how they hang together."""
+    parts: list[RenderableType] = []
+    if found.scopes:
+        scopes = _table("scope", "read", "why", "memories", "kinds")
+        for one in found.scopes:
+            scopes.add_row(
+                f"{one.scope}{f' ({one.name})' if one.name else ''}",
+                Text("yes" if one.readable else "no", style="green" if one.readable else "yellow"), one.reason,
+                _counts(one.states), _counts(one.kinds),
+            )  # fmt: skip
+        parts.append(scopes)
+    if found.memories:
+        table = _table("id", "state", "kind", "says", "links")
+        for memory in found.memories:
+            links = {_LINKS.get((link.kind, link.direction), link.kind.lower()): link.count for link in memory.links}
+            table.add_row(
+                Text("  " * memory.distance + short(memory.memory_id), style="cyan"), _state(memory.state), memory.kind,
+                Text(_line(memory.preview or "") or "(not shown)", style="" if memory.preview else "dim"),
+                _counts(links),
+            )  # fmt: skip
+        parts.append(table)
+    for link in found.links:
+        says = _LINKS.get((link.kind, "to"), link.kind.lower())
+        parts.append(Text(f"{short(link.from_id)} {says} {short(link.to_id)}", style="dim"))
+    if found.elsewhere:
+        parts.append(Text(f"{found.elsewhere} more stand where you may not look.", style="dim"))
+    if found.more:
+        parts.append(Text("There is more: raise --limit, or give the last id as --before.", style="dim"))
+    return Group(*parts) if parts else Text("There is nothing that you may see.", style="dim")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def inspection_view(found: Inspection) -> RenderableType:
     """One memory with everything about it, and the newest recorded steps that used it."""
     facts = _pairs()
     facts.add_row("memory", Text(found.memory_id, style="cyan"))
@@ -100,7 +137,7 @@ def inspection_view(found: Inspection, uses: Sequence[MemoryUse] = ()) -> Render
     _touched(facts, found.affected)
     if found.promoted:
         facts.add_row("copies", ", ".join(short(one) for one in found.promoted))
-    for one in reversed(uses[-_USES:]):
+    for one in found.uses[:_USES]:
         facts.add_row("used by", f"step {short(one.step.step_id)}: {', '.join(one.how).replace('_', ' ')}")
     can = [action.name + ("*" if action.previewed else "") for action in found.actions if action.allowed]
     facts.add_row("you may", ", ".join(can) or "nothing")

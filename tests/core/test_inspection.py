@@ -306,3 +306,114 @@ def test_a_damaged_export_is_refused_before_anything_is_written(
         with pytest.raises((CorruptTally, InvalidInput)):
             other.bind(ROOT).import_from(out)
         assert other.scopes() == []
+
+
+def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
+        root = tally.bind(ROOT)
+        root.spaces.create("team:birds", name="Birds", members=[SpaceMember(principal_id="alice")], reason="r")
+        origin = apollo.remember("The heron nests in March, key sk-ant-api03-" + "a1B2" * 20, kind="fact")
+        derived = apollo.remember("Do not mow in March.", kind="constraint", derived_from=[origin.memory_id])
+        last = apollo.remember("Mow in April.", derived_from=[derived.memory_id])
+        own = mine.remember("I like herons.", derived_from=[origin.memory_id])
+        gone = apollo.remember("Never mind.")
+        apollo.forget(gone.memory_id, reason="r")
+
+        places = {str(one.scope): one for one in apollo.explore().scopes}
+        assert set(places) == {"private:alice", "project:apollo", "team:birds"}
+        there = places["project:apollo"]
+        assert (there.states, there.kinds, there.readable) == (
+            {"active": 3, "deleted": 1}, {"constraint": 1, "fact": 1, "note": 1}, True,
+        )  # fmt: skip
+        assert (places["team:birds"].name, places["team:birds"].states) == ("Birds", {})
+
+        page = apollo.explore("project:apollo", limit=2)
+        assert ([one.memory_id for one in page.memories], page.more) == ([last.memory_id, derived.memory_id], True)
+        rest = apollo.explore("project:apollo", limit=2, before=derived.memory_id)
+        assert ([one.memory_id for one in rest.memories], rest.more) == ([origin.memory_id], False)
+        assert "a1B2a1B2" not in repr(rest)
+        [first] = rest.memories
+        assert [(one.kind, one.direction, one.count) for one in first.links] == [("DERIVED_FROM", "from", 2)]
+
+        near = apollo.explore(origin.memory_id)
+        assert [(one.memory_id, one.distance) for one in near.memories] == [
+            (origin.memory_id, 0), (derived.memory_id, 1), (own.memory_id, 1),
+        ]  # fmt: skip
+        far = apollo.explore(origin.memory_id, depth=2)
+        assert [(one.memory_id, one.distance) for one in far.memories][-1] == (last.memory_id, 2)
+        assert {(link.from_id, link.to_id) for link in far.links} == {
+            (derived.memory_id, origin.memory_id), (own.memory_id, origin.memory_id),
+            (last.memory_id, derived.memory_id),
+        }  # fmt: skip
+
+        seen = tally.bind(BOB, scope="project:apollo").explore(origin.memory_id)
+        assert [one.memory_id for one in seen.memories] == [origin.memory_id, derived.memory_id]
+        assert (own.memory_id in repr(seen), seen.elsewhere) == (False, 1)
+        for around in ("project:apollo", origin.memory_id):
+            with pytest.raises((Denied, NotFound)):
+                tally.bind(EVE).explore(around)
+        assert tally.bind(EVE).explore().scopes == ()
+        overseen = {str(one.scope): one for one in root.explore().scopes}
+        assert (overseen["private:alice"].readable, overseen["private:alice"].states) == (False, {"active": 1})
+        with pytest.raises(InvalidInput):
+            apollo.explore(depth=3)
+        with apollo.run("coder") as run, run.step("tool_call") as step:
+            apollo.explore("project:apollo")
+        assert [use.step.step_id for use in apollo.inspect(origin.memory_id).uses] == [step.id]
+
+
+def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("The heron nests in March.")
+        steps = []
+        for bound in (apollo, mine, *[apollo] * 11):
+            with bound.run("coder") as run, run.step("model_call") as step:
+                apollo.recall("heron")
+            steps.append(step.id)
+
+        found = apollo.inspect(kept.memory_id)
+
+        assert [use.step.step_id for use in found.uses] == steps[:2:-1]
+        assert {use.how for use in found.uses} == {("recalled",)}
+        seen = tally.bind(BOB).inspect(kept.memory_id)
+        assert [use.step.step_id for use in seen.uses] == steps[:2:-1]
+        assert steps[1] not in {use.step.step_id for use in tally.bind(BOB).recorder.uses(kept.memory_id)}
+        assert steps[1] in {use.step.step_id for use in apollo.recorder.uses(kept.memory_id)}
+
+
+def test_what_was_replaced_is_shown_only_where_its_replacement_is(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
+        bob = tally.bind(BOB, scope="project:apollo")
+        old = apollo.remember("pelican", speaker="pelican", subject="pelican", tags=["pelican"], category="pelican")
+        apollo.modify(old.memory_id, content="pelican again", reason="longer")
+        new = mine.remember("The albatross, as only I know.")
+        _corrected(apollo, old.memory_id, "supersede", by=new.memory_id)
+
+        assert apollo.get(old.memory_id).content == "pelican again"
+        shown = apollo.inspect(old.memory_id)
+        assert (shown.preview, shown.shown) == ("pelican again", True)
+        told = [
+            bob.memories(states=("superseded",)), bob.inspect(old.memory_id), bob.history(old.memory_id),
+            bob.explore("project:apollo", states=("superseded",)), bob.explore(old.memory_id),
+            bob.recall("pelican", states=("superseded",)), bob.context_pack("pelican"), bob.wake(),
+        ]  # fmt: skip
+        assert "pelican" not in repr(told)
+        assert not bob.inspect(old.memory_id).shown
+        assert [memory.id for memory in bob.memories(states=("superseded",))] == [old.memory_id]
+        with pytest.raises(NotFound) as refused:
+            bob.get(old.memory_id)
+        assert "pelican" not in str(refused.value)
+
+
+def test_a_list_shows_nothing_that_was_written_of_what_was_forgotten(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        kept = mine.remember(
+            "pelican", speaker="pelican", category="pelican", conversation="pelican", kind="turn", tags=["pelican"]
+        )
+        mine.forget(kept.memory_id, reason="r")
+        assert "pelican" not in repr(mine.memories(states=("deleted",)))
+        assert mine.prove_unreachable(kept.memory_id).problems == ()

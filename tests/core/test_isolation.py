@@ -93,6 +93,7 @@ class Isolation(RuleBasedStateMachine):
             for call in (
                 lambda bound=bound: bound.get(memory_id), lambda bound=bound: bound.history(memory_id),
                 lambda inside=inside: inside.recall("heron"), lambda inside=inside: inside.memories(),
+                lambda bound=bound: bound.explore(memory_id, depth=2), lambda inside=inside: inside.explore(scope),
                 lambda bound=bound: bound.inspect(memory_id), lambda bound=bound: bound.prove_unreachable(memory_id),
                 lambda bound=bound: bound.correct(memory_id, "hide", reason="r"),
                 lambda bound=bound: bound.promote(memory_id, "project:zz", reason="r"),
@@ -142,12 +143,13 @@ class Isolation(RuleBasedStateMachine):
             "history": lambda: bound.history(memory_id),
             "get": lambda: bound.get(memory_id),
             "inspect": lambda: bound.inspect(memory_id),
+            "explore": lambda: bound.explore(memory_id),
             "correct": lambda: bound.correct(memory_id, "redact", reason="r"),
             "share": lambda: bound.share(memory_id, "project:a", reason="r"),
             "proof": lambda: bound.prove_unreachable(memory_id),
             "erase": lambda: bound.erase(memory_id, reason="r"),
         }[data.draw(st.sampled_from(
-            ["modify", "forget", "history", "get", "inspect", "correct", "share", "proof", "erase"]
+            ["modify", "forget", "history", "get", "inspect", "explore", "correct", "share", "proof", "erase"]
         ))]  # fmt: skip
         if self.may(actor, scope):
             return
@@ -165,10 +167,43 @@ class Isolation(RuleBasedStateMachine):
             lambda: bound.wake(),
             lambda: bound.forget_matching("heron", reason="r", threshold=0.0),
             lambda: bound.runs(),
+            lambda: bound.explore(scope),
         ):
             told = self.tried(actor, call)
             self.check(actor, told)
             assert self.may(actor, scope) or "Denied" in told or told == "[]"
+
+    @rule(actor=people)
+    def look_around(self, actor: Actor) -> None:
+        """Who looks around comes upon the scopes that are open to him, and upon no other, not even by its name."""
+        found = self.tally.bind(actor).explore()
+        self.check(actor, repr(found))
+        opened = {scope for scope in self.marks if self.may(actor, scope)}
+        teams = {Scope(kind="team", key=key) for key, members in self.teams.items() if actor.user in members}
+        written = set(self.ids.values())
+        assert {one.scope for one in found.scopes} == (opened & written) | teams
+        for one in found.scopes:
+            assert sum(one.states.values()) == sum(scope == one.scope for scope in self.ids.values())
+
+    @rule(actor=people, data=st.data())
+    def link(self, actor: Actor, data: Any) -> None:
+        """What is concluded from a memory is come upon by who may read both, and named to nobody else."""
+        if not self.ids:
+            return
+        origin = data.draw(st.sampled_from(sorted(self.ids)))
+        if not self.may(actor, self.ids[origin]):
+            return
+        scope = actor.private_scope
+        mark = self.marks.setdefault(scope, f"mark{len(self.marks)}x")
+        try:
+            made = self.tally.bind(actor).remember(f"concluded {len(self.ids)} {mark}", derived_from=[origin])
+        except (Denied, NotFound):
+            return
+        self.ids[made.memory_id] = scope
+        for other in {Actor(user=key) for key in KEYS[:4]} | {actor}:
+            told = self.tried(other, lambda other=other: self.tally.bind(other).explore(origin, depth=2))  # type: ignore[misc]
+            self.check(other, told)
+            assert (made.memory_id in told) == (self.may(other, scope) and self.may(other, self.ids[origin]))
 
     @rule(key=keys, agent=st.sampled_from(["x", "%"]), project=keys)
     def keep_a_diary(self, key: str, agent: str, project: str) -> None:

@@ -142,3 +142,23 @@ def test_what_is_inspected_names_the_steps_that_used_it(run: Command, place: Pat
     assert f"step {step.id[-8:]}: recalled, in context" in shown
     [used] = json.loads(run("inspect", memory, "--json")[1])["uses"]
     assert used["step"]["step_id"] == step.id
+
+
+def test_one_looks_around_from_scopes_to_a_memory(run: Command, place: Path) -> None:
+    memory = _id(run, "by hand")
+    with Tally.open(place, background=False) as tally:
+        apollo = tally.bind(OWNER, scope="project:apollo")
+        apollo.remember("So keep the list of steps.", derived_from=[memory])
+    assert "project:apollo" in run("explore")[1]
+    shown = run("explore", "project:apollo")[1]
+    assert "concluded from" in shown
+    near = json.loads(run("explore", memory, "--json")[1])
+    assert [link["kind"] for link in near["links"]] == ["DERIVED_FROM"]
+    assert "concluded from" in run("explore", memory[-8:])[1]
+
+
+def test_a_command_that_is_given_again_under_one_key_answers_as_at_first(run: Command) -> None:
+    memory = _id(run, "by hand")
+    told = [run("modify", memory, "--tag", "t", "-r", "r", "--key", "request-1", "--json")[1] for _ in range(2)]
+    assert told[0] == told[1]
+    assert json.loads(told[0])["version"] == 2

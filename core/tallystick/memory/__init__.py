@@ -3,6 +3,7 @@
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.correct import Asked, correct
 from tallystick.memory.crossing import cross
+from tallystick.memory.explore import explore
 from tallystick.memory.history import history
 from tallystick.memory.index import analyze_anew
 from tallystick.memory.inspect import inspect
@@ -26,6 +27,7 @@ __all__ = [
     "context_pack",
     "correct",
     "cross",
+    "explore",
     "forget",
     "forget_matching",
     "get",

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import Connection
 
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.showing import shown_to
 from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
 from tallystick.storage import journal, memories
 
@@ -26,8 +27,6 @@ _EVENTS: dict[str, _Event] = {
     "memory.share": "SHARE",
     "memory.erase": "ERASE",
 }
-_UNREADABLE = {"deleted", "hidden"}
-"""States in which no path gives the text, this one included, until the memory is back."""
 _ALWAYS = (
     "kind",
     "state",
@@ -53,19 +52,19 @@ def history(room: MemoryRoom, actor: Actor, memory_id: str) -> list[HistoryEntry
     with room.store.database.read() as connection:
         stored = room.visible(connection, actor, memory_id, "read")
         events = journal.about(connection, memory_id)
-        found = entries(connection, stored, events)
+        found = entries(connection, room, actor, stored, events)
     room.gate.log_read(actor, "history", [stored.memory.scope], results=len(events))
     return found
 
 
 def entries(
-    connection: Connection, stored: memories.Stored, events: Iterable[JournalEntry]
+    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored, events: Iterable[JournalEntry]
 ) -> list[HistoryEntry]:  # fmt: skip
-    """Events of a memory with what they changed, as far as it is shown to anybody."""
+    """Events of a memory with what they changed, as far as it is shown to this actor, who may read there."""
     versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
-    if memory.state in _UNREADABLE:
+    if stored.doc not in shown_to(connection, room, actor, [stored]):
         hidden = set(memories.BODY_FIELDS) - set(_ALWAYS)
     return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
 

@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.showing import beginning, shown_to
 from tallystick.memory.standing import is_current, replacements
 from tallystick.policy import ROLES
 from tallystick.records import (
-    AccessDecision,
     Action,
     Actor,
     CorrectionKind,
@@ -42,7 +42,7 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
         stored = room.visible(connection, actor, memory_id, "inspect")
         memory, now = stored.memory, room.store.clock.now()
         decision = room.gate.decide(connection, actor, "read", memory.scope)
-        readable = decision.allowed and memory.state not in ("hidden", "deleted")
+        readable = decision.allowed and stored.doc in shown_to(connection, room, actor, [stored])
         events = journal.about(connection, memory_id)
         found = Inspection(
             memory_id=memory.id,
@@ -59,14 +59,14 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
             confidence=memory.confidence,
             locked_until=memory.locked_until,
             position=memory.position,
-            shown=_shown(room, connection, actor, stored, decision, now),
+            shown=readable and memory.state != "duplicate" and not _is_over(memory, now),
             why=_CLOSED.get(memory.state, decision.reason) if decision.allowed else decision.reason,
             decision=decision,
             readers=_readers(connection, memory.scope),
             sources=tuple(source.source_id for source in memory.sources),
             affected=affected_by(connection, room, actor, stored),
             # Reasons may quote what they are about: they are told to who may read there.
-            history=tuple(entries(connection, stored, events)) if decision.allowed else (),
+            history=tuple(entries(connection, room, actor, stored, events)) if decision.allowed else (),
             promoted=_promoted(connection, room, actor, stored),
             audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
             freshness=_freshness(connection, room, actor, stored, now),
@@ -75,26 +75,17 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
     room.gate.log_read(actor, "inspect", [memory.scope], results=1)
     if not readable:
         return found
-    text, _ = room.redactor.redact_text(memory.content)
-    preview = text if len(text) <= _MOST else text[: _MOST - 1] + "…"
     return found.model_copy(
         update={
-            "preview": preview, "subject": memory.subject, "speaker": memory.who, "tags": memory.tags,
-            "attributes": room.redactor.redact_json(memory.attributes)[0], "conversation": memory.conversation,
+            "preview": beginning(room, memory, most=_MOST), "subject": memory.subject, "speaker": memory.who,
+            "tags": memory.tags, "attributes": room.redactor.redact_json(memory.attributes)[0],
+            "conversation": memory.conversation,
         }
     )  # fmt: skip
 
 
-def _shown(
-    room: MemoryRoom, connection: Connection, actor: Actor, stored: memories.Stored, decision: AccessDecision, now: int
-) -> bool:  # fmt: skip
-    memory = stored.memory
-    if not decision.allowed or (memory.expires_at is not None and memory.expires_at <= now):
-        return False
-    if memory.state == "superseded":
-        may_read = _reading(room, connection, actor)
-        return stored.doc in replacements(connection, [stored.doc], may_read, now)
-    return memory.state in ("active", "redacted")
+def _is_over(memory: Memory, now: int) -> bool:
+    return memory.expires_at is not None and memory.expires_at <= now
 
 
 def _reading(room: MemoryRoom, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]

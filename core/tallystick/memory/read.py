@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.memory.room import MemoryRoom
+from tallystick.memory.showing import bare, shown_to
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import memories, scopes
 
 __all__ = ["get", "list_memories"]
 
-_UNREADABLE = {"deleted", "hidden"}
-"""States in which no path gives the text. What is redacted stands there with its replacement."""
-
 
 def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
-    """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
+    """One memory. Raises NotFound alike for absent, forgotten and hidden ones, and where only a part may be seen."""
     with room.store.database.read() as connection:
         stored = room.visible(connection, actor, memory_id, "read")
-    if stored.memory.state in _UNREADABLE:
-        raise room.absent(actor, memory_id)
+        if stored.doc not in shown_to(connection, room, actor, [stored]):
+            raise room.absent(actor, memory_id)
     room.gate.log_read(actor, "get", [stored.memory.scope], results=1)
     return stored.memory
 
@@ -31,7 +29,7 @@ def list_memories(
 ) -> list[Memory]:  # fmt: skip
     """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
 
-    Those that were forgotten or hidden come without their text.
+    Those that were forgotten or hidden, or replaced by what the actor may not see, come without their text.
     Raises Denied, and NotFound for an unknown `before`.
     """
     room.gate.require(actor, "read", scope)
@@ -47,11 +45,6 @@ def list_memories(
             limit=limit,
             before_doc=before_doc,
         )
+        shown = shown_to(connection, room, actor, found)
     room.gate.log_read(actor, "list", [scope], results=len(found))
-    return [_shown(stored.memory) for stored in found]
-
-
-def _shown(memory: Memory) -> Memory:
-    if memory.state not in _UNREADABLE:
-        return memory
-    return memory.model_copy(update={"content": "", "subject": None, "attributes": {}, "tags": ()})
+    return [stored.memory if stored.doc in shown else bare(stored.memory) for stored in found]

@@ -222,12 +222,17 @@ class Recorder:
             chain = list(journal.entries(connection, run_stream(run_id)))
         return [one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)]
 
-    def uses(self, memory_id: str) -> list[MemoryUse]:
-        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may see them."""
+    def uses(self, memory_id: str, *, most: int | None = None) -> list[MemoryUse]:
+        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may see them.
+
+        Oldest first; with `most` so many of the newest, newest first.
+        """
         with self._read() as connection:
             found = uses_of(connection, memory_id)
-        visible = []
-        for step_id, how in found:
+        visible: list[MemoryUse] = []
+        for step_id, how in found if most is None else reversed(found):
+            if most is not None and len(visible) >= most:
+                break
             try:
                 visible.append(MemoryUse(step=self.step(step_id), how=how))
             except NotFound:

@@ -32,7 +32,18 @@ from tallystick.records.context import (
 )
 from tallystick.records.correction import Affected, Correction, Crossing, Link, RecallImpact
 from tallystick.records.identity import Actor, Role, Scope, ScopeKind
-from tallystick.records.inspection import Action, ContextPack, Freshness, Inspection, PackItem
+from tallystick.records.inspection import (
+    Action,
+    ContextPack,
+    Explored,
+    ExploredLink,
+    ExploredMemory,
+    ExploredScope,
+    Freshness,
+    Inspection,
+    LinkCount,
+    PackItem,
+)
 from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
     KINDS,
@@ -122,6 +133,10 @@ __all__ = [
     "DecisionChange",
     "Divergence",
     "Edge",
+    "Explored",
+    "ExploredLink",
+    "ExploredMemory",
+    "ExploredScope",
     "EdgeKind",
     "EntryKind",
     "Erasure",
@@ -142,6 +157,7 @@ __all__ = [
     "JsonObject",
     "Known",
     "Link",
+    "LinkCount",
     "Memory",
     "MemorySpace",
     "MemoryState",

@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import Literal
 
 from tallystick.records._base import JsonObject, Record
+from tallystick.records.answers import MemoryUse
 from tallystick.records.correction import Affected
 from tallystick.records.identity import Scope
-from tallystick.records.memory import HistoryEntry, MemoryState
+from tallystick.records.memory import EdgeKind, HistoryEntry, MemoryState
 from tallystick.records.policy import AccessDecision, ReasonCode
 
-__all__ = ["Action", "ContextPack", "Freshness", "Inspection", "PackItem"]
+__all__ = [
+    "Action",
+    "ContextPack",
+    "Explored",
+    "ExploredLink",
+    "ExploredMemory",
+    "ExploredScope",
+    "Freshness",
+    "Inspection",
+    "LinkCount",
+    "PackItem",
+]
 
 
 class Action(Record):
@@ -79,6 +91,8 @@ class Inspection(Record):
     """Copies in other scopes that this actor may see."""
     audit_ids: tuple[str, ...]
     """The journal's entries about it, newest first, ten at most."""
+    uses: tuple[MemoryUse, ...] = ()
+    """Recorded steps that recalled, saw, left out or wrote it, newest first, ten at most: those the actor may see."""
     freshness: Freshness
     actions: tuple[Action, ...]
 
@@ -115,3 +129,73 @@ class ContextPack(Record):
     left_out: int
     """How many that would have come next did not fit."""
     redactions: dict[str, int] = {}
+
+
+class LinkCount(Record):
+    """How many links of one kind a memory has, seen from it."""
+
+    kind: EdgeKind
+    direction: Literal["to", "from"]
+    """`to`: from this memory to others."""
+    count: int
+
+
+class ExploredScope(Record):
+    """A scope that an actor may look into, and how much stands there."""
+
+    scope: Scope
+    name: str | None = None
+    """That of its space, where it has one."""
+    readable: bool
+    """Whether its memories may be read; else they are counted only."""
+    reason: ReasonCode
+    """Why, or why not."""
+    states: dict[str, int] = {}
+    """Memories by state; what is not active only for who may inspect."""
+    kinds: dict[str, int] = {}
+    """Active memories by kind."""
+
+
+class ExploredMemory(Record):
+    """A memory as one comes across it."""
+
+    memory_id: str
+    scope: Scope
+    kind: str
+    state: MemoryState
+    version: int
+    pinned: bool
+    updated_at: int
+    """Microseconds UTC."""
+    distance: int = 0
+    """Links between it and the memory that was asked about."""
+    preview: str | None = None
+    """How its text begins, secrets replaced; None where it is not shown."""
+    subject: str | None = None
+    tags: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    links: tuple[LinkCount, ...] = ()
+    """Those whose other end this actor may read."""
+
+
+class ExploredLink(Record):
+    """One link between two memories that are shown."""
+
+    kind: EdgeKind
+    from_id: str
+    to_id: str
+
+
+class Explored(Record):
+    """What one comes across when one looks around without a query."""
+
+    around: str | None = None
+    """The scope or memory that was asked about; None for everything."""
+    scopes: tuple[ExploredScope, ...] = ()
+    memories: tuple[ExploredMemory, ...] = ()
+    """Those of a scope, newest first; around a memory that one first, then by distance."""
+    links: tuple[ExploredLink, ...] = ()
+    elsewhere: int = 0
+    """How many linked memories stand where the actor may not look."""
+    more: bool = False
+    """Whether `limit` left something out: give the last id of a scope's page as `before` for the next one."""

@@ -13,7 +13,7 @@ from tallystick.records import EdgeKind
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 
-__all__ = ["EdgeRow", "add", "close", "following", "of", "remove", "shared", "within"]
+__all__ = ["EdgeRow", "add", "close", "following", "of", "remove", "shared", "touching", "within"]
 
 _e = tables.edges
 _from, _to = tables.memories.alias("from_memory"), tables.memories.alias("to_memory")
@@ -81,6 +81,15 @@ def of(connection: Connection, doc: int) -> list[EdgeRow]:
     """Every edge of a memory that holds, either way, oldest first."""
     query = _SELECT.where(or_(_e.c.from_doc == doc, _e.c.to_doc == doc), _e.c.valid_until.is_(None))
     return [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id))]
+
+
+def touching(connection: Connection, docs: Iterable[int], *, most: int) -> list[EdgeRow]:
+    """Every edge that holds and has one of `docs` at an end, oldest first, at most so many."""
+    wanted = list(docs)
+    if not wanted:
+        return []
+    query = _SELECT.where(or_(_e.c.from_doc.in_(wanted), _e.c.to_doc.in_(wanted)), _e.c.valid_until.is_(None))
+    return [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id).limit(most))]
 
 
 def following(connection: Connection, kind: EdgeKind, docs: Iterable[int], *, forward: bool) -> dict[int, EdgeRow]:

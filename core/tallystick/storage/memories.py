@@ -323,6 +323,12 @@ def latest(
     return _hydrate(connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all())
 
 
+def counted(connection: Connection, scope_ids: Iterable[int]) -> list[tuple[str, str, int]]:
+    """(state, kind, how many) of the memories of these scopes."""
+    query = select(_m.c.state, _m.c.kind, func.count()).where(_m.c.scope_id.in_(list(scope_ids)))
+    return [(row[0], row[1], row[2]) for row in connection.execute(query.group_by(_m.c.state, _m.c.kind))]
+
+
 def standings(connection: Connection, scope_ids: Iterable[int]) -> Sequence[Any]:
     """The rows (doc, id, state, expires_at) of every memory of these scopes, oldest first."""
     query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(_m.c.scope_id.in_(list(scope_ids)))
