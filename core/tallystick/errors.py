@@ -18,6 +18,7 @@ TallystickError
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
 ├── NotFound                  no such record in the scopes of this actor
 ├── Denied                    policy refused; carries the decision and its reason code
+│   └── RateLimited           the actor looked too often; carries after how long it may look again
 ├── Conflict
 │   ├── VersionConflict       the record changed since it was read; carries both versions
 │   ├── StateConflict         the record's state does not allow this change
@@ -72,6 +73,7 @@ __all__ = [
     "NotFound",
     "NotReplayable",
     "PositionTaken",
+    "RateLimited",
     "RecordedFailure",
     "RecorderError",
     "RunClosed",
@@ -191,6 +193,17 @@ class Denied(TallystickError):
     def reason(self) -> str:
         """The stable reason code."""
         return self.decision.reason
+
+
+class RateLimited(Denied):
+    """This actor looked more often than the tally allows. Try again after `retry_after` seconds."""
+
+    def __init__(self, decision: AccessDecision, *, retry_after_us: int) -> None:
+        self.retry_after = -(-retry_after_us // 1_000_000)
+        """Seconds, rounded up."""
+        super().__init__(
+            decision, f"{decision.operation} was refused: {decision.reason}. Try again in {self.retry_after} s."
+        )
 
 
 class Conflict(TallystickError):

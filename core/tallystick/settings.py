@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 
 from tallystick.errors import SettingsError
-from tallystick.records import Retention
+from tallystick.records import Limited, Retention
 
 __all__ = ["Settings"]
 
@@ -69,6 +69,8 @@ class Settings(BaseSettings):
     """Folder of token encodings; by default inside the tally."""
     readers: int = Field(default=4, ge=1)
     """Database connections kept open for reading."""
+    rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
+    """How often an actor may `read`, `inspect`, `preview` or `export` in a minute, in each process; empty: no limit."""
     redact_pii: bool = False
     """Whether names, addresses and numbers of people are redacted like secrets."""
     redact_terms: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ from tallystick.records import (
     Hit,
     Inspection,
     JsonObject,
+    Limited,
     Memory,
     MemoryState,
     NewMemory,
@@ -125,7 +126,7 @@ class Tally:
         self._settings = settings
         self._owner = owner
         self.rules = tuple(rules)
-        self.gate = Gate(store)
+        self.gate = Gate(store, limits=settings.rate_limits)
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
         self.embedder = GuardedEmbedder(as_embedder(embedder) if embedder is not None else StaticEmbedder())
@@ -356,6 +357,7 @@ class BoundTally:
         It equals what recall then gives, and changes nothing. Ids of others, hidden counts and denied ids are
         told only where this actor may inspect. Raises InvalidScope.
         """
+        self._admit("preview")
         wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
         return memory_room.preview_access(self.tally.memory, self.actor, actor or self.actor, wanted)
 
@@ -423,6 +425,7 @@ class BoundTally:
         week" is seen. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that fit together.
         Raises Denied and InvalidInput.
         """
+        self._admit("read")
         wanted = self._scopes(scopes)
         if budget_tokens is not None and budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
@@ -460,6 +463,7 @@ class BoundTally:
 
     def get(self, memory_id: str) -> Memory:
         """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
+        self._admit("read")
         return memory_room.get(self.tally.memory, self.actor, memory_id)
 
     def memories(
@@ -467,6 +471,7 @@ class BoundTally:
         conversation: str | None = None, limit: int = 50, before: str | None = None,
     ) -> list[Memory]:  # fmt: skip
         """Memories of the bound scope, newest first; give the last id of a page as `before` for the next one."""
+        self._admit("read")
         return memory_room.list_memories(
             self.tally.memory, self.actor, self.scope, kinds=kinds, states=states, conversation=conversation,
             limit=limit, before=before,
@@ -555,6 +560,8 @@ class BoundTally:
         their versions, are forgotten, all or none. Raises Denied (`confirm_token_required` without one),
         InvalidInput, VersionConflict, IdempotencyMismatch, or StateConflict when other memories match by now.
         """
+        if mode == "preview":
+            self._admit("preview")
         with self._observed("memory_write", "forget_matching") as step:
             done = memory_room.forget_matching(
                 self.tally.memory, self.actor, self.scope, query, reason=reason, mode=mode, threshold=threshold,
@@ -595,6 +602,8 @@ class BoundTally:
         Raises InvalidInput, NotFound, Denied (`confirm_token_required`), VersionConflict, StateConflict when the
         world is not as it was previewed, or IdempotencyMismatch; then nothing changed.
         """
+        if mode == "preview":
+            self._admit("preview")
         asked = memory_room.Asked(
             correction=correction, reason=reason, other_id=by, field=field, replacement=replacement,
             evidence=tuple(evidence), valid_from=_micros(valid_from), force=force,
@@ -631,6 +640,8 @@ class BoundTally:
         mode: Literal["preview", "apply"], confirm_token: str | None, if_version: int | None,
         idempotency_key: str | None,
     ) -> Crossing:  # fmt: skip
+        if mode == "preview":
+            self._admit("preview")
         with self._observed("memory_write", operation) as step:
             done = memory_room.cross(
                 self.tally.memory, self.actor, memory_id, self.actor.home(into), operation, reason=reason, mode=mode,
@@ -649,6 +660,7 @@ class BoundTally:
         Its receipts are among it: the newest journal entries about it, and the newest recorded steps that used it, as
         far as the actor may see them. Who may inspect without reading learns no text. Raises NotFound.
         """
+        self._admit("inspect")
         found = memory_room.inspect(self.tally.memory, self.actor, memory_id)
         return found.model_copy(update={"uses": tuple(self.recorder.uses(found.memory_id, most=_USES))})
 
@@ -663,6 +675,7 @@ class BoundTally:
         concluded from it, what it was concluded from, replaced or shared, up to `depth` (1 or 2) links away. What the
         actor may not read is neither shown nor named. Raises Denied, NotFound, InvalidInput.
         """
+        self._admit("read")
         with self._observed("other", "explore") as step:
             found = memory_room.explore(
                 self.tally.memory, self.actor, around, depth=depth, limit=limit, before=before, states=states
@@ -680,6 +693,7 @@ class BoundTally:
 
         Each item names its source, who may see it, why it is there and whether it still holds. Raises as `recall`.
         """
+        self._admit("read")
         with self._observed("other", "context_pack") as step:
             pack = memory_room.context_pack(
                 self.tally.memory, self.actor, self._scopes(scopes), query, budget_tokens=budget_tokens,
@@ -692,6 +706,7 @@ class BoundTally:
         self, *, budget_tokens: int = 1_200, scopes: Sequence[str | Scope] | None = None, model: str | None = None
     ) -> ContextPack:  # fmt: skip
         """Same as `context_pack` before anything was asked: pins, constraints, preferences, decisions, open tasks."""
+        self._admit("read")
         with self._observed("other", "wake") as step:
             pack = memory_room.wake(
                 self.tally.memory, self.actor, self._scopes(scopes), budget_tokens=budget_tokens,
@@ -716,6 +731,7 @@ class BoundTally:
         It holds text in the clear, and the keys of its digests: keep it as you keep the tally. Raises Denied,
         InvalidInput, StorageError.
         """
+        self._admit("export")
         return portable.export(self.tally.memory, self.actor, self._scopes(scopes), Path(folder))
 
     def import_from(self, folder: str | os.PathLike[str], *, idempotency_key: str | None = None) -> Transfer:
@@ -736,6 +752,7 @@ class BoundTally:
 
         Raises NotFound, and StateConflict while it is not forgotten.
         """
+        self._admit("inspect")
         return proof.prove_unreachable(self.tally.memory, self.actor, memory_id)
 
     def erase(
@@ -747,6 +764,8 @@ class BoundTally:
         Shared copies go with them, recorded payloads and threads of checkpoints that hold the text too. It cannot be
         taken back. An operator's work. Raises Denied, NotFound, StateConflict, StorageError or IdempotencyMismatch.
         """
+        if mode == "preview":
+            self._admit("preview")
         ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
         with self.tally.indexer.paused():
             return erase.erase(
@@ -772,7 +791,8 @@ class BoundTally:
     def prove_erased(self, memory_id: str, *, text: str | None = None) -> Proof:
         """Look for what is left of an erased memory; with `text` in every table and file. An operator's work.
 
-        Raises Denied and NotFound.
+        Without `text` the proof names the search that the erasure made for it (`proof.searched`): the tally keeps
+        nothing by which it could search again. Raises Denied and NotFound.
         """
         return erase.prove(self.tally.memory, self.actor, memory_id, text)
 
@@ -826,6 +846,7 @@ class BoundTally:
 
     def history(self, memory_id: str) -> list[HistoryEntry]:
         """Everything that happened to a memory, oldest first. Raises NotFound."""
+        self._admit("read")
         return memory_room.history(self.tally.memory, self.actor, memory_id)
 
     # Context
@@ -1002,6 +1023,10 @@ class BoundTally:
     def threads(self) -> Threads:
         """The checkpoint threads of the bound scope."""
         return Threads(self.tally.checkpoints, self.actor, self.scope)
+
+    def _admit(self, what: Limited) -> None:
+        """Count a look of this actor. Raises RateLimited where the tally sets a limit and it is reached."""
+        self.tally.gate.admit(self.actor, what, self.scope)
 
     @contextmanager
     def _observed(self, kind: StepKind, name: str) -> Iterator[Step | None]:

@@ -85,6 +85,12 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         [proof] = done.proofs
         assert (proof.holds, proof.problems) == (True, ())
         assert root.prove_erased(kept.memory_id, text=SECRET).holds
+        later = root.prove_erased(kept.memory_id)
+        assert later.searched is not None
+        assert (later.holds, later.searched.holds, "every column of every table" in later.searched.checked) == (
+            True, True, True,
+        )  # fmt: skip
+        assert any("written again" in open_question for open_question in later.cannot_prove)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         with tally.store.database.read() as connection:
             assert traces.rows_with(connection, traces.forms("pelican")) == {}
@@ -148,6 +154,11 @@ def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None
         assert mine.get(turn.memory_id).content == "Said in two places at once."
         assert not done.proofs[0].holds
         assert any("memory_versions.body" in problem for problem in done.proofs[0].problems)
+        later = tally.bind(ROOT).prove_erased(kept.memory_id)
+        assert (later.holds, later.searched is not None and later.searched.holds) == (False, False)
+        _erased(tally.bind(ROOT), turn.memory_id)
+        assert tally.bind(ROOT).prove_erased(kept.memory_id, text="Said in two places at once.").holds
+        assert tally.bind(ROOT).prove_erased(kept.memory_id).holds
 
 
 def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: OpenTally) -> None:
@@ -275,6 +286,8 @@ def test_an_erasure_that_was_cut_off_is_finished_later(
         root = tally.bind(ROOT)
         assert not root.prove_erased(kept.memory_id).holds
         assert erase.finish(tally.memory)
+        unsearched = root.prove_erased(kept.memory_id)
+        assert (unsearched.searched, any("give `text=`" in one for one in unsearched.cannot_prove)) == (None, True)
         assert root.prove_erased(kept.memory_id, text=SECRET).problems == ()
         assert not erase.finish(tally.memory)
 

@@ -12,6 +12,7 @@ import pytest
 from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound, StateConflict
 from tallystick.records import Actor, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN, framed
+from tallystick.storage import access_log, journal, keyed
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing import StepClock
 from tallystick.threads import Leaf
@@ -299,7 +300,7 @@ def test_a_damaged_export_is_refused_before_anything_is_written(
     elif harm == "manifest":
         manifest.write_text(manifest.read_text().replace("project:apollo", "project:zeus"))
     elif harm == "newer":
-        manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 9'))
+        manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 9'))
     else:
         manifest.unlink()
     with Tally.open(tmp_path / "other", background=False) as other:
@@ -417,3 +418,111 @@ def test_a_list_shows_nothing_that_was_written_of_what_was_forgotten(open_tally:
         mine.forget(kept.memory_id, reason="r")
         assert "pelican" not in repr(mine.memories(states=("deleted",)))
         assert mine.prove_unreachable(kept.memory_id).problems == ()
+
+
+def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
+    """A tally in which everything happened that can be taken along."""
+    apollo, root = tally.bind(ALICE, scope="project:apollo"), tally.bind(ROOT)
+    review = Actor(user="alice", agent="helper", delegations={"alice/review"})
+    old = apollo.remember("Forgotten and gone.")
+    apollo.forget(old.memory_id, reason="r")
+    with apollo.run("coder", goal="long ago") as run, run.step("model_call") as step:
+        step.record("request", {"prompt": "Mend it."})
+    clock.advance(days=100)
+    root.choose_journal_window(90)
+    root.purge(mode="apply")
+    tally.bind(ALICE).spaces.create(
+        "delegated:alice/review", name="Review", reason="r",
+        members=[SpaceMember(principal_id="helper", principal_type="agent", role="writer", expires_at=clock.now() * 2)],
+    )  # fmt: skip
+    tally.bind(review, scope="delegated:alice/review").remember("Seen by the helper.")
+    kept = {name: apollo.remember(f"To be under {name}.", subject="s", attributes={"phone": "1"}).memory_id
+            for name in ("hide", "redact", "mark_stale", "mark_sensitive", "mark_wrong", "delete")}  # fmt: skip
+    for name, memory_id in kept.items():
+        options = {"field": "attributes.phone", "replacement": "a number"} if name == "redact" else {}
+        _corrected(apollo, memory_id, name, **options)
+    erased = apollo.remember("The pelican's code is 7341.")
+    preview = root.erase(erased.memory_id, reason="r")
+    root.erase(erased.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+    apollo.working("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
+    apollo.recall("under", states=("active", "redacted"))
+    tally.bind(BOB, scope="project:apollo").get(kept["mark_stale"])
+    with pytest.raises(Denied):
+        tally.bind(EVE, scope="project:apollo").recall("under")
+    token = apollo.forget_matching("under mark_sensitive", reason="r", threshold=0.9).confirm_token
+    return {"run": run.id, "kept": kept, "erased": erased.memory_id, "token": token}
+
+
+def _told(tally: Tally, done: dict[str, Any]) -> dict[str, Any]:
+    apollo, alice, root = tally.bind(ALICE, scope="project:apollo"), tally.bind(ALICE), tally.bind(ROOT)
+    helper = Actor(user="alice", agent="helper", delegations={"alice/review"})
+    review = ["delegated:alice/review", "project:apollo"]
+    ids = [*done["kept"].values(), done["erased"]]
+    told = {
+        "verify": apollo.verify(done["run"]),
+        "spaces": alice.spaces.list(),
+        "previews": [root.preview_access(actor=one, scopes=review) for one in (ALICE, BOB, helper, EVE)],
+        "delegated": [hit.memory for hit in tally.bind(helper, scope=review[0]).recall("helper")],
+        "history": [apollo.history(one) for one in ids],
+        "explored": (root.explore().scopes, apollo.explore("project:apollo", states=("active", "redacted"))),
+        "inspected": [apollo.inspect(one) for one in ids],
+        "working": dict(apollo.working("r1").all()),
+        "erased": root.prove_erased(done["erased"]).holds,
+        "due": root.purge().model_copy(update={"working": 0}),
+        "doctor": [one.check for one in root.doctor() if one.status == "problem"],
+    }
+    tally.gate.flush()
+    return told
+
+
+def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(open_tally: OpenTally, tmp_path: Path) -> None:
+    clock, later = StepClock(step=0), StepClock(step=0)
+    scopes = ["project:apollo", "delegated:alice/review"]
+    with open_tally(clock=clock) as tally:
+        done = _lived_in(tally, clock)
+        tally.bind(ALICE).export(tmp_path / "out", scopes=scopes)
+        before, reads = _told(tally, done), _reads(tally, scopes)
+        later.advance(days=(clock.now() - later.now()) / (24 * 3600 * 1_000_000))
+    with Tally.open(tmp_path / "other", background=False, clock=later) as other:
+        other.bind(ROOT).import_from(tmp_path / "out")
+        there = _reads(other, scopes)
+        after = _told(other, done)
+
+        for name in before:
+            assert after[name] == before[name], name
+        assert after["doctor"] == []
+        assert [(row["operation"], json.loads(row["actor"])["user"]) for row in there] == [
+            ("recall", "alice"), ("get", "bob"),
+        ]  # fmt: skip
+        assert there == reads[:2]
+        moved = other.bind(ALICE, scope="project:apollo")
+        moved.working("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
+        for name in ("hide", "redact", "mark_wrong"):
+            assert _corrected(moved, done["kept"][name], "restore").result.status == "changed"
+        assert moved.forget_matching(
+            "under mark_sensitive", reason="r", mode="execute", threshold=0.9, confirm_token=done["token"]
+        ).results
+        with other.store.database.read() as connection:
+            assert [entry.event for entry in journal.entries(connection, "tally")] == ["tally.import"]
+            assert keyed.get_setting(connection, "retention.journal_days") == "90"
+
+
+def _reads(tally: Tally, scopes: list[str]) -> list[Any]:
+    with tally.store.database.read() as connection:
+        rows = list(reversed(access_log.recent(connection, limit=1_000)))
+    return [row for row in rows if set(json.loads(row["scopes"])) <= set(scopes)]
+
+
+def test_what_the_other_tally_chose_itself_stays_chosen(open_sqlite: OpenTally, tmp_path: Path) -> None:
+    with open_sqlite() as tally:
+        tally.bind(ALICE).remember("Mine.")
+        tally.bind(ROOT).choose_journal_window(90)
+        tally.bind(ALICE).export(tmp_path / "out")
+    with Tally.open(tmp_path / "other", background=False) as other:
+        with other.store.database.read() as connection:
+            owner = keyed.get_setting(connection, "owner")
+        other.store.database.write(lambda tx: keyed.set_setting(tx, "retention.journal_days", "keep"), name="x")
+        other.bind(ROOT).import_from(tmp_path / "out")
+        with other.store.database.read() as connection:
+            assert keyed.get_setting(connection, "retention.journal_days") == "keep"
+            assert keyed.get_setting(connection, "owner") == owner

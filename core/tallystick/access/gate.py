@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.errors import Denied
+from tallystick.access.limits import Limits
+from tallystick.errors import Denied, RateLimited
 from tallystick.policy import MUTATIONS, PolicyState, decide
-from tallystick.records import AccessDecision, Actor, Operation, Scope
+from tallystick.records import AccessDecision, Actor, Limited, Operation, Scope
 from tallystick.storage import Store, access_log, journal, keyed, memories, spaces
 from tallystick.storage.once import Once
 
@@ -26,6 +27,9 @@ __all__ = ["Gate"]
 
 FROZEN = "mutations.frozen"
 """Setting: whether changes of memory are suspended."""
+_LOOKS: Mapping[Limited, Operation] = {
+    "read": "read", "inspect": "inspect", "preview": "inspect", "export": "export",
+}  # fmt: skip
 _ALONE = ("private", "diary")
 """Scopes behind which no space can stand: they are decided without asking the database."""
 _BATCH = 64
@@ -35,8 +39,9 @@ _BATCH = 64
 class Gate:
     """Decisions about access for one store. Thread-safe."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, limits: Mapping[Limited, int] | None = None) -> None:
         self._store = store
+        self._limits = Limits(limits or {})
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
@@ -51,6 +56,20 @@ class Gate:
         if not decision.allowed:
             raise self.refuse(actor, decision)
         return decision
+
+    def admit(self, actor: Actor, what: Limited, scope: Scope) -> None:
+        """Count one look of this actor, or raise RateLimited. The first refusal of a wait is journaled."""
+        wait = self._limits.wait(actor, what, self._store.clock.now())
+        if not wait:
+            return
+        decision = AccessDecision(
+            allowed=False, reason="rate_limited", operation=_LOOKS[what], scope=scope, surface=actor.surface,
+            audit_id=self._limits.told(actor, what),
+        )  # fmt: skip
+        if decision.audit_id is None:
+            decision = self.refuse(actor, decision).decision
+            self._limits.tell(actor, what, decision.audit_id or "")
+        raise RateLimited(decision, retry_after_us=wait)
 
     def require_or_none(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision | None:
         """The decision, if it allows; nothing is journaled if it does not."""

@@ -305,14 +305,17 @@ class Items:
         self, addresses: Sequence[tuple[tuple[str, ...], str]], *, refresh: Sequence[bool] = ()
     ) -> list[Item | None]:
         """What stands under each (namespace, key). Raises Denied."""
+        self.room.gate.admit(self.actor, "read", self.scope)
         return get_items(self.room, self.actor, self.scope, addresses, refresh=refresh)
 
     def find(self, prefix: Sequence[str] = (), **wanted: Any) -> list[Item]:
         """The items beneath a namespace; `wanted` are query, keep, limit, offset and refresh. Raises Denied."""
+        self.room.gate.admit(self.actor, "read", self.scope)
         return find_items(self.room, self.actor, self.scope, prefix, **wanted)
 
     def namespaces(self) -> list[tuple[str, ...]]:
         """Every namespace that holds an item, in order. Raises Denied."""
+        self.room.gate.admit(self.actor, "read", self.scope)
         return namespaces(self.room, self.actor, self.scope)
 
     def sweep(self, *, idempotency_key: str | None = None) -> int:

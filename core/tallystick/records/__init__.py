@@ -69,6 +69,7 @@ from tallystick.records.memory import (
 from tallystick.records.policy import (
     AccessDecision,
     ApprovalRequest,
+    Limited,
     Operation,
     PolicyConditions,
     PolicyEffect,
@@ -106,7 +107,7 @@ from tallystick.records.space import (
     SpaceState,
 )
 from tallystick.records.tape import Divergence, Tape, TapeCall, TapeReport
-from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Transfer
+from tallystick.records.upkeep import Erasure, Finding, Proof, Purge, Searched, Transfer
 
 __all__ = [
     "KINDS",
@@ -156,6 +157,7 @@ __all__ = [
     "Json",
     "JsonObject",
     "Known",
+    "Limited",
     "Link",
     "LinkCount",
     "Memory",
@@ -197,6 +199,7 @@ __all__ = [
     "SectionName",
     "Sensitivity",
     "Source",
+    "Searched",
     "SourceHash",
     "SourceRef",
     "SourceState",

@@ -10,6 +10,7 @@ from tallystick.records.identity import Scope
 __all__ = [
     "AccessDecision",
     "ApprovalRequest",
+    "Limited",
     "Operation",
     "PolicyConditions",
     "PolicyEffect",
@@ -30,6 +31,9 @@ ReasonCode = Literal[
     "confirm_token_required", "rate_limited", "mutations_frozen", "job_policy_context_missing",
     "job_policy_context_stale",
 ]  # fmt: skip
+
+Limited = Literal["read", "inspect", "preview", "export"]
+"""What a tally may limit for each actor: recalls and other reads, inspections, previews, exports."""
 
 PolicyEffect = Literal["allow", "deny", "redact", "require_approval", "require_receipt"]
 

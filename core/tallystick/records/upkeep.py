@@ -1,4 +1,4 @@
-"""What upkeep tells: Proof, Erasure, Purge, Transfer, Finding."""
+"""What upkeep tells: Proof, Searched, Erasure, Purge, Transfer, Finding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ from typing import Literal
 
 from tallystick.records._base import Record
 
-__all__ = ["Erasure", "Finding", "Proof", "Purge", "Transfer"]
+__all__ = ["Erasure", "Finding", "Proof", "Purge", "Searched", "Transfer"]
+
+
+class Searched(Record):
+    """What the search for a text's bytes found when the text was still known: at its erasure."""
+
+    at: int
+    """Microseconds UTC."""
+    holds: bool
+    """Whether it found them nowhere."""
+    problems: int = 0
+    """In how many places it found them."""
+    checked: tuple[str, ...]
+    audit_id: str
 
 
 class Proof(Record):
@@ -21,6 +34,8 @@ class Proof(Record):
     problems: tuple[str, ...] = ()
     """What speaks against the claim."""
     cannot_prove: tuple[str, ...] = ()
+    searched: Searched | None = None
+    """The last search for the text's bytes, where this proof was given no text to search for."""
     at: int
     """Microseconds UTC."""
     audit_id: str | None = None

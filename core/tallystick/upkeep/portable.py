@@ -1,7 +1,8 @@
 """Export and import: whole scopes as JSON lines and blobs, each named with its digest in a manifest.
 
 Rows keep their numbers, so that what refers to them, inside of state too, stays true; that is why an import needs an
-empty tally. What is derived from the rest, Chroma and the outbox, is made anew.
+empty tally. What is derived from the rest, Chroma and the outbox, is made anew; of what a tally knows of itself its
+choices go along, and who it belongs to stays.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ from typing import Any
 from sqlalchemy import Connection, LargeBinary, Table, func, insert, select, text
 from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.access.gate import FROZEN
 from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
 from tallystick.memory import MemoryRoom
 from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
-from tallystick.storage import journal, outbox, scopes, tables
+from tallystick.storage import journal, keyed, outbox, scopes, tables
 from tallystick.storage.migrate import HEAD
 from tallystick.storage.once import Once
-from tallystick.upkeep.retention import require_operator
+from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
 __all__ = ["FORMAT", "export", "import_from"]
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
+_CHOICES = (JOURNAL_WINDOW, FROZEN)
+"""Settings that somebody chose: they go along, and give way to what the other tally has chosen already."""
 _INLINE = 4_096
 """Bytes up to which a binary value stands in its line; longer ones are blobs of their own."""
 _PAGE = 500
-_LEFT_OUT = {"settings", "access_log", "outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"}
-"""What a tally knows of itself, who read what, what is derived, and tables of the first schema, which are empty."""
+_LEFT_OUT = {"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"}
+"""What is derived, and tables of the first schema, which are empty."""
 
 _t = tables
 _Rows = Iterator[dict[str, Any]]
@@ -48,6 +52,7 @@ def export(room: MemoryRoom, actor: Actor, wanted: Sequence[Scope], folder: Path
         raise InvalidInput(f"{folder} is there already. Export into a new folder.")
     with room.gate.journaling(actor):
         room.store.database.write(lambda tx: _note(tx, room, actor, wanted), name="export")
+    room.gate.flush()
     try:
         (folder / "blobs").mkdir(parents=True, exist_ok=True)
         with room.store.database.read() as connection:
@@ -76,6 +81,9 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key
                 continue
             rows: list[dict[str, Any]] = []
             for row in _lines(folder / name):
+                if table is _t.settings:
+                    _choose(tx, row)
+                    continue
                 rows.append(_decoded(table, row, blobs))
                 if len(rows) == _PAGE:
                     tx.execute(insert(table), rows)
@@ -97,6 +105,15 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key
     return done
 
 
+def _choose(tx: Connection, row: Mapping[str, Any]) -> None:
+    """Take a choice over, unless this tally has made its own."""
+    name = row.get("name")
+    if name not in _CHOICES:
+        raise CorruptTally(f"The export holds the setting {name!r}, which no release writes.")
+    if keyed.get_setting(tx, str(name)) is None:
+        keyed.set_setting(tx, str(name), str(row["value"]))
+
+
 def _note(tx: Connection, room: MemoryRoom, actor: Actor, wanted: Iterable[Scope]) -> None:
     """Say in each scope's journal that it was taken out; the permission is asked once more."""
     for scope in wanted:
@@ -115,6 +132,8 @@ class _Chosen:
     names: tuple[str, ...]
     ids: tuple[int, ...]
     streams: tuple[str, ...]
+    reads: tuple[str, ...]
+    """The scopes of lines of the access log that are about these alone, as they are written there."""
 
     @classmethod
     def of(cls, connection: Connection, wanted: Sequence[Scope]) -> _Chosen:
@@ -129,7 +148,9 @@ class _Chosen:
         streams = [f"scope:{name}" for name in names]
         streams += [f"run:{run}" for run in runs]
         streams += [f"thread:{named[row.scope_id]}/{row.name}" for row in threads]
-        return cls(names, ids, tuple(streams))
+        looked = connection.execute(select(_t.access_log.c.scopes).distinct()).scalars()
+        reads = tuple(text for text in looked if set(json.loads(text)) <= set(names))
+        return cls(names, ids, tuple(streams), reads)
 
     def condition(self, table: Table) -> ColumnElement[bool]:
         """Which rows of a table belong to them."""
@@ -137,6 +158,10 @@ class _Chosen:
         columns = table.c
         if table.name == "scopes":
             return columns.id.in_(self.ids)
+        if table.name == "settings":
+            return columns["name"].in_(_CHOICES)
+        if table.name == "access_log":
+            return columns.scopes.in_(self.reads)
         if table.name == "spaces":
             return columns.scope.in_(self.names)
         if table.name == "edges":
@@ -219,10 +244,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise CorruptTally(f"{file} is damaged.") from error
     if not isinstance(manifest, dict) or "format" not in manifest or "files" not in manifest:
         raise InvalidInput(f"{folder} is no export: its manifest.json says nothing of one.")
-    if manifest["format"] != FORMAT or manifest["schema"] > HEAD:
+    if manifest["format"] not in range(1, FORMAT + 1) or manifest["schema"] > HEAD:
         raise InvalidInput(
-            f"{folder} has format {manifest['format']} and schema {manifest['schema']}; this release reads format "
-            f"{FORMAT} up to schema {HEAD}. Upgrade tallystick to import it."
+            f"{folder} has format {manifest['format']} and schema {manifest['schema']}; this release reads formats "
+            f"up to {FORMAT} and schemas up to {HEAD}. Upgrade tallystick to import it."
         )
     said = manifest.get("digest")
     if said != text_digest("export", canonical_json({k: v for k, v in manifest.items() if k != "digest"})):

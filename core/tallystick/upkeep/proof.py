@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from tallystick.errors import NotFound, StateConflict, StorageError
 from tallystick.memory import MemoryRoom, Wanted, get, history, list_memories, recall
-from tallystick.records import Actor, MemoryState, Proof
+from tallystick.records import Actor, MemoryState, Proof, Searched
 from tallystick.storage import erasing, journal, keyed, memories, tables, traces
 from tallystick.threads.tracing import threads_holding
 
@@ -28,6 +28,8 @@ CANNOT_ERASE: tuple[str, ...] = (
 )
 _CANNOT_SERVER = ("that the write-ahead log and the files of a database server do not hold it",)
 _NO_TEXT = ("that the text stands nowhere else in the tally: give `text=` to search for it",)
+_SINCE = ("that the text was not written again since it was searched for: give `text=` to search anew",)
+_CLAIM = "proof.erased"
 _WORDS = ("content", "subject", "who", "category", "tags", "attributes")
 
 
@@ -57,7 +59,11 @@ def prove_unreachable(room: MemoryRoom, actor: Actor, memory_id: str) -> Proof:
 def prove_erased(
     room: MemoryRoom, actor: Actor, memory_id: str, *, texts: Sequence[str] = (), journaled: bool
 ) -> Proof:  # fmt: skip
-    """Look for what is left of an erased memory, and for `texts` in every table and file. Raises NotFound."""
+    """Look for what is left of an erased memory, and for `texts` in every table and file. Raises NotFound.
+
+    The tally keeps nothing by which it could find the text again, not even a keyed digest of its pieces: whoever reads
+    the tally could try guesses against that. Without `texts` the proof names the search that the erasure itself made.
+    """
     database = room.store.database
     problems: list[str] = []
     checked = ["versions", "salts", "words", "vectors", "sources", "vectors in Chroma", "text kept in memory",
@@ -71,6 +77,11 @@ def prove_erased(
         if keyed.get_setting(connection, "erase.pending") == "1":
             problems.append("the files were not rewritten yet: run `tally doctor --repair`")
         needles = [needle for text in texts if text for needle in traces.forms(text)]
+        searched = None if needles else _searched(connection, memory_id)
+        if searched is not None and not searched.holds:
+            problems.append(
+                f"the last search found the text in {searched.problems} places: give `text=` to search anew"
+            )
         if needles:
             found = traces.rows_with(connection, needles)
             problems += [f"{place} holds the text in {count} rows" for place, count in found.items()]
@@ -81,12 +92,28 @@ def prove_erased(
     if needles and folder is not None:
         problems += [f"the file {name} holds the text" for name in traces.files_with(folder, [t for t in texts if t])]
         checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
-    cannot = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + (() if needles else _NO_TEXT)
+    open_question = () if needles else _NO_TEXT if searched is None else _SINCE
+    cannot = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + open_question
     proof = Proof(
         memory_id=memory_id, claim="erased", holds=not problems, checked=tuple(checked), problems=tuple(problems),
-        cannot_prove=cannot, at=room.store.clock.now(),
+        cannot_prove=cannot, searched=searched, at=room.store.clock.now(),
     )  # fmt: skip
-    return _told(room, actor, stored, proof) if journaled else proof
+    return _told(room, actor, stored, proof, searched=bool(needles)) if journaled else proof
+
+
+def _searched(connection: Connection, memory_id: str) -> Searched | None:
+    """The last search for the bytes of a memory's text, as the journal knows it; None where it knows of none."""
+    for entry in reversed(journal.about(connection, memory_id)):
+        told = entry.details
+        if entry.event == _CLAIM and told.get("searched") is True:
+            checked, problems = told["checked"], told["problems"]
+            return Searched.load(
+                {
+                    "at": entry.at, "holds": told["holds"], "problems": problems, "checked": checked,
+                    "audit_id": entry.audit_id,
+                }
+            )  # fmt: skip
+    return None
 
 
 def _left(connection: Connection, doc: int) -> list[str]:
@@ -164,12 +191,16 @@ def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]
     return found
 
 
-def _told(room: MemoryRoom, actor: Actor, stored: memories.Stored, proof: Proof) -> Proof:
+def _told(
+    room: MemoryRoom, actor: Actor, stored: memories.Stored, proof: Proof, *, searched: bool = False
+) -> Proof:  # fmt: skip
     audit_id = room.store.ids.new()
     event = journal.Event(
         stream=f"scope:{stored.memory.scope}", event=f"proof.{proof.claim}", actor=actor, at=proof.at,
         audit_id=audit_id, subject_id=stored.memory.id,
-        details={"holds": proof.holds, "checked": len(proof.checked), "problems": len(proof.problems)},
+        details={
+            "holds": proof.holds, "checked": list(proof.checked), "problems": len(proof.problems), "searched": searched,
+        },
     )  # fmt: skip
     room.store.database.write(lambda tx: journal.append(tx, event), name="proof")
     return proof.model_copy(update={"audit_id": audit_id})

@@ -1,0 +1,103 @@
+"""Limits: who looks more often than a tally allows is refused, told for how long, and journaled once for each wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.access.limits import Limits
+from tallystick.errors import Denied, RateLimited, SettingsError
+from tallystick.records import Actor
+from tallystick.settings import Settings
+from tallystick.storage import journal
+from tallystick.tally import BoundTally, Tally
+from tallystick.testing import StepClock
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice")
+CODER = Actor(user="alice", agent="coder")
+
+
+def _refusals(tally: Tally) -> list[Any]:
+    with tally.store.database.read() as connection:
+        return [entry for entry in journal.all_entries(connection) if entry.reason == "rate_limited"]
+
+
+def test_who_looks_too_often_is_refused_until_the_time_that_the_error_says(open_tally: OpenTally) -> None:
+    clock = StepClock(step=0)
+    with open_tally(clock=clock, settings=Settings.read(rate_limits={"inspect": 3})) as tally:
+        mine = tally.bind(ALICE)
+        kept = mine.remember("The heron.").memory_id
+        for _ in range(3):
+            mine.inspect(kept)
+
+        with pytest.raises(RateLimited) as refused:
+            mine.inspect(kept)
+
+        error = refused.value
+        assert (error.reason, error.retry_after, isinstance(error, Denied)) == ("rate_limited", 20, True)
+        assert str(error) == "inspect was refused: rate_limited. Try again in 20 s."
+        [entry] = _refusals(tally)
+        assert (entry.audit_id, entry.details["operation"]) == (error.decision.audit_id, "inspect")
+        with pytest.raises(RateLimited) as again:
+            mine.inspect(kept)
+        assert again.value.decision.audit_id == error.decision.audit_id
+        assert len(_refusals(tally)) == 1
+        assert mine.get(kept).content == "The heron."
+        assert tally.bind(CODER).inspect(kept).memory_id == kept
+
+        clock.advance(seconds=20)
+        mine.inspect(kept)
+        with pytest.raises(RateLimited):
+            mine.inspect(kept)
+        assert len(_refusals(tally)) == 2
+
+
+LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
+    "recall": ("read", lambda bound, kept, place: bound.recall("heron")),
+    "get": ("read", lambda bound, kept, place: bound.get(kept)),
+    "memories": ("read", lambda bound, kept, place: bound.memories()),
+    "history": ("read", lambda bound, kept, place: bound.history(kept)),
+    "explore": ("read", lambda bound, kept, place: bound.explore()),
+    "context_pack": ("read", lambda bound, kept, place: bound.context_pack("heron")),
+    "wake": ("read", lambda bound, kept, place: bound.wake()),
+    "items": ("read", lambda bound, kept, place: bound.items.find()),
+    "inspect": ("inspect", lambda bound, kept, place: bound.inspect(kept)),
+    "preview_access": ("preview", lambda bound, kept, place: bound.preview_access()),
+    "forget_matching": ("preview", lambda bound, kept, place: bound.forget_matching("heron", reason="r")),
+    "correct": ("preview", lambda bound, kept, place: bound.correct(kept, "hide", reason="r")),
+    "promote": ("preview", lambda bound, kept, place: bound.promote(kept, "project:a", reason="r")),
+    "export": ("export", lambda bound, kept, place: bound.export(place)),
+}
+
+
+def test_every_way_to_look_counts_and_changing_never_waits(open_sqlite: OpenTally, tmp_path: Path) -> None:
+    limits = dict.fromkeys(("read", "inspect", "preview", "export"), 1)
+    with open_sqlite(clock=StepClock(step=0), settings=Settings.read(rate_limits=limits)) as tally:
+        for number, (name, (_, look)) in enumerate(LOOKS.items()):
+            bound = tally.bind(Actor(user=f"user {number}", projects={"a"}))
+            kept = bound.remember("The heron.").memory_id
+            look(bound, kept, tmp_path / name)
+            with pytest.raises(RateLimited):
+                look(bound, kept, tmp_path / f"{name} again")
+            assert bound.modify(kept, tags=("t",), reason="r").status == "changed"
+    assert {what for what, _ in LOOKS.values()} == set(limits)
+
+
+def test_a_minute_s_worth_may_come_at_once_and_no_more_over_any_time() -> None:
+    limits, now = Limits({"read": 6}), 0
+    taken = []
+    for _ in range(600):
+        taken.append(limits.wait(ALICE, "read", now) == 0)
+        now += 1_000_000
+    assert (sum(taken[:1]), sum(taken[:60]), sum(taken)) == (1, 11, 65)
+    assert limits.wait(ALICE, "inspect", now) == 0
+
+
+def test_a_limit_is_at_least_one_a_minute_for_something_that_can_be_limited() -> None:
+    for wrong in ({"read": 0}, {"write": 3}):
+        with pytest.raises(SettingsError):
+            Settings.read(rate_limits=wrong)
