@@ -200,7 +200,7 @@ class Isolation(RuleBasedStateMachine):
         except (Denied, NotFound):
             return
         self.ids[made.memory_id] = scope
-        for other in {Actor(user=key) for key in KEYS[:4]} | {actor}:
+        for other in (*(Actor(user=key) for key in KEYS[:4]), actor):
             told = self.tried(other, lambda other=other: self.tally.bind(other).explore(origin, depth=2))  # type: ignore[misc]
             self.check(other, told)
             assert (made.memory_id in told) == (self.may(other, scope) and self.may(other, self.ids[origin]))
