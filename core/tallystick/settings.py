@@ -73,6 +73,8 @@ class Settings(BaseSettings):
     """How often an actor may `read`, `inspect`, `preview` or `export` in a minute, in each process; empty: no limit."""
     redact_pii: bool = False
     """Whether names, addresses and numbers of people are redacted like secrets."""
+    secret_engine: Literal["kingfisher"] | None = None
+    """An engine whose findings join those of our own rules; needs the extra `secrets`."""
     redact_terms: tuple[str, ...] = ()
     """Words of your own that are redacted like secrets."""
 

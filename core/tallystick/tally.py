@@ -22,6 +22,7 @@ from tallystick.errors import ApprovalRequired, Conflict, Denied, InvalidInput, 
 from tallystick.memory import MemoryRoom
 from tallystick.memory.recall import Recalled
 from tallystick.pipeline import Drained, Indexer, Reconciled
+from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights, WorkingSets
@@ -145,7 +146,9 @@ class Tally:
             shelves=Shelves(most_bytes=settings.recall_cache_mb * 1024 * 1024),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,
-            redactor=Redactor(pii=settings.redact_pii, terms=settings.redact_terms, finders=secret_finders),
+            redactor=Redactor(
+                pii=settings.redact_pii, terms=settings.redact_terms, finders=_finders(settings, secret_finders)
+            ),
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         memory_room.analyze_anew(self.memory)
@@ -1118,6 +1121,10 @@ def _owner_of(store: Store, given: Actor | None) -> Actor | None:
 
     store.database.write(unit, name="tally.owner")
     return owner
+
+
+def _finders(settings: Settings, given: Iterable[Finder]) -> list[Finder]:
+    return [*given, *([KingfisherFinder()] if settings.secret_engine == "kingfisher" else [])]
 
 
 def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:

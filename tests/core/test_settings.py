@@ -46,6 +46,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "readers": 4,
         "rate_limits": {},
         "redact_pii": False,
+        "secret_engine": None,
         "redact_terms": (),
     }
 
