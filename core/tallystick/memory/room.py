@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy import Connection
@@ -48,6 +48,11 @@ class MemoryRoom:
     rerank_deadline_ms: int = 300
     shelves: Shelves = field(default_factory=lambda: Shelves(most_bytes=512 * 1024 * 1024))
 
+    def silent(self) -> MemoryRoom:
+        """The same room, which sends nothing to an embedder or reranker that is far away."""
+        quiet = replace(self, reranker=self.reranker if getattr(self.reranker, "local", False) else None)
+        return quiet if self.local_embedder else replace(quiet, embedder=_Silent(self.embedder))
+
     def vectors_for(self, texts: Sequence[str]) -> tuple[list[bytes | None], tuple[str, ...]]:
         """float16 vectors of texts, and warnings; a failing embedder costs the vectors, never the text.
 
@@ -77,9 +82,9 @@ class MemoryRoom:
         return blobs
 
     def word_vectors(self, words: Sequence[str]) -> NDArray[np.float32] | None:
-        """Vectors of single words, or None when the embedder offers none or fails."""
+        """Vectors of single words, or None when the embedder offers none, fails or is far away."""
         offered = getattr(self.embedder, "embed_words", None)
-        if offered is None:
+        if offered is None or not self.local_embedder:
             return None
         try:
             vectors: NDArray[np.float32] | None = offered(words)
@@ -113,6 +118,17 @@ class MemoryRoom:
     def absent(actor: Actor, memory_id: str) -> NotFound:
         """What is raised for absent and for hidden memories alike."""
         return NotFound(f"There is no memory {memory_id} that {actor.user} may see.")
+
+
+class _Silent:
+    """An embedder that is known and not asked."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.fingerprint, self.dimension = embedder.fingerprint, embedder.dimension
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Nothing. Raises EmbeddingError."""
+        raise EmbeddingError("What is asked here stays here.")
 
 
 def searchable(content: str, attributes: JsonObject) -> str:

@@ -171,8 +171,8 @@ def _copies(
 
 
 def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]:
-    """Every read path, as this actor."""
-    memory, found = stored.memory, []
+    """Every read path, as this actor. What was forgotten is not sent anywhere to prove that it is."""
+    memory, found, room = stored.memory, list[str](), room.silent()
     try:
         get(room, actor, memory.id)
         found.append("get gives it")

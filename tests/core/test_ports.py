@@ -1,0 +1,122 @@
+"""Ports: what stays here never reaches a model that is far away, whichever of our own calls could take it there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tallystick
+from tallystick import ports
+from tallystick.errors import NotFound
+from tallystick.records import Actor, JsonObject
+from tallystick.tally import Tally
+from tallystick.testing import HashEmbedder, StepClock
+
+ALICE = Actor(user="alice", projects={"apollo"})
+ROOT = Actor(user="root", role="operator")
+
+HERE = {"Clock", "Ids", "TokenCounter"}
+"""Ports that are given no text, or count it in this process."""
+GOVERNED = {"Embedder", "Reranker"}
+"""Ports that may be far away and that we call: the tests below watch them."""
+UNCALLED = {"Extractor": "extract", "Summarizer": "summarize"}
+"""Ports for what a developer builds: none of our code calls them, so nothing of a tally reaches them by itself."""
+
+
+def test_every_port_is_known_to_stay_here_to_be_governed_or_not_to_be_called() -> None:
+    declared = {
+        name for name, value in vars(ports).items()
+        if inspect.isclass(value) and getattr(value, "_is_protocol", False) and value.__module__ == ports.__name__
+    }  # fmt: skip
+    assert declared == HERE | GOVERNED | set(UNCALLED)
+
+
+def test_no_code_of_ours_calls_an_extractor_or_a_summarizer() -> None:
+    called = {
+        (file.name, node.func.attr)
+        for file in Path(tallystick.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in UNCALLED.values()
+    }
+    assert called == set()
+
+
+class _FarEmbedder(HashEmbedder):
+    """An embedder that is far away, offers vectors of single words, and writes down what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(local=False)
+        self.seen: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        self.seen += texts
+        return super().embed(texts)
+
+    def embed_words(self, words: Sequence[str]) -> Any:
+        self.seen += words
+        return super().embed(words)
+
+
+class _FarReranker:
+    """A reranker that is far away and writes down what it was given."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def rerank(self, query: str, texts: Sequence[str], *, deadline_ms: int) -> list[float]:
+        self.seen += [query, *texts]
+        return [0.0] * len(texts)
+
+
+def test_what_stays_here_reaches_no_port_that_is_far_away(open_tally: Callable[..., Tally], tmp_path: Path) -> None:
+    embedder, reranker = _FarEmbedder(), _FarReranker()
+    options: dict[str, Any] = {"embedder": embedder, "reranker": reranker, "clock": StepClock()}
+    with open_tally(**options) as tally:
+        mine, apollo, root = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo"), tally.bind(ROOT)
+        for number in range(4):
+            mine.remember(f"The heron nests in reed {number}.")
+        ways: tuple[JsonObject, ...] = ({"local_only": True}, {"sensitivity": "restricted"}, {"sensitivity": "secret"})
+        kept = [mine.remember(f"pelican {n} nests near the heron", attributes=way).memory_id
+                for n, way in enumerate(ways)]  # fmt: skip
+        [first, second, third] = kept
+        tally.drain()
+        mine.modify(first, content="pelican again, near the heron", reason="r")
+        mine.items.find(query="heron")
+        for operation in (mine.promote, mine.share):
+            preview = operation(second, "project:apollo", reason="r")
+            if not apollo.memories():
+                operation(second, "project:apollo", reason="r", mode="apply", confirm_token=preview.confirm_token)
+        found = mine.recall("where does the heron nest?")
+        assert set(kept) <= {hit.memory.id for hit in found}
+        mine.context_pack("where does the heron nest?")
+        mine.wake()
+        mine.explore("private:alice")
+        mine.inspect(first)
+        with mine.run("coder") as run, run.step("model_call"):
+            mine.compile(list(found), budget=2_000, query="where does the heron nest?")
+        mine.forget_matching("heron", reason="r")
+        mine.forget(third, reason="r")
+        assert mine.prove_unreachable(third).holds
+        mine.recover(third, reason="r")
+        mine.forget(third, reason="r")
+        preview_erase = root.erase(third, reason="r")
+        root.erase(third, reason="r", mode="apply", confirm_token=preview_erase.confirm_token)
+        tally.drain()
+        root.doctor()
+        mine.export(tmp_path / "out")
+    with Tally.open(tmp_path / "other", background=False, embedder=embedder, reranker=reranker) as other:
+        other.bind(ROOT).import_from(tmp_path / "out")
+        other.drain()
+        assert len(list(other.bind(ALICE).recall("heron"))) >= 5
+        with pytest.raises(NotFound):
+            other.bind(ALICE).get(third)
+
+    told = " ".join([*embedder.seen, *reranker.seen])
+    assert "heron nests in reed 3" in " ".join(embedder.seen)
+    assert "heron nests in reed 3" in " ".join(reranker.seen)
+    assert "pelican" not in told
