@@ -25,7 +25,7 @@ from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of, said_in
 
-__all__ = ["TallyCallbackHandler", "place_of", "stop"]
+__all__ = ["TallyCallbackHandler", "place_of", "session_of", "stop"]
 
 P = ParamSpec("P")
 
@@ -101,7 +101,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         record is raised into the call; otherwise it is counted in `failures`, logged and told of by `verify`.
         `capture` remembers what the `user` said to the root, or what `both` said, with one write when it ends."""
         self.raise_error = strict
-        self._binder = Binder[Mapping[str, Any]](tally, surface="langchain", actor=actor, scope=scope)
+        self._binder = Binder[Mapping[str, Any]](
+            tally, surface="langchain", actor=actor, scope=scope, session=session_of
+        )
         self._room = self._binder.tally.recording
         self._capture = Capture(self._room, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
@@ -461,6 +463,12 @@ _JOIN = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_
 
 def _identity(run_id: UUID, metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {"langchain_run_id": str(run_id), **place_of(metadata)}
+
+
+def session_of(metadata: Mapping[str, Any]) -> str | None:
+    """The thread, conversation or session that a call belongs to, which the history of what it changes names."""
+    named = (metadata.get(name) for name in ("thread_id", "session_id", "conversation_id"))
+    return next((str(one) for one in named if one), None)
 
 
 def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:

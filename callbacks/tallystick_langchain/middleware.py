@@ -27,7 +27,7 @@ from tallystick.recorder import Capture, Run, Speakers, Step, current_run, curre
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_langchain.handler import TallyCallbackHandler, place_of, stop
+from tallystick_langchain.handler import TallyCallbackHandler, place_of, session_of, stop
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, render, tool_specs
 
@@ -74,8 +74,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if budget is not None and budget <= reserve:
             raise InvalidInput("`budget` must be more than `reserve`.")
         self._binder = Binder[Runtime[Any]](
-            tally, surface="langchain", actor=actor if actor is not None else _actor_in, scope=scope
-        )
+            tally, surface="langchain", actor=actor if actor is not None else _actor_in, scope=scope,
+            session=lambda runtime: session_of(ensure_config().get("metadata", {})),
+        )  # fmt: skip
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._agent_name, self._record, self._speakers = agent_name, record, capture
         self._rules, self._config = tuple(rules), config

@@ -11,6 +11,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from tallystick.records import Actor, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.toolkit import MEMORY_TOOLS
+from tallystick_langchain.handler import session_of
 
 __all__ = ["memory_tools"]
 
@@ -30,7 +31,7 @@ def memory_tools(
     `HumanInTheLoopMiddleware` makes, until `Command(resume={"decisions": [{"type": "approve"}]})`: the graph needs a
     checkpointer. With `approval="elsewhere"` they do what they are told, for agents whose middleware asks.
     """
-    binder = Binder[Mapping[str, Any]](tally, surface="langchain", actor=actor, scope=scope)
+    binder = Binder[Mapping[str, Any]](tally, surface="langchain", actor=actor, scope=scope, session=session_of)
 
     def answer(tool: str, config: RunnableConfig, given: dict[str, Any]) -> dict[str, Any]:
         known = MEMORY_TOOLS[tool]

@@ -47,6 +47,12 @@ def actor_from_configurable(config: RunnableConfig) -> Actor | None:
     return actor if isinstance(actor, Actor) else None
 
 
+def thread_of(config: RunnableConfig) -> str | None:
+    """The thread of a call, which the history of what it changes names as the session."""
+    thread = config.get("configurable", {}).get("thread_id")
+    return None if thread is None else str(thread)
+
+
 class TallySaver(BaseCheckpointSaver[Any]):
     """Checkpoints of LangGraph threads on a tally.
 

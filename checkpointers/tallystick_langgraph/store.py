@@ -33,7 +33,7 @@ from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick_langgraph.opening import Opened
-from tallystick_langgraph.saver import ActorSource, actor_from_configurable
+from tallystick_langgraph.saver import ActorSource, actor_from_configurable, thread_of
 
 __all__ = ["StoreIndex", "TallyStore"]
 
@@ -64,7 +64,7 @@ class TallyStore(BaseStore):
         `refresh_on_read`.
         """
         self._binder = Binder[RunnableConfig](
-            tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
+            tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope, session=thread_of
         )
         self._fields = tuple((index or {}).get("fields") or ["$"])
         self.ttl_config = ttl
@@ -93,7 +93,9 @@ class TallyStore(BaseStore):
         items = self._items()
         results: list[Result] = [None] * len(wanted)
         gets = [(place, op) for place, op in enumerate(wanted) if isinstance(op, GetOp)]
-        found = items.get([(op.namespace, str(op.key)) for _, op in gets], refresh=[op.refresh_ttl for _, op in gets])
+        # A batch that only writes is no read, for policy as for limits.
+        addresses = [(op.namespace, str(op.key)) for _, op in gets]
+        found = items.get(addresses, refresh=[op.refresh_ttl for _, op in gets]) if gets else []
         for (place, _), item in zip(gets, found, strict=True):
             results[place] = None if item is None else StoreItem(**_shown(item))
         puts: dict[tuple[tuple[str, ...], str], Put] = {}

@@ -227,16 +227,21 @@ class Tally:
         """The recorder as the owner sees it. Raises Denied where a tally has no owner: use `bind(actor).recorder`."""
         return self.bind(None).recorder
 
-    def bind(self, actor: Actor | None = None, scope: str | Scope | None = None) -> BoundTally:
+    def bind(
+        self, actor: Actor | None = None, scope: str | Scope | None = None, *, request_id: str | None = None,
+        session_id: str | None = None,
+    ) -> BoundTally:  # fmt: skip
         """The view of this tally as `actor`, working in `scope` (else the actor's private one).
 
-        Without an actor the owner acts; a tally without one refuses with `missing_actor`. Raises Denied, InvalidScope.
+        The history of what is changed names the request and the session; inside a recorded run that names neither it
+        names the run, and the thread that it belongs to. Without an actor the owner acts; a tally without one refuses
+        with `missing_actor`. Raises Denied, InvalidScope.
         """
         who = actor or self._owner
         if who is None:
             decision = AccessDecision(allowed=False, reason="missing_actor", operation="read", surface="python")
             raise Denied(decision, "This tally has no owner: name who acts, as in tally.bind(Actor(user=…)).")
-        return BoundTally(self, who, who.home(scope))
+        return BoundTally(self, who.traced(request_id=request_id, session_id=session_id), who.home(scope))
 
     @property
     def windows(self) -> retention.Windows:
@@ -403,7 +408,7 @@ class BoundTally:
         with self._observed("memory_write", "remember") as step:
             new = [self._new(item, step) for item in items]
             results = memory_room.remember(
-                self.tally.memory, self.actor, self.scope, new, correlation_id=step.id if step else None,
+                self.tally.memory, self._who, self.scope, new, correlation_id=step.id if step else None,
                 idempotency_key=idempotency_key,
             )  # fmt: skip
             if step is not None and results:
@@ -497,7 +502,7 @@ class BoundTally:
             lock_until = until if manual_override is True else _micros(manual_override)
         with self._observed("memory_write", "modify") as step:
             result = memory_room.modify(
-                self.tally.memory, self.actor, memory_id, changes, reason=reason, if_version=if_version,
+                self.tally.memory, self._who, memory_id, changes, reason=reason, if_version=if_version,
                 idempotency_key=idempotency_key, correlation_id=step.id if step else None, lock_until=lock_until,
             )  # fmt: skip
             return self._changed(step, result, {"reason": reason, "changes": changes})
@@ -547,7 +552,7 @@ class BoundTally:
         """Take a memory out of every recall; it can be recovered until `recoverable_until`. Raises as `modify`."""
         with self._observed("memory_write", "forget") as step:
             result = memory_room.forget(
-                self.tally.memory, self.actor, memory_id, reason=reason, if_version=if_version, force=force,
+                self.tally.memory, self._who, memory_id, reason=reason, if_version=if_version, force=force,
                 idempotency_key=idempotency_key, correlation_id=step.id if step else None,
             )  # fmt: skip
             self._changed(step, result, {"reason": reason})
@@ -567,7 +572,7 @@ class BoundTally:
             self._admit("preview")
         with self._observed("memory_write", "forget_matching") as step:
             done = memory_room.forget_matching(
-                self.tally.memory, self.actor, self.scope, query, reason=reason, mode=mode, threshold=threshold,
+                self.tally.memory, self._who, self.scope, query, reason=reason, mode=mode, threshold=threshold,
                 limit=limit, confirm_token=confirm_token, idempotency_key=idempotency_key,
                 correlation_id=step.id if step else None,
             )  # fmt: skip
@@ -586,7 +591,7 @@ class BoundTally:
         """Bring a forgotten memory back, within its window. Raises as `modify`."""
         with self._observed("memory_write", "recover") as step:
             result = memory_room.recover(
-                self.tally.memory, self.actor, memory_id, reason=reason, if_version=if_version,
+                self.tally.memory, self._who, memory_id, reason=reason, if_version=if_version,
                 idempotency_key=idempotency_key, correlation_id=step.id if step else None,
             )  # fmt: skip
             return self._changed(step, result, {"reason": reason})
@@ -613,7 +618,7 @@ class BoundTally:
         )  # fmt: skip
         with self._observed("memory_write", "correct") as step:
             done = memory_room.correct(
-                self.tally.memory, self.actor, memory_id, asked, mode=mode, confirm_token=confirm_token,
+                self.tally.memory, self._who, memory_id, asked, mode=mode, confirm_token=confirm_token,
                 if_version=if_version, idempotency_key=idempotency_key, correlation_id=step.id if step else None,
             )  # fmt: skip
             if done.result is not None:
@@ -647,7 +652,7 @@ class BoundTally:
             self._admit("preview")
         with self._observed("memory_write", operation) as step:
             done = memory_room.cross(
-                self.tally.memory, self.actor, memory_id, self.actor.home(into), operation, reason=reason, mode=mode,
+                self.tally.memory, self._who, memory_id, self.actor.home(into), operation, reason=reason, mode=mode,
                 confirm_token=confirm_token, if_version=if_version, idempotency_key=idempotency_key,
                 correlation_id=step.id if step else None,
             )  # fmt: skip
@@ -1027,6 +1032,19 @@ class BoundTally:
         """The checkpoint threads of the bound scope."""
         return Threads(self.tally.checkpoints, self.actor, self.scope)
 
+    @property
+    def _who(self) -> Actor:
+        """The actor as the history names it: with the recorded run under way and its thread, where it names neither."""
+        step, run = current_step(), current_run()
+        run = run if run is not None or step is None or not step.is_open else step.run
+        if run is None or run.room is not self.tally.recording or run.record.ended_at is not None:
+            return self.actor
+        thread = run.record.metadata.get("thread_id")
+        return self.actor.traced(
+            request_id=self.actor.request_id or run.id,
+            session_id=self.actor.session_id or (thread if isinstance(thread, str) else None),
+        )
+
     def _admit(self, what: Limited) -> None:
         """Count a look of this actor. Raises RateLimited where the tally sets a limit and it is reached."""
         self.tally.gate.admit(self.actor, what, self.scope)
@@ -1078,7 +1096,10 @@ class Binder(Generic[C]):
     def __init__(
         self, tally: Tally | BoundTally, *, surface: str,
         actor: Actor | Callable[[C], Actor | None] | None = None, scope: str | Scope | None = None,
+        session: Callable[[C], str | None] = lambda context: None,
     ) -> None:  # fmt: skip
+        """`session` finds the runtime's own session, thread or conversation in the context of a call."""
+        self._session = session
         self._tally = tally.tally if isinstance(tally, BoundTally) else tally
         self._default = tally.actor if isinstance(tally, BoundTally) else None
         self._scope = scope if scope is not None or not isinstance(tally, BoundTally) else tally.scope
@@ -1095,7 +1116,8 @@ class Binder(Generic[C]):
         actor = self._actor
         if actor is not None and not isinstance(actor, Actor):
             actor = actor(context) if context is not None else None
-        return self._tally.bind(actor or self._default, self._scope).on(self._surface)
+        session = None if context is None else self._session(context)
+        return self._tally.bind(actor or self._default, self._scope, session_id=session).on(self._surface)
 
 
 def _owner_of(store: Store, given: Actor | None) -> Actor | None:

@@ -65,7 +65,7 @@ class TallyMemory(BaseMemory):
         if tally is None:
             raise InvalidInput("Give the tally: TallyMemory.from_defaults(tally, session_id=…).")
         made = cls(session_id=session_id, **fields)
-        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope)
+        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope, session=str)
         return made
 
     def get(self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any) -> list[ChatMessage]:
@@ -147,7 +147,7 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
     ) -> TallyMemoryBlock:  # fmt: skip
         """A block on a tally. `fields` are `name`, `priority` and `memories`."""
         made = cls(**fields)
-        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope)
+        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope, session=str)
         return made
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
@@ -197,7 +197,7 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
     ) -> TallyNodePostprocessor:  # fmt: skip
         """A postprocessor on a tally."""
         made = cls(token_budget=token_budget, **fields)
-        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope)
+        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope, session=str)
         return made
 
     def _postprocess_nodes(

@@ -9,7 +9,7 @@ from pydantic_ai import RunContext
 
 from tallystick.records import Actor
 
-__all__ = ["ActorSource", "actor_from_deps"]
+__all__ = ["ActorSource", "actor_from_deps", "conversation_of"]
 
 ActorSource = Actor | Callable[[RunContext[Any]], Actor | None]
 """Who acts: an Actor, or a callable from the run's context."""
@@ -22,3 +22,9 @@ def actor_from_deps(ctx: RunContext[Any]) -> Actor | None:
         return deps
     actor = getattr(deps, "actor", None)
     return actor if isinstance(actor, Actor) else None
+
+
+def conversation_of(ctx: RunContext[Any]) -> str | None:
+    """The conversation of a run, which the history of what it changes names as the session."""
+    conversation = getattr(ctx, "conversation_id", None)
+    return conversation if isinstance(conversation, str) and conversation else None

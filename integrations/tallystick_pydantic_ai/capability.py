@@ -45,7 +45,7 @@ from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick.toolkit import NOTICE
-from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps
+from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
 from tallystick_pydantic_ai.messages import answer_of, request_of
 from tallystick_pydantic_ai.toolset import memory_toolset
 
@@ -74,7 +74,11 @@ class TallyRecorder(AbstractCapability[Any]):
     def __post_init__(self) -> None:
         _refuse_deferred(self)
         self._binder = Binder[RunContext[Any]](
-            self.tally, surface="pydantic_ai", actor=self.actor or actor_from_deps, scope=self.scope
+            self.tally,
+            surface="pydantic_ai",
+            actor=self.actor or actor_from_deps,
+            scope=self.scope,
+            session=conversation_of,
         )
         room = self._binder.tally.recording
         self._claims = room.claims
@@ -273,7 +277,11 @@ class TallyContext(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         self._binder = Binder[RunContext[Any]](
-            self.tally, surface="pydantic_ai", actor=self.actor or actor_from_deps, scope=self.scope
+            self.tally,
+            surface="pydantic_ai",
+            actor=self.actor or actor_from_deps,
+            scope=self.scope,
+            session=conversation_of,
         )
         self._given = False
 

@@ -10,7 +10,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from tallystick.records import Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.toolkit import MEMORY_TOOLS
-from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps
+from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
 
 __all__ = ["memory_toolset"]
 
@@ -24,7 +24,9 @@ def memory_toolset(
     `memory_modify` and `memory_forget` end the run with `DeferredToolRequests` until somebody approves: add that
     type to the agent's `output_type`.
     """
-    binder = Binder[RunContext[Any]](tally, surface="pydantic_ai", actor=actor or actor_from_deps, scope=scope)
+    binder = Binder[RunContext[Any]](
+        tally, surface="pydantic_ai", actor=actor or actor_from_deps, scope=scope, session=conversation_of
+    )
     tools = FunctionToolset[Any](id=id)
 
     # PydanticAI reads the schema of a tool off its signature, so each is written out; it runs them in threads.

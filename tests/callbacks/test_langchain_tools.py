@@ -125,3 +125,10 @@ def test_the_metadata_of_a_call_may_say_who_acts(open_sqlite: OpenTally) -> None
         store.invoke({"content": "Mine."}, {"metadata": {"who": "alice"}})
         assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == ["Mine."]
         assert tally.bind().memories() == []
+
+
+def test_the_history_of_what_a_tool_stores_names_the_thread(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        owner = tally.bind()
+        stored = _through_tool(owner, "memory_store", {"content": "Noted."})
+        assert [entry.session_id for entry in owner.history(stored["memory_id"])] == ["t"]

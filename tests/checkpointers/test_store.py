@@ -377,3 +377,80 @@ def test_any_batches_do_what_langgraphs_own_store_does(open_sqlite: OpenTally, b
                     assert _plain(got) == _plain(expected)
         every = SearchOp((), limit=1_000)
         assert _plain(ours.batch([every])[0]) == _plain(theirs.batch([every])[0])
+
+
+def _effects(bound: Any, memory_id: str) -> list[Any]:
+    """What the history of a memory tells, apart from what is about an item's address, times and ids."""
+    return [
+        (entry.event, entry.version, entry.actor, entry.new.get("state"), entry.withheld == ())
+        for entry in bound.history(memory_id)
+    ]
+
+
+def test_what_a_store_does_is_what_direct_calls_do(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        direct = anna.remember("The heron nests in March.").memory_id
+        anna.modify(direct, content="In April.", reason="r")
+        anna.forget(direct, reason="r")
+
+        store = TallyStore(anna)
+        store.put(NOTES, "heron", {"text": "The heron nests in March."})
+        [item] = anna.memories()
+        store.put(NOTES, "heron", {"text": "In April."})
+        store.delete(NOTES, "heron")
+
+        assert _effects(anna, item.id) == _effects(anna, direct)
+        assert {entry.surface for entry in anna.history(item.id)} == {"langgraph"}
+
+
+def test_a_store_is_refused_where_direct_calls_are_and_changes_nothing(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        member, scope = Actor(user="anna", projects={"birds"}), "project:birds"
+        TallyStore(tally.bind(member, scope)).put(NOTES, "heron", {"text": "kept"})
+        direct, through = tally.bind(BEN, scope), TallyStore(tally.bind(BEN, scope))
+        for refused, same in (
+            (lambda: direct.recall("heron"), lambda: through.search(NOTES, query="heron")),
+            (lambda: direct.remember("mine"), lambda: through.put(NOTES, "heron", {"text": "mine"})),
+            (lambda: direct.remember("mine"), lambda: through.delete(NOTES, "heron")),
+        ):
+            reasons = []
+            for call in (refused, same):
+                with pytest.raises(Denied) as error:
+                    call()
+                reasons.append((error.value.reason, error.value.decision.operation))
+                assert error.value.decision.audit_id is not None
+            assert reasons[0] == reasons[1]
+        item = TallyStore(tally.bind(member, scope)).get(NOTES, "heron")
+        assert item is not None
+        assert item.value == {"text": "kept"}
+
+
+def test_what_was_recalled_stands_in_an_item_and_is_not_found_by_it(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The albatross sleeps on the wing.")
+        pack = anna.context_pack("where does the albatross sleep?")
+        store = TallyStore(anna)
+        store.put(NOTES, "seen", {"text": pack.text, "own": "a gull"})
+
+        item = store.get(NOTES, "seen")
+
+        assert item is not None
+        assert item.value == {"text": pack.text, "own": "a gull"}
+        assert [hit.memory.kind for hit in anna.recall("albatross sleep wing")] == ["note"]
+        assert [hit.memory.kind for hit in anna.recall("gull")] == ["store_item"]
+
+
+def test_the_history_of_what_a_graph_stores_names_its_thread(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+
+        def node(state: MessagesState) -> dict[str, Any]:
+            get_store().put(NOTES, "heron", {"text": "nests"})
+            return {"messages": []}
+
+        graph = StateGraph(MessagesState).add_node("n", node).add_edge(START, "n").compile(store=store)
+        graph.invoke({"messages": []}, {"configurable": {"thread_id": "chat-7"}})
+        [memory] = tally.bind(ANNA).memories()
+        assert [entry.session_id for entry in tally.bind(ANNA).history(memory.id)] == ["chat-7"]

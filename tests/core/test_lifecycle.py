@@ -244,6 +244,20 @@ def test_history_names_the_request_and_the_session(open_tally: OpenTally) -> Non
         ]  # fmt: skip
 
 
+def test_history_names_the_run_and_its_thread_by_itself(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        with mine.run("coder", metadata={"thread_id": "chat-7"}) as run, run.step("tool_call") as step:
+            kept = mine.remember("Traced.").memory_id
+            tally.bind(ALICE, request_id="r-1", session_id="s-1").modify(kept, tags=("t",), reason="r")
+        with mine.run("other") as other:
+            mine.forget(kept, reason="r")
+        assert [(entry.event, entry.request_id, entry.session_id) for entry in mine.history(kept)] == [
+            ("ADD", run.id, "chat-7"), ("UPDATE", "r-1", "s-1"), ("FORGET", other.id, None),
+        ]  # fmt: skip
+        assert mine.history(kept)[0].correlation_id == step.id
+
+
 def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         mine, apollo = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")

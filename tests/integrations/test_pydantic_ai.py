@@ -119,7 +119,8 @@ def test_what_a_tool_writes_is_joined_to_its_step(open_sqlite: OpenTally) -> Non
         assert [entry.kind for entry in owner.recorder.entries(tool.step_id)] == [
             "tool_call", "memory_write", "tool_result",
         ]  # fmt: skip
-        assert owner.history(memory.id)[0].correlation_id == tool.step_id
+        [entry] = owner.history(memory.id)
+        assert (entry.correlation_id, entry.request_id, bool(entry.session_id)) == (tool.step_id, tool.run_id, True)
 
 
 def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:

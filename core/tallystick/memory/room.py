@@ -15,6 +15,7 @@ from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
 from tallystick.records import Actor, JsonObject, Memory, Operation
+from tallystick.records.framing import without_recalls
 from tallystick.storage import ChromaIndex, Store, memories
 from tallystick.storage.shelves import Shelves
 
@@ -134,10 +135,11 @@ class _Silent:
 def searchable(content: str, attributes: JsonObject) -> str:
     """The text by which a memory is found: what it says, and the `caption` of the image that came with it.
 
-    Of an item of a store it is the fields that are to be found, which `attributes["index"]` names.
+    Of an item of a store it is the fields that are to be found, which `attributes["index"]` names. An item stays as it
+    was put, so what was recalled from a tally may stand in it: it is not found by that.
     """
     if INDEX in attributes:
-        return "\n".join(texts_of_item(content, attributes[INDEX]))
+        return "\n".join(without_recalls(text) for text in texts_of_item(content, attributes[INDEX]))
     caption = attributes.get("caption")
     return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content
 

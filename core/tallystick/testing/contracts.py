@@ -548,7 +548,7 @@ class AdapterContract:
 
 def _comparable(entry: Any) -> dict[str, Any]:
     kept = entry.dump()
-    unstable = ("sequence", "at", "surface", "audit_id", "correlation_id")
+    unstable = ("sequence", "at", "surface", "audit_id", "correlation_id", "request_id", "session_id")
     kept["new"].pop("freshness_ts", None)
     return {name: value for name, value in kept.items() if name not in unstable}
 
