@@ -1,4 +1,4 @@
-"""The suites of the scoreboard that must never fail: leaks, changes, injection; and that two runs agree."""
+"""The suites of the scoreboard: each passes, leaks nothing, hits no wrong target, and a second run agrees."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ import pytest
 
 from tallystick.testing.evals import SUITES, run_suite
 
-BLOCKING = [name for name in SUITES if name != "feedback-loop"]
+ONCE = {"feedback-loop"}
+"""A loop of 200 turns is played once here; `make eval` plays it twice."""
 
 
-@pytest.mark.parametrize("name", BLOCKING)
-def test_a_suite_of_the_scoreboard_passes(name: str, tmp_path: Path) -> None:
-    outcome = run_suite(name, tmp_path / "tally")
+def test_the_scoreboard_has_every_suite() -> None:
+    assert list(SUITES) == [
+        "coding-handoff", "personal-memory", "project-recall", "delegated-recall", "agent-diary",
+        "private-leak-negative", "stale-decision-replacement", "source-grounding", "forget-then-probe",
+        "mutation-targets", "injection", "feedback-loop", "cjk",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_of_the_scoreboard_passes_and_a_second_run_agrees(name: str, tmp_path: Path) -> None:
+    outcome = run_suite(name, tmp_path / "first")
     assert (outcome.failures, outcome.leaks, outcome.wrong_targets, outcome.coverage) == ((), 0, 0, 1.0)
-
-
-def test_two_runs_of_a_suite_agree(tmp_path: Path) -> None:
-    first, second = (run_suite("stale-decision-replacement", tmp_path / name) for name in ("a", "b"))
-    assert first.stable() == second.stable()
+    assert outcome.passed
+    if name not in ONCE:
+        assert run_suite(name, tmp_path / "second").stable() == outcome.stable()

@@ -419,3 +419,44 @@ def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(open_tall
             told = connection.exec_driver_sql("SELECT status, last_error FROM jobs").all()
     assert [tuple(row) for row in told] == [("dead", f"job_policy_context_{harm}")]
     assert far.seen == []
+
+
+def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
+        kept = mine.remember("The pelican's number is 7341.", subject="pelican", attributes={"a.b": ["pelican", 1]})
+        preview = mine.share(kept.memory_id, "project:apollo", reason="r")
+        copy_id = mine.share(
+            kept.memory_id, "project:apollo", reason="r", mode="apply", confirm_token=preview.confirm_token
+        ).copy_id
+        assert copy_id is not None
+        for field in ("attributes.a.b.0", "subject", "content"):
+            _corrected(mine, kept.memory_id, "redact", field=field, replacement="a bird")
+
+        told = [
+            bob.get(copy_id), bob.history(copy_id), bob.inspect(copy_id), bob.recall("pelican number"),
+            bob.explore("project:apollo", states=("redacted",)), mine.history(kept.memory_id),
+        ]  # fmt: skip
+        assert "pelican" not in repr(told)
+        assert (bob.get(copy_id).content, bob.get(copy_id).state) == ("a bird", "redacted")
+
+        _corrected(mine, kept.memory_id, "restore")
+        again = bob.get(copy_id)
+        assert (again.content, again.state, again.subject, again.attributes) == (
+            "The pelican's number is 7341.", "active", "pelican", {"a.b": ["pelican", 1]},
+        )  # fmt: skip
+        assert [hit.memory.id for hit in bob.recall("pelican number")] == [copy_id]
+
+
+@pytest.mark.parametrize("correction", ["hide", "redact", "delete"])
+def test_tracing_words_gives_no_source_that_is_no_longer_shown(open_tally: OpenTally, correction: str) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        kept = mine.remember("The pelican's number is 7341, said the keeper.")
+        with mine.run("coder") as run, run.step("model_call") as step:
+            mine.compile(list(mine.recall("pelican number")), budget=500)
+        [before] = mine.recorder.trace(step.id, "number is")
+        assert before.raw == "The pelican's number is 7341, said the keeper."
+        _corrected(mine, kept.memory_id, correction)
+        [after] = mine.recorder.trace(step.id, "number is")
+        assert (after.source_id, after.raw) == (kept.source_id, None)

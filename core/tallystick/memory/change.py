@@ -264,7 +264,10 @@ def follow(writing: Writing, origin: memories.Stored, memory: Memory | None, *, 
             writing.rewrite(copied, gone, "memory.forget", reason="the shared memory was withdrawn")
             edges.close(writing.tx, [edge_id], at=writing.now)
             continue
-        fields = {name: getattr(memory, name) for name in SHARED}
+        fields = {name: getattr(memory, name) for name in SHARED} | {"redacted": memory.redacted}
+        if copied.memory.state in ("active", "redacted"):
+            # What is redacted in its origin is withheld from the history of the copy too.
+            fields["state"] = memory.state
         scope = scopes.named(writing.tx, copied.scope_id)
         key = parts.put(writing.tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=writing.now)
         again = copied.memory.model_copy(update=fields)

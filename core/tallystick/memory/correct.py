@@ -315,6 +315,8 @@ def _after(
 def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
     """The fields of `memory` with what stands at the path `field` replaced."""
     head, *rest = field.split(".")
+    if head == "speaker" and not rest:
+        head = field = "who"
     redacted = tuple(dict.fromkeys((*memory.redacted, field)))
     if head in _TEXTS and not rest:
         update: dict[str, Any] = {head: replacement, "redacted": redacted}
@@ -333,8 +335,12 @@ def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
 def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any:
     """A copy with the value at `path` replaced. The error names the path alone, not what stands beside it."""
     head, *rest = path
-    if isinstance(value, dict) and head in value:
-        return {**value, head: _replaced(value[head], rest, replacement, field) if rest else replacement}
+    if isinstance(value, dict):
+        # A key may hold dots itself: the longest that is there is meant.
+        for end in range(len(path), 0, -1):
+            name, rest = ".".join(path[:end]), path[end:]
+            if name in value:
+                return {**value, name: _replaced(value[name], rest, replacement, field) if rest else replacement}
     if isinstance(value, list) and head.isdigit() and int(head) < len(value):
         place = int(head)
         changed = _replaced(value[place], rest, replacement, field) if rest else replacement
@@ -387,8 +393,8 @@ def _apply(writing: Writing, plan: _Plan, asked: Asked, vector: bytes | None) ->
         _unlink(writing, current)
     event = {"delete": "memory.forget"}.get(asked.correction, "memory.correct")
     memory, audit_id = writing.rewrite(current, after, event, reason=asked.reason, vector=vector, details=details)
-    if asked.correction != "restore":
-        stays = memory.state == "active" or (memory.state == "redacted")
+    stays = memory.state in ("active", "redacted")
+    if stays or asked.correction != "restore":
         follow(writing, current, memory if stays else None, vector=vector)
     change = Change(
         memory_id=memory.id, event="FORGET" if asked.correction == "delete" else "CORRECT", status="changed",

@@ -240,12 +240,14 @@ class Recorder:
         return visible
 
     def _source(self, source_id: str) -> tuple[SourceRef | None, str | None]:
-        """What is known of a source, and its text, where the actor may read it."""
+        """What is known of a source, and its text, where the actor may read it and a memory drawn from it is shown."""
         with self._read() as connection:
             row = memories.find_source(connection, source_id)
             if row is None or not self._room.gate.decide(connection, self._actor, "read", row.scope).allowed:
                 return None, None
-            body = parts.get(connection, row.scope_id, row.content_key)
+            # What nobody is shown any more, neither is its source.
+            shown = memories.speaks_for(connection, source_id)
+            body = parts.get(connection, row.scope_id, row.content_key) if shown else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
 
     # Proof

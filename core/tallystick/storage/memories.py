@@ -25,6 +25,7 @@ __all__ = [
     "add_source",
     "add_version",
     "body_of",
+    "counted",
     "find_statement",
     "find_turn",
     "findable_docs",
@@ -38,6 +39,7 @@ __all__ = [
     "saying",
     "set_expiry",
     "source_refs",
+    "speaks_for",
     "standings",
     "update_row",
     "versions",
@@ -343,6 +345,15 @@ class FoundSource:
     scope: Scope
     reference: SourceRef
     content_key: str
+
+
+def speaks_for(connection: Connection, source_id: str) -> bool:
+    """Whether a memory that says what it was said to say was drawn from a source."""
+    links = tables.memory_sources
+    query = select(_m.c.doc).join(links, links.c.doc == _m.c.doc).where(
+        links.c.source_id == source_id, _m.c.state.in_(("active", "superseded", "duplicate"))
+    )  # fmt: skip
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def find_source(connection: Connection, source_id: str) -> FoundSource | None:
