@@ -187,7 +187,7 @@ def _shown(
                 subject=memory.subject if says else None, tags=memory.tags if says else (),
                 sources=tuple(source.source_id for source in memory.sources),
                 links=tuple(
-                    LinkCount(kind=kind, direction="to" if way == "to" else "from", count=count)
+                    LinkCount.load({"kind": kind, "direction": way, "count": count})
                     for (kind, way), count in sorted(counts.items())
                 ),
             )
