@@ -6,13 +6,15 @@ Policy chooses the scopes before anything is looked for, and is asked again for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from sqlalchemy import Connection
 
 from tallystick.errors import Denied, InvalidInput, InvalidScope
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.showing import beginning, shown_to
+from tallystick.policy import PolicyState, decide
 from tallystick.records import (
     Actor,
     Explored,
@@ -75,10 +77,11 @@ def _scopes(connection: Connection, room: MemoryRoom, actor: Actor) -> Explored:
     """The scopes that were written to or have a space, where the actor may read or inspect, with what is there."""
     stored = {space.scope: space for space in spaces.all_spaces(connection)}
     every = sorted({*scopes.all_scopes(connection), *stored}, key=str)
+    state = PolicyState(stored, room.store.clock.now())
     found = []
     for scope in every:
-        read = room.gate.decide(connection, actor, "read", scope)
-        inspects = room.gate.decide(connection, actor, "inspect", scope).allowed
+        read = decide(actor, "read", scope, state)
+        inspects = decide(actor, "inspect", scope, state).allowed
         if read.allowed or inspects:
             name = stored[scope].name if scope in stored and inspects else None
             found.append(_place(connection, scope, read.reason, readable=read.allowed, whole=inspects, name=name))
@@ -123,6 +126,7 @@ def _in_scope(
 def _around(
     connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str, depth: int, limit: int
 ) -> Explored:  # fmt: skip
+    may_read = _reading(connection, room, actor)
     first = room.visible(connection, actor, memory_id, "read")
     known = {first.doc: first}
     distance = {first.doc: 0}
@@ -133,10 +137,7 @@ def _around(
     for level in range(1, depth + 1):
         around = edges.touching(connection, ahead, most=_FAN * len(ahead))
         others = memories.get_docs(connection, _ends(around) - set(known))
-        readable = {
-            doc: other for doc, other in others.items()
-            if room.gate.decide(connection, actor, "read", other.memory.scope).allowed
-        }  # fmt: skip
+        readable = {doc: other for doc, other in others.items() if may_read(other.memory.scope)}
         hidden |= set(others) - set(readable)
         ahead = []
         for doc, other in sorted(readable.items()):
@@ -156,6 +157,11 @@ def _around(
     )  # fmt: skip
 
 
+def _reading(connection: Connection, room: MemoryRoom, actor: Actor) -> Callable[[Scope], bool]:
+    """Whether the actor may read a scope by what this snapshot sees; each scope is decided once."""
+    return cache(lambda scope: room.gate.decide(connection, actor, "read", scope).allowed)
+
+
 def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
     return {end for one in around for end in (one.from_doc, one.to_doc)}
 
@@ -164,14 +170,12 @@ def _shown(
     connection: Connection, room: MemoryRoom, actor: Actor, page: Sequence[memories.Stored], distance: dict[int, int]
 ) -> tuple[ExploredMemory, ...]:  # fmt: skip
     """What may be told of each, policy asked once more; those that may not be read are left out."""
-    page = [one for one in page if room.gate.decide(connection, actor, "read", one.memory.scope).allowed]
+    may_read = _reading(connection, room, actor)
+    page = [one for one in page if may_read(one.memory.scope)]
     shown = shown_to(connection, room, actor, page)
     around = edges.touching(connection, [one.doc for one in page], most=_FAN * len(page))
     others = memories.get_docs(connection, _ends(around))
-    readable = {
-        doc for doc, other in others.items()
-        if room.gate.decide(connection, actor, "read", other.memory.scope).allowed
-    }  # fmt: skip
+    readable = {doc for doc, other in others.items() if may_read(other.memory.scope)}
     found = []
     for one in page:
         memory, says = one.memory, one.doc in shown

@@ -22,7 +22,8 @@ from tallystick.storage.rows import inserting
 __all__ = [
     "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append",
     "chain_problems", "chained",
-    "cut", "end_of", "entries", "events_before", "foil", "genesis", "move", "read_row", "rows_of", "verify_stream",
+    "cut", "end_of", "entries", "events_before", "foil", "genesis", "last_at", "move", "read_row", "rows_of",
+    "verify_stream",
 ]  # fmt: skip
 
 _j = tables.journal
@@ -102,6 +103,13 @@ def events_before(connection: Connection, stream: str, moment: int) -> list[str]
             break
         found.append(entry.event)
     return found
+
+
+def last_at(connection: Connection, stream: str) -> int | None:
+    """When the last entry of a stream was written, microseconds UTC; None where nothing is left of it."""
+    query = select(_j).where(_j.c.stream == stream).order_by(_j.c.position.desc()).limit(1)
+    row = connection.execute(query).first()
+    return None if row is None else _entry(row).at
 
 
 def cut(tx: Connection, stream: str, count: int, *, at: int) -> Anchor:

@@ -257,9 +257,9 @@ def _old_runs(connection: Connection, before: int) -> dict[str, int]:
     found = {}
     for run_id in connection.execute(query).scalars():
         stream = run_stream(run_id)
-        count = len(journal.events_before(connection, stream, before))
-        if count and count == journal.end_of(connection, stream).length:
-            found[run_id] = count
+        last = journal.last_at(connection, stream)
+        if last is not None and last < before:
+            found[run_id] = journal.end_of(connection, stream).length
     return found
 
 
