@@ -15,7 +15,7 @@ from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import keeping, receipts, render
+from tallystick_cli import deciding, keeping, receipts, render
 from tallystick_cli.options import AsJson, InScope, Limit, Where
 from tallystick_cli.options import opened as _opened
 from tallystick_cli.options import print_json as _print_json
@@ -31,6 +31,7 @@ app = typer.Typer(
 CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")]
 
 keeping.register(app)
+deciding.register(app)
 receipts.register(app)
 
 

@@ -17,7 +17,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_json, printed
 
-__all__ = ["register"]
+__all__ = ["Apply", "Id", "Key", "Reason", "Token", "identity", "register", "shown"]
 
 Id = Annotated[str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in the history.")]
@@ -91,7 +91,7 @@ def preview_agent(
 def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done next."""
     with opened(where) as owner:
-        found = owner.inspect(_identity(owner, memory))
+        found = owner.inspect(identity(owner, memory))
     if as_json:
         print_json(found.dump())
     else:
@@ -111,7 +111,7 @@ def explore(
     """Look around: what there is, what stands in a scope, what hangs on a memory."""
     with opened(where) as owner:
         if around is not None and ":" not in around and around != "public":
-            around = _identity(owner, around)
+            around = identity(owner, around)
         found = owner.explore(around, depth=depth, limit=limit, before=before)
     if as_json:
         print_json(found.dump())
@@ -122,7 +122,7 @@ def explore(
 def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show everything that happened to a memory."""
     with opened(where) as owner:
-        found = owner.history(_identity(owner, memory))
+        found = owner.history(identity(owner, memory))
     if as_json:
         print_json([entry.dump() for entry in found])
     else:
@@ -149,7 +149,7 @@ def modify(
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     with opened(where) as owner:
         done = owner.modify(
-            _identity(owner, memory),
+            identity(owner, memory),
             reason=reason,
             if_version=if_version,
             manual_override=lock,
@@ -179,14 +179,14 @@ def correct(
     with opened(where) as owner:
         kind: Any = correction
         done = owner.correct(
-            _identity(owner, memory), kind, reason=reason, mode="apply" if apply else "preview",
-            by=None if by is None else _identity(owner, by), field=field, replacement=replacement, confirm_token=token,
+            identity(owner, memory), kind, reason=reason, mode="apply" if apply else "preview",
+            by=None if by is None else identity(owner, by), field=field, replacement=replacement, confirm_token=token,
             idempotency_key=key,
         )  # fmt: skip
     if as_json:
         print_json(done.dump())
     else:
-        _shown(views.correction_view(done), done.confirm_token)
+        shown(views.correction_view(done), done.confirm_token)
 
 
 def forget(
@@ -220,21 +220,21 @@ def forget(
             )
             told, view, given = found.dump(), views.forgetting_view(found), found.confirm_token
         elif preview:
-            shown = owner.correct(_identity(owner, what), "delete", reason=reason, force=force)
-            told, view = shown.dump(), views.correction_view(shown)
+            would = owner.correct(identity(owner, what), "delete", reason=reason, force=force)
+            told, view = would.dump(), views.correction_view(would)
         else:
-            done = owner.forget(_identity(owner, what), reason=reason, force=force, idempotency_key=key)
+            done = owner.forget(identity(owner, what), reason=reason, force=force, idempotency_key=key)
             told, view = done.dump(), views.change_line(done)
     if as_json:
         print_json(told)
     else:
-        _shown(view, given)
+        shown(view, given)
 
 
 def recover(memory: Id, reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Bring a forgotten memory back, within its window."""
     with opened(where) as owner:
-        done = owner.recover(_identity(owner, memory), reason=reason, idempotency_key=key)
+        done = owner.recover(identity(owner, memory), reason=reason, idempotency_key=key)
     if as_json:
         print_json(done.dump())
     else:
@@ -252,13 +252,13 @@ def erase(
 ) -> None:
     """Preview the destruction of memories' text in every copy; with --apply and the --token do it, with proof."""
     with opened(where) as owner:
-        ids = [_identity(owner, one) for one in memory]
+        ids = [identity(owner, one) for one in memory]
         done = owner.erase(ids, reason=reason, mode="apply" if apply else "preview", confirm_token=token,
                            idempotency_key=key)  # fmt: skip
     if as_json:
         print_json(done.dump())
     else:
-        _shown(views.erasure_view(done), done.confirm_token)
+        shown(views.erasure_view(done), done.confirm_token)
     if any(not proof.holds for proof in done.proofs):
         raise typer.Exit(1)
 
@@ -355,14 +355,14 @@ def register(app: typer.Typer) -> None:
         app.command(name)(command)
 
 
-def _shown(view: RenderableType, token: str | None) -> None:
+def shown(view: RenderableType, token: str | None) -> None:
     """A preview, and below it the token in one piece, so that it can be copied."""
     printed(view)
     if token is not None:
         typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
 
 
-def _identity(owner: BoundTally, text: str) -> str:
+def identity(owner: BoundTally, text: str) -> str:
     """The id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises InvalidInput, NotFound."""
     if len(text) >= 36:
         return text

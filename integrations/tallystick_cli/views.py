@@ -17,6 +17,7 @@ from tallystick.records import (
     Affected,
     Change,
     Correction,
+    Crossing,
     Erasure,
     Explored,
     Finding,
@@ -25,6 +26,7 @@ from tallystick.records import (
     Inspection,
     Memory,
     MemorySpace,
+    Proof,
     Purge,
     Transfer,
 )
@@ -33,6 +35,7 @@ from tallystick_cli.render import short
 __all__ = [
     "change_line",
     "correction_view",
+    "crossing_view",
     "doctor_table",
     "erasure_view",
     "explored_view",
@@ -41,6 +44,7 @@ __all__ = [
     "inspection_view",
     "memory_table",
     "preview_table",
+    "proof_view",
     "purge_view",
     "space_table",
     "transfer_view",
@@ -183,6 +187,36 @@ def correction_view(found: Correction) -> RenderableType:
     until = "" if found.reversible_until is None else f" until {_when(found.reversible_until)}"
     facts.add_row("reversible", f"yes{until}" if found.reversible else "no")
     return _previewed(facts)
+
+
+def crossing_view(found: Crossing) -> RenderableType:
+    """What a way into another scope would make, or made."""
+    if found.copy_id is not None:
+        return Text(f"✓ {short(found.copy_id)} stands in {found.into}", style="green")
+    facts = _pairs()
+    facts.add_row("memory", Text(found.memory_id, style="cyan"))
+    facts.add_row("into", str(found.into))
+    facts.add_row("readers there", ", ".join(found.readers) or "nobody yet")
+    facts.add_row("allowed by", ", ".join(decision.reason for decision in found.decisions))
+    return _previewed(facts)
+
+
+def proof_view(found: Proof) -> RenderableType:
+    """What was looked at, what speaks against the claim, and what stays open."""
+    facts = _pairs()
+    claim = "nothing reaches it" if found.claim == "unreachable" else "nothing holds it"
+    facts.add_row("memory", Text(found.memory_id, style="cyan"))
+    facts.add_row("claim", Text(f"{'✓' if found.holds else '✗'} {claim}", style="green" if found.holds else "red"))
+    facts.add_row("looked at", ", ".join(found.checked))
+    for problem in found.problems:
+        facts.add_row("but", Text(problem, style="red"))
+    if found.searched is not None:
+        where = f"{_when(found.searched.at)}, found in {found.searched.problems} places"
+        facts.add_row("last search", where)
+    for copy in found.copies:
+        facts.add_row("kept", copy)
+    facts.add_row("cannot prove", Text("\n".join(found.cannot_prove), style="dim"))
+    return Panel(facts, title="Proof", title_align="left", border_style="dim")
 
 
 def forgetting_view(found: Forgetting) -> RenderableType:

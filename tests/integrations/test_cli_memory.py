@@ -162,3 +162,36 @@ def test_a_command_that_is_given_again_under_one_key_answers_as_at_first(run: Co
     told = [run("modify", memory, "--tag", "t", "-r", "r", "--key", "request-1", "--json")[1] for _ in range(2)]
     assert told[0] == told[1]
     assert json.loads(told[0])["version"] == 2
+
+
+def test_a_memory_is_promoted_with_the_token_that_the_preview_gave(run: Command) -> None:
+    memory = _id(run, "pelican", "private:local")
+    code, shown = run("promote", memory, "project:apollo", "-r", "all of us need it")
+    assert (code, "project:apollo" in shown, "Nothing was changed" in shown) == (0, True, True)
+    token = shown.split("--token ")[1].split()[0]
+    done = run("promote", memory, "project:apollo", "-r", "all of us need it", "--apply", "--token", token)[1]
+    assert "stands in project:apollo" in done
+    assert _id(run, "pelican")
+
+
+def test_what_is_gone_is_proved_and_what_is_not_says_so(run: Command) -> None:
+    memory = _id(run, "by hand")
+    run("forget", memory, "-r", "r")
+    code, told = run("prove", memory)
+    assert (code, "nothing reaches it" in told) == (0, True)
+    token = run("erase", memory, "-r", "r")[1].split("--token ")[1].split()[0]
+    assert run("erase", memory, "-r", "r", "--apply", "--token", token)[0] == 0
+    told = " ".join(run("prove", memory)[1].split())
+    assert "nothing holds it" in told
+    assert "found in 0 places" in told
+    assert run("prove", memory, "--text", "We deploy by pipeline.")[0] == 1
+
+
+def test_an_operator_suspends_changes_from_the_command_line(run: Command) -> None:
+    from tallystick.errors import Denied
+
+    run("freeze", "-r", "an incident")
+    with pytest.raises(Denied, match="mutations_frozen"):
+        run("forget", _id(run, "by hand"), "-r", "r")
+    run("thaw", "-r", "over")
+    assert run("forget", _id(run, "by hand"), "-r", "r")[0] == 0
