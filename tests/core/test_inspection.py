@@ -513,16 +513,30 @@ def _reads(tally: Tally, scopes: list[str]) -> list[Any]:
     return [row for row in rows if set(json.loads(row["scopes"])) <= set(scopes)]
 
 
-def test_what_the_other_tally_chose_itself_stays_chosen(open_sqlite: OpenTally, tmp_path: Path) -> None:
-    with open_sqlite() as tally:
-        tally.bind(ALICE).remember("Mine.")
+def test_what_the_other_tally_chose_and_noted_of_itself_stays(open_tally: OpenTally, tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "first", background=False) as tally:
+        kept = tally.bind(ALICE).remember("Mine.").memory_id
+        tally.bind(ALICE).recall("mine")
         tally.bind(ROOT).choose_journal_window(90)
         tally.bind(ALICE).export(tmp_path / "out")
-    with Tally.open(tmp_path / "other", background=False) as other:
+        before = tally.bind(ALICE).history(kept)
+    with open_tally() as other:
+        root = other.bind(ROOT)
+        root.choose_journal_window(None)
+        root.freeze(reason="until it is brought")
+        root.thaw(reason="now")
+        assert root.explore().scopes == ()
+        other.gate.flush()
         with other.store.database.read() as connection:
             owner = keyed.get_setting(connection, "owner")
-        other.store.database.write(lambda tx: keyed.set_setting(tx, "retention.journal_days", "keep"), name="x")
-        other.bind(ROOT).import_from(tmp_path / "out")
+        root.import_from(tmp_path / "out")
         with other.store.database.read() as connection:
             assert keyed.get_setting(connection, "retention.journal_days") == "keep"
             assert keyed.get_setting(connection, "owner") == owner
+            assert [entry.event for entry in journal.entries(connection, "tally")] == [
+                "retention.choose", "tally.freeze", "tally.thaw", "tally.import",
+            ]  # fmt: skip
+            assert journal.verify_stream(connection, "tally") == []
+            assert len(access_log.recent(connection, limit=10)) == 2
+        assert other.bind(ALICE).history(kept) == before
+        assert other.bind(ALICE).remember("More.").status == "created"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, LargeBinary, Table, func, insert, select, text
+from sqlalchemy import Connection, LargeBinary, Table, delete, func, insert, select, text, true
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.access.gate import FROZEN
@@ -34,6 +34,8 @@ FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
 _CHOICES = (JOURNAL_WINDOW, FROZEN)
 """Settings that somebody chose: they go along, and give way to what the other tally has chosen already."""
+_OWN = "tally"
+"""The journal of what concerns a tally as a whole; it stays where it is."""
 _INLINE = 4_096
 """Bytes up to which a binary value stands in its line; longer ones are blobs of their own."""
 _PAGE = 500
@@ -75,6 +77,7 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key
 
     def unit(tx: Connection) -> None:
         _require_empty(tx)
+        own = _set_aside(tx)
         for table in tables.metadata.sorted_tables:
             name = f"{table.name}.jsonl"
             if name not in manifest["files"]:
@@ -84,6 +87,9 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key
                 if table is _t.settings:
                     _choose(tx, row)
                     continue
+                if table is _t.access_log:
+                    # Who looked at an empty tally has a line of his own already.
+                    row.pop("id", None)
                 rows.append(_decoded(table, row, blobs))
                 if len(rows) == _PAGE:
                     tx.execute(insert(table), rows)
@@ -93,6 +99,8 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key
         outbox.append(tx, list(tx.execute(select(_t.vectors.c.doc).distinct().order_by(_t.vectors.c.doc)).scalars()))
         if tx.dialect.name == "postgresql":
             _move_sequences(tx)
+        if own:
+            tx.execute(insert(_t.journal), own)
         at = room.store.clock.now()
         event = journal.Event(
             stream="tally", event="tally.import", actor=actor, at=at, audit_id=room.store.ids.new(),
@@ -277,12 +285,22 @@ def _checked(folder: Path, manifest: Mapping[str, Any]) -> Path:
 
 
 def _require_empty(tx: Connection) -> None:
-    for table in (_t.scopes, _t.journal, _t.spaces):
-        if tx.execute(select(func.count()).select_from(table)).scalar_one():
+    for table, there in (
+        (_t.scopes, true()), (_t.journal, _t.journal.c.stream != _OWN), (_t.spaces, true()),
+    ):  # fmt: skip
+        if tx.execute(select(func.count()).select_from(table).where(there)).scalar_one():
             raise StateConflict(
                 "of this import", state="not empty", reason=f"it holds {table.name}", hint="Import into a new tally.",
                 what="Tally",
             )  # fmt: skip
+
+
+def _set_aside(tx: Connection) -> list[dict[str, Any]]:
+    """Take what the tally journals of itself out of the way of the numbers that come; it is put back behind them."""
+    mine = _t.journal.c.stream == _OWN
+    rows = [dict(row) for row in tx.execute(select(_t.journal).where(mine).order_by(_t.journal.c.sequence)).mappings()]
+    tx.execute(delete(_t.journal).where(mine))
+    return [{name: value for name, value in row.items() if name != "sequence"} for row in rows]
 
 
 def _move_sequences(tx: Connection) -> None:
