@@ -146,6 +146,8 @@ class Actor(Record):
 
     def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> Actor:
         """The same actor, serving a request or in a session; what is not given stays."""
+        if request_id is None and session_id is None:
+            return self
         return self.replace(request_id=request_id or self.request_id, session_id=session_id or self.session_id)
 
     def same_as(self, other: Actor) -> bool:
