@@ -8,13 +8,21 @@ require("langchain_core", extra="langchain")
 
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
 from tallystick_langchain.replay import chat_model_call  # noqa: E402
-from tallystick_langchain.tape import TapeChatModel, tape_tools  # noqa: E402
+from tallystick_langchain.tape import TapeChatModel, TapeLLM, tape_tools  # noqa: E402
 from tallystick_langchain.tools import memory_tools  # noqa: E402
 
 if TYPE_CHECKING:
     from tallystick_langchain.middleware import TallyMiddleware
 
-__all__ = ["TallyCallbackHandler", "TallyMiddleware", "TapeChatModel", "chat_model_call", "memory_tools", "tape_tools"]
+__all__ = [
+    "TallyCallbackHandler",
+    "TallyMiddleware",
+    "TapeChatModel",
+    "TapeLLM",
+    "chat_model_call",
+    "memory_tools",
+    "tape_tools",
+]
 
 
 def __getattr__(name: str) -> Any:

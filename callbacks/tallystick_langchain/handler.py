@@ -19,11 +19,11 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step, recordable, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_langchain.messages import answer_of, goal_of, model_of, request_of, said_in
+from tallystick_langchain.messages import answer_of, completion_of, goal_of, model_of, request_of, said_in
 
 __all__ = ["TallyCallbackHandler", "place_of", "session_of", "stop"]
 
@@ -186,11 +186,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         )
         if step is None:
             return
-        step.record(
-            "request",
-            {"level": "runtime", "model": model, "prompt": prompts[0], "parameters": recordable(parameters)},
-            summary={"model": model},
-        )  # fmt: skip
+        step.record("request", lambda: completion_of(prompts[0], parameters), summary={"model": model})
 
     @_captured
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:

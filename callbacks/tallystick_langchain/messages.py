@@ -47,6 +47,17 @@ def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -
     }
 
 
+def completion_of(prompt: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Same as `request_of`, for a model that completes text."""
+    return {
+        "level": "runtime",
+        "model": model_of(parameters),
+        "prompt": prompt,
+        "stop": parameters.get("stop"),
+        "parameters": recordable(parameters),
+    }
+
+
 def model_of(parameters: Mapping[str, Any]) -> str | None:
     """The name of the model, where its parameters say it."""
     return parameters.get("model") or parameters.get("model_name")

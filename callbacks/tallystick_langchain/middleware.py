@@ -37,7 +37,7 @@ ActorSource = Actor | Callable[[Runtime[Any]], Actor | None]
 """Who acts: an Actor, or a callable from the runtime of the call."""
 
 _DEFAULT_BUDGET = 16_000
-_AGENTS = CompileConfig(turn_share=25)
+_AGENTS = CompileConfig(turn_share=20)
 """For agents with tools: what the turn will still bring has its room from the first step on."""
 _RECALLED = 256
 """Requests whose recalled memories are kept, so that the steps of one turn see the same ones."""

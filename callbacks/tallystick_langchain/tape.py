@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import LLM, BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -26,9 +26,9 @@ from pydantic import PrivateAttr, ValidationError
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.recorder import Player, tool_form
 from tallystick.records import Json
-from tallystick_langchain.messages import request_of
+from tallystick_langchain.messages import completion_of, request_of
 
-__all__ = ["TapeChatModel", "normal", "tape_tools"]
+__all__ = ["TapeChatModel", "TapeLLM", "normal", "tape_tools"]
 
 _ENVELOPE = ("id", "response_metadata", "usage_metadata")
 _EMPTY: tuple[Json, ...] = (None, [], {}, "")
@@ -98,6 +98,26 @@ class TapeChatModel(BaseChatModel):
                 ],
             )
         )  # fmt: skip
+
+
+class TapeLLM(LLM):
+    """A model that completes text and plays a tape: `prompt | TapeLLM(player=player)`."""
+
+    player: Any
+
+    @property
+    def _llm_type(self) -> str:
+        return "tallystick-tape"
+
+    def _call(
+        self, prompt: str, stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> str:  # fmt: skip
+        played: Any = self.player.model(completion_of(prompt, {**kwargs, "stop": stop}), normal=normal)
+        answer = played.get("answer") or {}
+        if "text" not in answer:
+            raise InvalidInput("This call was answered by a chat model. Play it with TapeChatModel.")
+        return str(answer["text"])
 
 
 def tape_tools(player: Player, tools: Sequence[BaseTool], *, safe: Collection[str] = ()) -> list[BaseTool]:

@@ -146,7 +146,7 @@ class CompileConfig(Persisted):
     """A remnant shorter than this is left out instead."""
     class_ceilings: dict[str, int] = {}
     """Budget class to its largest share, percent of the budget; classes not named may use what is left."""
-    history_share: int = Field(default=65, ge=0, le=100)
+    history_share: int = Field(default=75, ge=0, le=100)
     """Percent of the budget for the newest turns, which stay as they are from step to step. The rest is chosen."""
     turn_share: int = Field(default=0, ge=0, le=90)
     """Percent of the budget kept for what the current turn will still bring, so that its steps begin alike."""
