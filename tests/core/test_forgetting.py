@@ -44,7 +44,8 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(open_tall
         assert set(proof.copies) == {
             "2 versions, for recovery", f"source {kept.source_id}, for recovery", f"recorded step {step.id}",
         }  # fmt: skip
-        assert {"get", "recall", "list", "history", "vectors", "words"} <= set(proof.checked)
+        ways = {"get", "recall", "list", "history", "inspect", "explore", "vectors", "words"}
+        assert ways <= set(proof.checked)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         assert proof.audit_id is not None
         with pytest.raises(NotFound):

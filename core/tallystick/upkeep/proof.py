@@ -9,7 +9,7 @@ from typing import get_args
 from sqlalchemy import Connection, func, select
 
 from tallystick.errors import NotFound, StateConflict, StorageError
-from tallystick.memory import MemoryRoom, Wanted, get, history, list_memories, recall
+from tallystick.memory import MemoryRoom, Wanted, explore, get, history, inspect, list_memories, recall
 from tallystick.records import Actor, MemoryState, Proof, Searched
 from tallystick.storage import erasing, journal, keyed, memories, tables, traces
 from tallystick.threads.tracing import threads_holding
@@ -47,7 +47,7 @@ def prove_unreachable(room: MemoryRoom, actor: Actor, memory_id: str) -> Proof:
     checked = ["words", "vectors", "vectors in Chroma", "text kept in memory", "other memories"]
     if room.gate.require_or_none(actor, "read", memory.scope) is not None:
         problems += _tried(room, actor, stored)
-        checked += ["get", "recall", "recall in other states", "list", "history"]
+        checked += ["get", "recall", "recall in other states", "list", "history", "inspect", "explore"]
     return _told(
         room, actor, stored, Proof(
             memory_id=memory_id, claim="unreachable", holds=not problems, checked=tuple(checked), copies=tuple(copies),
@@ -188,6 +188,12 @@ def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]
         found.append("a list shows what it says")
     if any(name in entry.new or name in entry.old for entry in history(room, actor, memory.id) for name in _WORDS):
         found.append("its history shows what it said")
+    seen = inspect(room, actor, memory.id)
+    if any((seen.preview, seen.subject, seen.speaker, seen.tags, seen.attributes, seen.conversation)):
+        found.append("inspecting it shows what it says")
+    around = explore(room, actor, memory.id, states=get_args(MemoryState)).memories
+    if any(one.memory_id == memory.id and (one.preview or one.subject or one.tags) for one in around):
+        found.append("looking around shows what it says")
     return found
 
 
