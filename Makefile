@@ -65,7 +65,7 @@ bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGr
 
 .PHONY: bench-recall
 bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 memories beside FTS5 and Chroma
-	@$(BIN)/python tests/benchmarks/recall.py $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.recall $(ARGS)
 
 .PHONY: bench-vectors
 bench-vectors: $(VENV)/.dev ## measure the exact scan of vectors beside Chroma, by the size of the scope
@@ -95,7 +95,7 @@ eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, a
 
 .PHONY: bench-memory
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update
-	@$(BIN)/python tests/benchmarks/memory.py $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.memory $(ARGS)
 
 .PHONY: clean
 clean: ## remove the environment and what tools left behind

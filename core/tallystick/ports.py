@@ -5,8 +5,7 @@ A port is handed in, never looked up; tests hand in the fakes of `tallystick.tes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -124,24 +123,32 @@ class SystemClock:
 class UuidIds:
     """UUIDv7 (RFC 9562) from a kept library."""
 
-    def new(self) -> str:
-        """A fresh UUIDv7 as 36 characters."""
+    def __init__(self) -> None:
         from uuid_utils import uuid7
 
-        return str(uuid7())
+        self._make = uuid7
+
+    def new(self) -> str:
+        """A fresh UUIDv7 as 36 characters."""
+        return str(self._make())
 
 
 _writing: ContextVar[str | None] = ContextVar("tallystick_write_transaction", default=None)
 
 
-@contextmanager
-def write_transaction(name: str) -> Iterator[None]:
-    """Mark the calling thread as inside the short write transaction called `name`."""
-    token = _writing.set(name)
-    try:
-        yield
-    finally:
-        _writing.reset(token)
+class write_transaction:
+    """Mark the calling thread as inside the short write transaction called `name`, within the block."""
+
+    __slots__ = ("_name", "_token")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._token = _writing.set(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        _writing.reset(self._token)
 
 
 def forbid_inside_transaction(what: str) -> None:

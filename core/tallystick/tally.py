@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -107,6 +107,8 @@ _Candidate = TypeVar("_Candidate", ContextItem, Memory)
 
 _SHORT_TEXT = 20
 """Tokens of a short text: a budget holds at most so many, and relevance scores that many."""
+_UNRECORDED: AbstractContextManager[None] = nullcontext()
+"""Around an operation that no run observes."""
 _DAY_US = 24 * 3600 * 1_000_000
 _USES = 10
 """Steps that inspecting a memory names."""
@@ -1058,15 +1060,16 @@ class BoundTally:
         with self.tally.gate.journaling(self.actor), self._recorded(kind, name) as step:
             yield step
 
-    @contextmanager
-    def _recorded(self, kind: StepKind, name: str) -> Iterator[Step | None]:
+    def _recorded(self, kind: StepKind, name: str) -> AbstractContextManager[Step | None]:
         step, run = current_step(), current_run()
         if step is not None and step.is_open and step.run.room is self.tally.recording:
-            yield step
-            return
+            return nullcontext(step)
         if run is None or run.room is not self.tally.recording or run.record.ended_at is not None:
-            yield None
-            return
+            return _UNRECORDED
+        return self._own_step(run, kind, name)
+
+    @contextmanager
+    def _own_step(self, run: Run, kind: StepKind, name: str) -> Iterator[Step]:
         own = run.step(kind, name=name)
         try:
             yield own
@@ -1076,7 +1079,10 @@ class BoundTally:
         own.close()
 
     def _new(self, item: NewMemory | Mapping[str, Any] | str, step: Step | None) -> NewMemory:
-        new = NewMemory.load({"content": item} if isinstance(item, str) else item)
+        if isinstance(item, NewMemory):
+            new = item
+        else:
+            new = NewMemory.load({"content": item} if isinstance(item, str) else item)
         if step is None or new.source_run_id is not None:
             return new
         return new.model_copy(update={"source_run_id": step.run.id, "source_step_ids": (*new.source_step_ids, step.id)})

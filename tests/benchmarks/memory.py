@@ -1,14 +1,14 @@
 """What changing memory costs at 1,000, 10,000 and 100,000 memories, beside a bare SQLite update in the same run.
 
 Run it with `make bench-memory`. The bare update changes one row by its key and commits, under the same settings (WAL,
-synchronous NORMAL). The preview is that of forgetting 1,000 matches. The share of policy is measured on recall.
+synchronous NORMAL). "Its rows alone" is sqlite3 writing the rows that such a change writes into a copy of the same
+database, one commit each. The preview is that of forgetting 1,000 matches. The share of policy is measured on recall.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import sqlite3
 import statistics
 import tempfile
 import time
@@ -19,6 +19,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from tests.benchmarks import rows
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.access import Gate
@@ -47,9 +48,7 @@ def _p(times: Sequence[float], share: float) -> float:
 
 
 def _bare(folder: Path, count: int, often: int, *, synchronous: str) -> list[float]:
-    connection = sqlite3.connect(folder / f"bare-{synchronous}.db", isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute(f"PRAGMA synchronous={synchronous}")
+    connection = rows.bare(folder / f"bare-{synchronous}.db", synchronous=synchronous)
     connection.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT)")
     connection.execute("BEGIN")
     connection.executemany("INSERT INTO notes VALUES (?, ?)", [(str(n), text) for n, text in enumerate(_texts(count))])
@@ -106,34 +105,52 @@ def _share_of_policy(bound: BoundTally, often: int) -> float:
             setattr(Gate, name, method)
 
 
+def _changed(
+    folder: Path, bound: BoundTally, name: str, change: Callable[[str, int], Any], ids: Sequence[str]
+) -> list[tuple[str, list[float]]]:  # fmt: skip
+    """Every second id changed as it is, the others noted and their rows written again by sqlite3 alone."""
+    ours = _times(lambda n: change(ids[2 * n], n), len(ids) // 2)
+    operations: list[rows.Statements] = []
+    copy = folder / "copy.db"
+    rows.copied(bound.tally, copy)
+    with rows.noted(operations) as begin:
+        for place, memory_id in enumerate(ids[1::2]):
+            begin()
+            change(memory_id, place + len(ids))
+    alone = sorted(rows.replayed(copy, operations))
+    rows.same(bound.tally, copy)
+    copy.unlink()
+    return [(name, ours), ("  its rows alone", alone)]
+
+
 def _measure(count: int, often: int) -> list[tuple[str, list[float]]]:
     with tempfile.TemporaryDirectory() as folder:
         bare = _bare(Path(folder), count, often, synchronous="NORMAL")
         safe = _bare(Path(folder), count, often, synchronous="FULL")
         with Tally.open(Path(folder) / "tally", background=False) as tally:
             bound, ids = _filled(tally, count)
-            chosen = random.Random(7).sample(ids, min(len(ids), 2 * often))
-            first, second = chosen[:often], chosen[often : 2 * often] or chosen[:often]
+            chosen = random.Random(7).sample(ids, min(len(ids), 4 * often))
+            first, second = chosen[: 2 * often], chosen[2 * often :] or chosen
             bound.recall("heron")
-            rows = [
-                ("bare SQLite update", bare),
-                ("same, synchronous=FULL", safe),
-                ("modify tags", _times(lambda n: bound.modify(first[n], tags=(f"t{n}",), reason="bench"), often)),
-                ("modify content", _times(lambda n: bound.modify(first[n], content=f"changed {n}", reason="b"), often)),
-                ("forget", _times(lambda n: bound.forget(second[n], reason="bench"), often)),
-                ("recover", _times(lambda n: bound.recover(second[n], reason="bench"), often)),
-                ("history", _times(lambda n: bound.history(first[n]), often)),
-            ]
+            found = [("bare SQLite update", bare), ("same, synchronous=FULL", safe)]
+            for name, change, changing in (
+                ("modify tags", lambda one, n: bound.modify(one, tags=(f"t{n}",), reason="bench"), first),
+                ("modify content", lambda one, n: bound.modify(one, content=f"changed {n}", reason="bench"), first),
+                ("forget", lambda one, n: bound.forget(one, reason="bench"), second),
+                ("recover", lambda one, n: bound.recover(one, reason="bench"), second),
+            ):
+                found += _changed(Path(folder), bound, name, change, changing)
+            found.append(("history", _times(lambda n: bound.history(first[n]), often)))
             bound.recall("heron")
-            rows.append((
+            found.append((
                 "preview of 1,000",
                 _times(lambda n: bound.forget_matching("number", reason="bench", threshold=0.0, limit=1_000), 5),
             ))  # fmt: skip
-            rows.append(
+            found.append(
                 ("preview of a correction", _times(lambda n: bound.correct(first[n], "hide", reason="b"), often))
             )
-            rows.append(("policy, share of recall in %", [100 * _share_of_policy(bound, 50)]))
-    return rows
+            found.append(("policy, share of recall in %", [100 * _share_of_policy(bound, 50)]))
+    return found
 
 
 def main() -> None:
@@ -146,9 +163,13 @@ def main() -> None:
     found: dict[str, list[str]] = {}
     for size in chosen.sizes:
         table.add_column(f"{size:,}", justify="right", no_wrap=True)
-        rows = _measure(size, min(chosen.often, size // 4))
-        bare = _p(rows[0][1], 0.95)
-        for name, times in rows:
+        measured = _measure(size, min(chosen.often, size // 4))
+        bare = _p(measured[0][1], 0.95)
+        above = ""
+        for line, times in measured:
+            # The rows of a change stand below it.
+            name = f"{line} ({above})" if line.startswith(" ") else line
+            above = line
             cell = f"{times[0]:.1f}"
             if not name.endswith("%"):
                 cell = f"{statistics.median(times):.2f} / {_p(times, 0.95):.2f} ({_p(times, 0.95) / bare:.1f})"

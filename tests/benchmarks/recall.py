@@ -2,12 +2,12 @@
 
 Run it with `make bench-recall`. Turns of 12 to 30 words drawn from 8,000 words by Zipf's law, in conversations of 20.
 FTS5 does its half of the work: the same words by bm25, ten ids. Chroma does its half: ten ids for the query's vector.
+Single texts are held against sqlite3 alone writing the same rows into a copy of the same database, one commit each.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import random
 import shutil
 import sqlite3
@@ -20,12 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks import rows
+
 from tallystick import Actor, BoundTally, Tally
 from tallystick.records import NewMemory
 
 _BATCH = 1_000
 _STEP_US = 60_000_000
-_KEYS = {"id", "key", "audit_id", "content_key", "source_id"}
+_TURNS = 4
 
 
 def _vocabulary() -> tuple[list[str], list[float]]:
@@ -121,40 +123,26 @@ def remember_all(bound: BoundTally, said: Sequence[NewMemory]) -> float:
     return len(said) / (time.perf_counter() - began)
 
 
-def _key(number: int) -> str:
-    return hashlib.sha256(str(number).encode()).hexdigest()
-
-
-def _raw(folder: Path, bound: BoundTally) -> Callable[[], object]:
-    """What `remember` writes, as bare rows into a copy of the same database: each table's last row, under new keys."""
-    place = bound.tally.store.place
-    source = sqlite3.connect(str(place.folder / "tally.db") if place.folder else "")
-    source.execute("VACUUM INTO ?", (str(folder / "raw.db"),))
-    source.close()
-    connection = sqlite3.connect(folder / "raw.db", isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-    copies = []
-    for table in ("parts", "sources", "memories", "memory_versions", "memory_sources", "journal", "search_text",
-                  "vectors", "outbox"):  # fmt: skip
-        row = connection.execute(f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
-        info = connection.execute(f"PRAGMA table_info({table})").fetchall()
-        copies.append((f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", list(row), info))
-    number = iter(range(10_000_000, 2_000_000_000))
-
-    def again() -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        for statement, row, info in copies:
-            fresh = [
-                next(number) if isinstance(value, int) and (column[5] or column[1] == "position")
-                else _key(next(number)) if isinstance(value, str) and column[1] in _KEYS
-                else value
-                for value, column in zip(row, info, strict=True)
-            ]  # fmt: skip
-            connection.execute(statement, fresh)
-        connection.execute("COMMIT")
-
-    return again
+def _singles(folder: Path, bound: BoundTally, often: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of `remember`, one text at a time, and of sqlite3 writing the same rows into a copy."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    # In turns, because the machine is not the same from one second to the next.
+    for turn in range(_TURNS):
+        texts = [f"One more turn {turn}, {place}" for place in range(2 * often // _TURNS)]
+        first, second = texts[::2], texts[1::2]
+        ours += [timed(partial(bound.remember, text, conversation="new")) for text in first]
+        operations: list[rows.Statements] = []
+        copy = folder / f"raw-{turn}.db"
+        rows.copied(bound.tally, copy)
+        with rows.noted(operations) as begin:
+            for text in second:
+                begin()
+                bound.remember(text, conversation="new")
+        theirs += rows.replayed(copy, operations)
+        rows.same(bound.tally, copy)
+        copy.unlink()
+    return ours, theirs
 
 
 def measure(count: int, asked: int) -> None:
@@ -168,9 +156,7 @@ def measure(count: int, asked: int) -> None:
         first = timed(partial(bound.recall, questions[0]))
         ours = [timed(partial(bound.recall, question)) for question in questions]
         path = bound.recall(questions[0]).path
-        singles = [timed(partial(bound.remember, f"One more turn {place}", conversation="new")) for place in range(200)]
-        again = _raw(folder, bound)
-        raw = [timed(again) for _ in range(200)]
+        singles, raw = _singles(folder, bound, 200)
         plain = _fts5(folder, said)
         theirs = [timed(partial(_by_fts5, plain, question)) for question in questions]
         client, collection = _chroma(folder, tally, said)
@@ -178,7 +164,8 @@ def measure(count: int, asked: int) -> None:
         plain.close()
         client.close()
     print(f"{count:>9,} {rate:>10,.0f} {first:>9.0f} {spread(ours) + ' ' + path:>22} {spread(theirs):>16} "
-          f"{spread(chroma):>16} {statistics.median(singles):>9.2f} {statistics.median(raw):>8.2f}",
+          f"{spread(chroma):>16} {statistics.median(singles):>9.2f} {statistics.median(raw):>8.2f} "
+          f"{statistics.median(singles) / statistics.median(raw):>5.1f}",
           flush=True)  # fmt: skip
 
 
@@ -203,7 +190,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     chosen = parser.parse_args()
     print(f"{'memories':>9} {'import/s':>10} {'first ms':>9} {'recall p50/p95 ms':>22} {'FTS5 ms':>16} "
-          f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8}")  # fmt: skip
+          f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8} {'times':>5}")  # fmt: skip
     for size in chosen.sizes:
         measure(size, chosen.queries)
     measure_small_in_large(max(chosen.sizes), min(chosen.sizes), chosen.queries)

@@ -401,7 +401,12 @@ def test_a_killed_process_loses_no_checkpoint_that_was_acknowledged(open_sqlite:
     for attempt in range(4):
         worker = _worker(tmp_path / "tally", f"k{attempt}", 10_000, 3)
         assert worker.stdout is not None
-        lines = [worker.stdout.readline() for _ in range(25 + 30 * attempt)]
+        lines: list[str] = []
+        for line in worker.stdout:
+            lines.append(line)
+            # Threads take turns as the interpreter lets them: wait until each was heard of.
+            if len(lines) >= 25 + 30 * attempt and len(_last(lines)) == 3:
+                break
         worker.kill()
         lines += worker.stdout.readlines()
         worker.communicate()

@@ -141,6 +141,20 @@ def test_a_text_has_the_same_vector_alone_and_in_company() -> None:
     assert all(STATIC.embed([text])[0].tobytes() == row.tobytes() for text, row in zip(texts, together, strict=True))
 
 
+_PIECES = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from([" ", "  ", "<s>", "</s>", "a", "\u2581", "\n", "the heron", " \t", "don't", "日本", "x/y.py"]),
+)
+
+
+@given(st.lists(_PIECES, max_size=8).map("".join))
+def test_a_text_has_the_pieces_of_its_words(text: str) -> None:
+    """Pieces are kept in mind by the word; the tokenizer, given the whole text, cuts it the same way."""
+    table = StaticEmbedder()._loaded()
+    text = text.encode("utf-8", "replace").decode()
+    assert table.pieces(text) == table.tokenizer.encode(text, add_special_tokens=False).ids
+
+
 def test_a_text_longer_than_one_slice_means_what_its_parts_mean() -> None:
     short, long = STATIC.embed(["a tally has two halves " * 500, "a tally has two halves " * 20_000])
 

@@ -9,6 +9,7 @@ import pytest
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import Actor, CorrectionKind, Scope, SpaceMember
+from tallystick.storage import search
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing import StepClock
 
@@ -146,7 +147,7 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember(
-            "The gate code is 7341 heron.", subject="gate", attributes={"who": {"phone": "555 0100"}}, tags=["door"]
+            "The gate code is qx7341 heron.", subject="gate", attributes={"who": {"phone": "555 0100"}}, tags=["door"]
         )
         _corrected(apollo, kept.memory_id, "redact", field="attributes.who.phone", replacement="a number")
         assert apollo.get(kept.memory_id).attributes == {"who": {"phone": "a number"}}
@@ -160,8 +161,8 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
             "redacted",
             "gate",
         )
-        assert "7341" not in repr(
-            [apollo.recall("gate code 7341 heron"), apollo.history(kept.memory_id), apollo.get(kept.memory_id)]
+        assert "qx7341" not in repr(
+            [apollo.recall("gate code qx7341 heron"), apollo.history(kept.memory_id), apollo.get(kept.memory_id)]
         )
         assert "555 0100" not in repr(apollo.history(kept.memory_id))
         with pytest.raises(InvalidInput):
@@ -460,3 +461,30 @@ def test_tracing_words_gives_no_source_that_is_no_longer_shown(open_tally: OpenT
         _corrected(mine, kept.memory_id, correction)
         [after] = mine.recorder.trace(step.id, "number is")
         assert (after.source_id, after.raw) == (kept.source_id, None)
+
+
+def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_words_replaces_it(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(Actor(user="alice"))
+        stored = mine.remember("The heron nests in March.")
+        fingerprint = tally.embedder.fingerprint
+
+        def vectors() -> list[tuple[int, bytes]]:
+            with tally.store.database.read() as connection:
+                return [
+                    (one.version, one.vector) for one in search.page_of_points(connection, fingerprint, after=0, most=9)
+                ]
+
+        made = vectors()
+        mine.modify(stored.memory_id, tags=("birds",), importance=90, reason="sorted")
+        assert vectors() == made
+        assert [hit.memory.tags for hit in mine.recall("birds")] == [("birds",)]
+        mine.modify(stored.memory_id, content="The ferry leaves at nine.", reason="another")
+        ((version, vector),) = vectors()
+        assert (version, vector) == (3, tally.memory.vectors_for(["The ferry leaves at nine."])[0][0])
+        mine.forget(stored.memory_id, reason="gone")
+        assert vectors() == []
+        mine.recover(stored.memory_id, reason="back")
+        assert vectors() == [(5, vector)]

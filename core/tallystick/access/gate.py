@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from sqlalchemy import Connection
 
 from tallystick.access.limits import Limits
 from tallystick.errors import Denied, RateLimited
-from tallystick.policy import MUTATIONS, PolicyState, decide
+from tallystick.policy import MUTATIONS, PolicyState, decide, settle
 from tallystick.records import AccessDecision, Actor, Limited, Operation, Scope
 from tallystick.storage import Store, access_log, journal, keyed, memories, spaces
 from tallystick.storage.once import Once
@@ -34,6 +33,22 @@ _ALONE = ("private", "diary")
 """Scopes behind which no space can stand: they are decided without asking the database."""
 _BATCH = 64
 """Reads that are kept in memory before the log is written."""
+
+
+class Journaling:
+    """A block whose refusals are journaled; see `Gate.journaling`."""
+
+    __slots__ = ("_actor", "_gate")
+
+    def __init__(self, gate: Gate, actor: Actor) -> None:
+        self._gate = gate
+        self._actor = actor
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> None:
+        if isinstance(error, Denied) and error.decision.audit_id is None:
+            raise self._gate.refuse(self._actor, error.decision) from error
 
 
 class Gate:
@@ -71,6 +86,18 @@ class Gate:
             self._limits.tell(actor, what, decision.audit_id or "")
         raise RateLimited(decision, retry_after_us=wait)
 
+    def foresee(self, actor: Actor, operation: Operation, scope: Scope) -> None:
+        """Refuse early what `confirm` would refuse in the transaction that follows; that decides. Raises Denied.
+
+        Where no space can stand behind a scope the database is not asked; that changes are suspended, `confirm` sees.
+        """
+        if scope.kind not in _ALONE:
+            self.require(actor, operation, scope)
+            return
+        state = PolicyState({}, self._store.clock.now())
+        if not settle(actor, operation, scope, state)[0]:
+            raise self.refuse(actor, decide(actor, operation, scope, state))
+
     def require_or_none(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision | None:
         """The decision, if it allows; nothing is journaled if it does not."""
         with self._store.database.read() as connection:
@@ -79,10 +106,13 @@ class Gate:
 
     def decide(self, connection: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
         """The decision by what `connection` sees, either way; nothing is journaled."""
+        return decide(actor, operation, scope, self._state_for(connection, operation, scope))
+
+    def _state_for(self, connection: Connection, operation: Operation, scope: Scope) -> PolicyState:
         state = self.state(connection, [scope])
         if operation in MUTATIONS and keyed.get_setting(connection, FROZEN) == "1":
-            state = replace(state, frozen=True)
-        return decide(actor, operation, scope, state)
+            return replace(state, frozen=True)
+        return state
 
     def freeze(self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None) -> None:
         """Suspend every change of memory, or take that back; an operator's work, journaled. Raises Denied."""
@@ -111,22 +141,20 @@ class Gate:
         stored = [scope for scope in scopes if scope.kind not in _ALONE]
         return PolicyState(spaces.of_scopes(connection, stored), self._store.clock.now())
 
-    def confirm(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+    def confirm(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> None:
         """Decide again inside a writing transaction, which sees what changed since. Use within `journaling`."""
-        decision = self.decide(tx, actor, operation, scope)
-        if not decision.allowed:
-            raise Denied(decision)
-        return decision
+        state = self._state_for(tx, operation, scope)
+        if not settle(actor, operation, scope, state)[0]:
+            raise Denied(decide(actor, operation, scope, state))
 
-    @contextmanager
-    def journaling(self, actor: Actor) -> Iterator[None]:
+    def confirmed(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+        """Same as `confirm`; the decision."""
+        self.confirm(tx, actor, operation, scope)
+        return self.decide(tx, actor, operation, scope)
+
+    def journaling(self, actor: Actor) -> Journaling:
         """Around a write: a refusal inside of it is journaled after the rollback, and raised with its audit id."""
-        try:
-            yield
-        except Denied as error:
-            if error.decision.audit_id is not None:
-                raise
-            raise self.refuse(actor, error.decision) from error
+        return Journaling(self, actor)
 
     def refuse(self, actor: Actor, decision: AccessDecision) -> Denied:
         """Journal a refusal; the error to raise."""

@@ -62,23 +62,41 @@ class GuardedEmbedder:
         forbid_inside_transaction("the embedder")
         if not texts:
             return np.zeros((0, self._embedder.dimension), dtype=np.float32)
+        if len(texts) == 1:
+            return self._one(texts[0])
         keys = [_key(text) for text in texts]
         found = self._remembered(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            made = self._embedder.embed(list(missing.values()))
-            if made.shape[0] != len(missing):
-                raise EmbeddingError(
-                    f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for {len(missing)} texts."
-                )
-            if made.shape[1] != self._embedder.dimension:
-                raise DimensionMismatch(
-                    name=self._embedder.fingerprint, expected=self._embedder.dimension, got=made.shape[1]
-                )
+            made = self._made(list(missing.values()))
             fresh = {key: np.array(row, dtype=np.float32) for key, row in zip(missing, made, strict=True)}
             self._remember(fresh)
             found.update(fresh)
         return np.stack([found[key] for key in keys])
+
+    def _one(self, text: str) -> NDArray[np.float32]:
+        """Same as `embed` of one text, which is the most frequent call."""
+        key = _key(text)
+        with self._guard:
+            known = self._kept.get(key)
+            if known is not None:
+                self._kept.move_to_end(key)
+        if known is None:
+            known = self._made([text])[0].copy()
+            self._remember({key: known})
+        return known.reshape(1, -1).copy()
+
+    def _made(self, texts: list[str]) -> NDArray[np.float32]:
+        made = self._embedder.embed(texts)
+        if made.shape[0] != len(texts):
+            raise EmbeddingError(
+                f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for {len(texts)} texts."
+            )
+        if made.shape[1] != self._embedder.dimension:
+            raise DimensionMismatch(
+                name=self._embedder.fingerprint, expected=self._embedder.dimension, got=made.shape[1]
+            )
+        return made
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
         """Unit vectors of single words if the embedder inside offers them, else None. Raises EmbeddingError."""

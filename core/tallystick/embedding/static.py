@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,10 @@ _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _METHOD = b"mean of rows, unit length, blank text is zero; 1"
 """How vectors are made of the table. Change it and the fingerprint changes with it."""
+_SPACE = "\u2581"
+"""What stands for a space in the vocabulary."""
+_WORDS, _LONG_WORD = 16_384, 64
+"""How many words' pieces are kept in mind, and the characters of the longest of them."""
 _SLICE = 8192
 """Rows gathered at once, so that a very long text needs little memory."""
 
@@ -37,6 +43,32 @@ _SLICE = 8192
 class _Table:
     rows: NDArray[np.float32]
     tokenizer: Tokenizer
+    _of_word: Callable[[str], list[int]]
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float32], tokenizer: Tokenizer) -> _Table:
+        """The table with a memory for the pieces of the words used last."""
+
+        def of_word(word: str) -> list[int]:
+            ids: list[int] = tokenizer.encode(word, add_special_tokens=False).ids
+            return ids
+
+        return cls(rows, tokenizer, lru_cache(maxsize=_WORDS)(of_word))
+
+    def pieces(self, text: str) -> list[int]:
+        """The rows of a text's pieces, in order.
+
+        No piece of the vocabulary reaches over a single space, so that a text has the pieces of its words. Where a text
+        is no plain row of words (several spaces, a special token, the mark that stands for a space), it is cut whole.
+        """
+        words = text.split(" ")
+        if "" in words or "<" in text or _SPACE in text or max(map(len, words)) > _LONG_WORD:
+            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+            return ids
+        found: list[int] = []
+        for word in words:
+            found += self._of_word(word)
+        return found
 
 
 class StaticEmbedder:
@@ -64,6 +96,8 @@ class StaticEmbedder:
 
         The digest covers every byte of both files (18 MB, read once), so that two tables never share it.
         """
+        if self._fingerprint is not None:
+            return self._fingerprint
         with self._guard:
             if self._fingerprint is None:
                 found = hashlib.sha256(_METHOD)
@@ -82,13 +116,15 @@ class StaticEmbedder:
             if not text.strip():
                 continue
             # Text by text: a batch would start the tokenizer's threads, which do not survive a fork.
-            ids = table.tokenizer.encode(_well_formed(text), add_special_tokens=False).ids
-            total = np.zeros(_DIMENSION, dtype=np.float32)
-            for start in range(0, len(ids), _SLICE):
-                total += table.rows[ids[start : start + _SLICE]].sum(axis=0)
-            length = np.sqrt(np.dot(total, total))
+            ids = table.pieces(_well_formed(text))
+            if not ids:
+                continue
+            total = np.add.reduce(table.rows.take(ids[:_SLICE], axis=0), axis=0)
+            for start in range(_SLICE, len(ids), _SLICE):
+                total += np.add.reduce(table.rows.take(ids[start : start + _SLICE], axis=0), axis=0)
+            length = math.sqrt(total.dot(total))
             if length > 0:
-                result[place] = total / length
+                np.divide(total, length, out=result[place])
         return result
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32]:
@@ -128,7 +164,7 @@ def _load() -> _Table:
         raise EmbedderUnavailable(f"The default embedder's table has the shape {rows.shape}. {_REPAIR}")
     parsed.no_padding()
     parsed.no_truncation()
-    return _Table(rows, parsed)
+    return _Table.of(rows, parsed)
 
 
 _REPAIR = "Run: pip install --force-reinstall 'wordllama>=0.4.0.post1,<0.5'"

@@ -21,7 +21,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
+from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes, search
 
 __all__ = [
     "CHANGEABLE", "SHARED", "apply_modify", "check_recoverable", "follow", "forget", "forget_one", "modify", "recover",
@@ -79,28 +79,30 @@ def _modify(
     room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], reason: str, if_version: int | None,
     idempotency_key: str | None, correlation_id: str | None, lock_until: int | None,
 ) -> Change:  # fmt: skip
-    before = _look(room, actor, memory_id, "correct")
-    wanted = _changed(before.memory, changes)
-    validate_attributes(wanted.kind, wanted.attributes)
-    if not wanted.content.strip():
-        raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
-    # Embedding comes before the transaction; the transaction checks that what was embedded is still what stands.
-    vector = room.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
+    vector, seen = None, if_version
+    if not _EMBEDDED.isdisjoint(changes):
+        before = _look(room, actor, memory_id, "correct")
+        wanted = _wanted(before.memory, changes)
+        # Embedding comes before the transaction, which checks that what was embedded is still what stands.
+        vector = room.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
+        seen = before.memory.version if if_version is None else if_version
 
     def unit(tx: Connection) -> Change:
         current = room.visible(tx, actor, memory_id, "correct")
+        wanted = _wanted(current.memory, changes)
         scope = scopes.named(tx, current.scope_id)
-        asked = {"changes": wanted_values(wanted, changes), "if": if_version, "lock": lock_until is not None}
-        request = _request_key(scope, memory_id, asked)
+        request = ""
+        if idempotency_key is not None:
+            asked = {"changes": wanted_values(wanted, changes), "if": if_version, "lock": lock_until is not None}
+            request = _request_key(scope, memory_id, asked)
         answered = _answered(tx, scope, "modify", idempotency_key, request)
         if answered is not None:
             return Change.load(answered)
-        _check_version(current.memory, before.memory.version if if_version is None else if_version)
+        if seen is not None:
+            _check_version(current.memory, seen)
         _require_active(current.memory)
         require_unlocked(current.memory, actor, room.store.clock.now())
-        memory = _changed(current.memory, changes)
-        if lock_until is not None:
-            memory = memory.model_copy(update={"locked_until": lock_until})
+        memory = wanted if lock_until is None else wanted.model_copy(update={"locked_until": lock_until})
         if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
             change = Change(
                 memory_id=memory_id,
@@ -128,7 +130,6 @@ def forget(
     Raises as `modify`.
     """
     require_reason(reason)
-    _look(room, actor, memory_id, "delete")
 
     def unit(tx: Connection) -> Forgotten:
         current = room.visible(tx, actor, memory_id, "delete")
@@ -233,10 +234,10 @@ def apply_modify(
     if memory.content != current.memory.content:
         # The new words arrived from somebody: they are a source of their own.
         content_key = parts.put(tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=now)
-        source = writing.add_source(scope, _said_by(actor), content_key)
-        memories.link_source(tx, current.doc, source.id)
-        details["source"] = source.id
-    if memory.conversation is None:
+        source_id = writing.add_source(scope, _said_by(actor), content_key)
+        memories.link_source(tx, current.doc, source_id)
+        details["source"] = source_id
+    if memory.conversation is None and (content_key, memory.kind) != (current.content_key, current.memory.kind):
         same = memories.find_statement(tx, scope.id, memory.kind, content_key)
         if same is not None and same[0] != current.doc:
             raise StateConflict(
@@ -276,16 +277,32 @@ def follow(writing: Writing, origin: memories.Stored, memory: Memory | None, *, 
             if same is not None and same[0] != copied.doc:
                 again = copied.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"})
                 key = copied.content_key
+            if vector is None and again.content != copied.memory.content:
+                vector = _vector_of(writing, origin)
             why = "the shared memory was changed"
             writing.rewrite(copied, again, "memory.update", reason=why, vector=vector, content_key=key)
+
+
+def _vector_of(writing: Writing, stored: memories.Stored) -> bytes | None:
+    fingerprint = writing.room.embedder.fingerprint
+    return search.vectors_of(writing.tx, [stored.scope_id], fingerprint, [stored.doc]).get(stored.doc)
 
 
 def _said_by(actor: Actor) -> SourceRef:
     return SourceRef(source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user)
 
 
-def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
-    return memory.replace(**dict(changes))
+_EMBEDDED = frozenset({"content", "attributes"})
+"""Fields that a vector is made of."""
+
+
+def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
+    """The memory with `changes`. Raises InvalidRecord and InvalidInput."""
+    wanted = memory.replace(**dict(changes))
+    validate_attributes(wanted.kind, wanted.attributes)
+    if not wanted.content.strip():
+        raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
+    return wanted
 
 
 def _look(room: MemoryRoom, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:

@@ -96,7 +96,7 @@ def _plan(
 ) -> tuple[memories.Stored, Crossing]:  # fmt: skip
     origin = room.visible(connection, actor, memory_id, "read")
     memory = origin.memory
-    leaving = room.gate.confirm(connection, actor, operation, memory.scope)
+    leaving = room.gate.confirmed(connection, actor, operation, memory.scope)
     if into == memory.scope:
         raise InvalidInput(f"The memory stands in {into} already. Name another scope.")
     if into.kind in ("private", "diary"):
@@ -104,7 +104,7 @@ def _plan(
     space = spaces.of_scopes(connection, [into]).get(into)
     if space is None and into.kind in _NEEDS_SPACE:
         raise _refusal(leaving, into, "missing_memory_space")
-    entering = room.gate.confirm(connection, actor, "write", into)
+    entering = room.gate.confirmed(connection, actor, "write", into)
     if if_version is not None and memory.version != if_version:
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
     if memory.state != "active":
@@ -138,22 +138,22 @@ def _copied(
         raise StateConflict(
             memory.id, state=memory.state, reason=f"memory {same[1]} says the same in {plan.into} already"
         )
-    source = writing.add_source(
+    source_id = writing.add_source(
         target, SourceRef(source_type="memory", author=writing.actor.user), key, occurred_at=memory.occurred_at
     )
     copied = Memory(
-        id=room.store.ids.new(), scope=plan.into, sources=(SourceHash(source_id=source.id, content_hash=key),),
+        id=room.store.ids.new(), scope=plan.into, sources=(SourceHash(source_id=source_id, content_hash=key),),
         occurred_at=memory.occurred_at, created_at=writing.now, updated_at=writing.now,
         created_by=writing.actor.user, embedding_model=room.embedder.fingerprint if vector is not None else None,
         **{name: getattr(memory, name) for name in SHARED},
     )  # fmt: skip
     doc, committed = memories.insert_memory(tx, copied, scope=target, content_key=key)
-    memories.link_source(tx, doc, source.id, ordinal=0)
+    memories.link_source(tx, doc, source_id, ordinal=0)
     edges.add(
         tx, edge_id=room.store.ids.new(), kind="SHARES" if plan.operation == "share" else "DERIVED_FROM",
         scope_id=origin.scope_id, from_doc=doc, to_doc=origin.doc, at=writing.now, reason=reason,
     )  # fmt: skip
-    details = {"version": 1, "kind": copied.kind, "commitment": committed, "source": source.id, "by": plan.operation}
+    details = {"version": 1, "kind": copied.kind, "commitment": committed, "source": source_id, "by": plan.operation}
     writing.write_down(plan.into, "memory.add", copied.id, details, reason=reason)
     writing.show(copied, doc=doc, scope_id=target.id, vector=vector)
     left = {"version": memory.version, "into": str(plan.into), "copy": copied.id}

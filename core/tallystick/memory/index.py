@@ -10,7 +10,7 @@ from tallystick.ranking import indexed_words, marks_of, slices
 from tallystick.records import Memory
 from tallystick.storage import keyed, memories, outbox, scopes, search
 
-__all__ = ["analyze_anew", "hide", "show", "text_row"]
+__all__ = ["analyze_anew", "hide", "keeps_vectors", "show", "show_anew", "text_row"]
 
 _ANALYSIS = "text_analysis"
 _VERSION = "2"
@@ -47,6 +47,20 @@ def show(
     if vector is not None:
         search.add_vectors(tx, [(doc, scope_id, memory.version, vector)], fingerprint)
         outbox.append(tx, [doc])
+
+
+def show_anew(tx: Connection, memory: Memory, *, doc: int, scope_id: int, revision: int) -> None:
+    """Index the words of a memory whose vectors stand as they stood."""
+    search.show_text(tx, doc, scope_id, text_row(memory), revision=revision)
+
+
+def keeps_vectors(before: Memory, after: Memory) -> bool:
+    """Whether the vectors of a memory hold for what it says now."""
+    return (
+        before.content == after.content
+        and searchable(before.content, before.attributes) == searchable(after.content, after.attributes)
+        and is_local_only(before.attributes) == is_local_only(after.attributes)
+    )
 
 
 def hide(tx: Connection, doc: int, *, revision: int) -> None:

@@ -88,7 +88,7 @@ def _matches(
 ) -> tuple[tuple[ForgetMatch, ...], bool]:
     # One more than asked tells whether the limit cuts something off. Looking is no access: it is not logged.
     # What stands beside a match is no match.
-    wanted = Wanted(limit=limit + 1, states=("active",), weights=room.weights.by_itself())
+    wanted = Wanted(limit=limit + 1, states=("active",), weights=room.weights.by_itself(), sources=False)
     hits = [hit for hit in recall(room, actor, [scope], query, wanted, logged=False) if hit.score >= threshold]
     return tuple(
         ForgetMatch(

@@ -107,6 +107,8 @@ class Wanted:
     project: str | None = None
     """The project that the caller is bound to."""
     weights: RecallWeights | None = None
+    sources: bool = True
+    """Whether hits name their sources."""
     budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
     """Keeps those that fit a budget of tokens."""
 
@@ -143,7 +145,7 @@ def recall(
     vector = room.query_vector(asked.question.meaning) if asked.corpora else None
     with room.store.database.read() as connection:
         found = _search(connection, room, asked, vector, wanted, now)
-        stored, refs = _loaded(connection, found, wanted, now)
+        stored = _loaded(connection, found, wanted, now)
         # Once more by what this snapshot sees: a membership may have ended since.
         decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
         standing = arranged(
@@ -160,10 +162,11 @@ def recall(
             within=tuple(scope_list), now=now, as_of=wanted.as_of, collapse=not wanted.states,
             bring=not wanted.filters,
         )  # fmt: skip
-        missing = [one.stored.doc for one in standing if one.stored.doc not in refs]
-        refs |= memories.source_refs(connection, missing) if missing else {}
+        # A reranker and a budget choose among more than are asked for.
+        chosen = standing if room.reranker is not None or wanted.budget is not None else standing[: wanted.limit]
+        refs = memories.source_refs(connection, [one.stored.doc for one in chosen]) if wanted.sources else {}
     best = max((one.ranked.score for one in standing), default=0.0)
-    hits = [_hit(one, best, refs.get(one.stored.doc, []), decisions, found.path) for one in standing]
+    hits = [_hit(one, best, refs.get(one.stored.doc, []), decisions, found.path) for one in chosen]
     warnings = list(found.warnings)
     if room.reranker is not None and len(hits) > 1:
         hits, problem = reranked(
@@ -188,18 +191,15 @@ class _Found:
     warnings: tuple[str, ...] = ()
 
 
-def _loaded(
-    connection: Connection, found: _Found, wanted: Wanted, now: int
-) -> tuple[dict[int, memories.Stored], dict[int, list[tuple[str, SourceRef]]]]:  # fmt: skip
+def _loaded(connection: Connection, found: _Found, wanted: Wanted, now: int) -> dict[int, memories.Stored]:
     """The best as they stand in the database: each is checked again, and what left meanwhile is passed over."""
     docs = [ranked.doc for ranked in found.ranked]
-    stored = {
+    return {
         doc: memory
         for doc, memory in memories.get_docs(connection, docs).items()
         if memory.memory.state in _states(wanted)
         and (memory.memory.expires_at is None or memory.memory.expires_at > now)
     }
-    return stored, memories.source_refs(connection, list(stored))
 
 
 def _states(wanted: Wanted) -> tuple[MemoryState, ...]:

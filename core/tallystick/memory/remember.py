@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection
@@ -24,9 +25,9 @@ from tallystick.records import (
     ReasonCode,
     Remembered,
     Scope,
-    Source,
     SourceHash,
     SourceRef,
+    SourceType,
     part_key,
     validate_attributes,
 )
@@ -64,7 +65,7 @@ def remember(
 
     Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
     """
-    room.gate.require(actor, "write", scope)
+    room.gate.foresee(actor, "write", scope)
     for item in items:
         check_new(item)
     if not items:
@@ -137,7 +138,12 @@ def prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[
 def _reference(item: NewMemory, actor: Actor) -> SourceRef:
     if item.source is not None:
         return item.source
-    return SourceRef(source_type="user" if actor.agent is None else "app_state", author=item.speaker)
+    return _speaking("user" if actor.agent is None else "app_state", item.speaker)
+
+
+@lru_cache(maxsize=256)
+def _speaking(source_type: SourceType, author: str | None) -> SourceRef:
+    return SourceRef(source_type=source_type, author=author)
 
 
 def _ingest(
@@ -148,8 +154,13 @@ def _ingest(
     answered = once.answered(tx)
     if answered is not None:
         return [Remembered.load(one) for one in answered["remembered"]]
-    row = scopes.ensure(tx, scope)
-    writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+    revisions: dict[int, int] = {}
+    if any(item.new.idempotency_key is not None for item in prepared):
+        row = scopes.ensure(tx, scope)
+    else:
+        row, revision = scopes.changing(tx, scope)
+        revisions = {row.id: revision}
+    writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id, revisions)
     done = [ingest_one(writing, row, item) for item in prepared]
     if once.key is not None:
         once.keep(tx, {"remembered": [one.dump() for one in done]}, at=writing.now)
@@ -163,24 +174,25 @@ def _said(new: NewMemory) -> Json:
 
 def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
     tx, new, now = writing.tx, item.new, writing.now
-    request = part_key(scope.secret, json.dumps(_said(new), sort_keys=True).encode())
+    request = ""
     if new.idempotency_key is not None:
+        request = part_key(scope.secret, json.dumps(_said(new), sort_keys=True).encode())
         before = keyed.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
         if before is not None:
             return Remembered.load(before)
 
     content_key = parts.put(tx, scope, new.content.encode("utf-8", "surrogatepass"), at=now)
-    source = writing.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
+    source_id = writing.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
     known = _known(tx, scope, new, content_key)
     if known is not None:
         doc, memory_id, version = known
-        memories.link_source(tx, doc, source.id)
-        writing.write_down(scope.scope, "memory.seen", memory_id, {"version": version, "source": source.id})
+        memories.link_source(tx, doc, source_id)
+        writing.write_down(scope.scope, "memory.seen", memory_id, {"version": version, "source": source_id})
         answer = Remembered(
-            memory_id=memory_id, status="duplicate", source_id=source.id, version=version, warnings=item.warnings
+            memory_id=memory_id, status="duplicate", source_id=source_id, version=version, warnings=item.warnings
         )
     else:
-        answer = _add_memory(writing, scope, item, source)
+        answer = _add_memory(writing, scope, item, source_id, content_key)
     if new.idempotency_key is not None:
         keyed.keep_answer(tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now)
     return answer
@@ -200,7 +212,9 @@ def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) ->
     return turn.doc, turn.id, turn.version
 
 
-def _add_memory(writing: Writing, scope: ScopeRow, item: Prepared, source: Source) -> Remembered:
+def _add_memory(
+    writing: Writing, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
+) -> Remembered:  # fmt: skip
     tx, room, now, new = writing.tx, writing.room, writing.now, item.new
     position = new.position
     if new.conversation is not None and position is None:
@@ -213,7 +227,7 @@ def _add_memory(writing: Writing, scope: ScopeRow, item: Prepared, source: Sourc
         content=new.content,
         who=new.speaker,
         category=new.category,
-        sources=(SourceHash(source_id=source.id, content_hash=source.content_hash),),
+        sources=(SourceHash(source_id=source_id, content_hash=content_key),),
         source_run_id=new.source_run_id,
         source_step_ids=new.source_step_ids,
         confidence=new.confidence,
@@ -234,26 +248,26 @@ def _add_memory(writing: Writing, scope: ScopeRow, item: Prepared, source: Sourc
         created_by=writing.actor.user,
     )
     origins = [_origin(writing, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
-    doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=source.content_hash)
-    memories.link_source(tx, doc, source.id, ordinal=0)
+    doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=content_key)
+    memories.link_source(tx, doc, source_id, ordinal=0)
     for origin in origins:
         edges.add(
             tx, edge_id=room.store.ids.new(), kind="DERIVED_FROM", scope_id=scope.id, from_doc=doc, to_doc=origin.doc,
             at=now,
         )  # fmt: skip
-    details: dict[str, Any] = {"version": 1, "kind": memory.kind, "commitment": committed, "source": source.id}
+    details: dict[str, Any] = {"version": 1, "kind": memory.kind, "commitment": committed, "source": source_id}
     if origins:
         details["derived_from"] = [origin.memory.id for origin in origins]
     writing.write_down(scope.scope, "memory.add", memory.id, details)
     job_id = writing.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
-    return Remembered(memory_id=memory.id, status="created", source_id=source.id, job_id=job_id, warnings=item.warnings)
+    return Remembered(memory_id=memory.id, status="created", source_id=source_id, job_id=job_id, warnings=item.warnings)
 
 
 def _origin(writing: Writing, memory_id: str) -> memories.Stored:
     """A memory to conclude from: one that the actor may read and reflect on, and that has its text."""
     room, actor = writing.room, writing.actor
     origin = room.visible(writing.tx, actor, memory_id, "read")
-    decision = room.gate.confirm(writing.tx, actor, "reflect", origin.memory.scope)
+    decision = room.gate.confirmed(writing.tx, actor, "reflect", origin.memory.scope)
     reason = _UNFIT.get(origin.memory.state)
     if reason is not None:
         raise Denied(decision.model_copy(update={"allowed": False, "reason": reason}))

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 
 from tallystick.memory import index
 from tallystick.memory.room import MemoryRoom, is_local_only
-from tallystick.records import Actor, Memory, Scope, Source, SourceRef
-from tallystick.storage import ScopeRow, jobs, journal, memories, scopes, search
+from tallystick.records import Actor, Memory, Scope, SourceRef
+from tallystick.storage import ScopeRow, jobs, journal, memories, outbox, scopes, search
 
 __all__ = ["Writing"]
 
@@ -30,24 +30,14 @@ class Writing:
 
     def add_source(
         self, scope: ScopeRow, reference: SourceRef, content_key: str, *, occurred_at: int | None = None
-    ) -> Source:
-        """Write a source whose bytes stand in `parts` under `content_key`."""
-        source = Source(
-            id=self.room.store.ids.new(),
-            organization=scope.scope.organization,
-            scope=scope.scope,
-            source_type=reference.source_type,
-            uri=reference.uri,
-            title=reference.title,
-            source_version=reference.version,
-            content_hash=content_key,
-            metadata=reference.metadata,
-            created_by=self.actor.user,
-            created_at=self.now,
-            occurred_at=occurred_at,
-        )
-        memories.add_source(self.tx, source, reference, scope=scope)
-        return source
+    ) -> str:
+        """Write a source whose bytes stand in `parts` under `content_key`; its id."""
+        source_id = self.room.store.ids.new()
+        memories.add_source(
+            self.tx, source_id, reference, scope=scope, content_key=content_key, created_by=self.actor.user,
+            at=self.now, occurred_at=occurred_at,
+        )  # fmt: skip
+        return source_id
 
     def write_down(
         self, scope: Scope, event: str, memory_id: str, details: dict[str, Any], *, reason: str | None = None
@@ -93,14 +83,22 @@ class Writing:
 
     def _reindex(self, current: memories.Stored, memory: Memory, vector: bytes | None) -> None:
         was, found = (one.state in memories.FINDABLE for one in (current.memory, memory))
-        if was and found and index.text_row(current.memory) == index.text_row(memory):
-            # The words stand as they stood: recall reads the state with the revision.
-            search.touch(self.tx, [current.doc], revision=self._revision(current.scope_id))
+        doc, scope_id = current.doc, current.scope_id
+        if was and found and index.keeps_vectors(current.memory, memory):
+            # Recall reads the state with the revision, and the words where they changed.
+            if index.text_row(current.memory) == index.text_row(memory):
+                search.touch(self.tx, [doc], revision=self._revision(scope_id))
+            else:
+                index.show_anew(self.tx, memory, doc=doc, scope_id=scope_id, revision=self._revision(scope_id))
             return
-        if was:
-            self.hide(current.doc, current.scope_id)
         if found:
-            self.show(memory, doc=current.doc, scope_id=current.scope_id, vector=vector)
+            if was:
+                search.drop_vectors(self.tx, doc)
+                if vector is None:
+                    outbox.append(self.tx, [doc])
+            self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
+        elif was:
+            self.hide(doc, scope_id)
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
         """Make a memory findable; the job that will embed it, where its embedder is a remote one."""

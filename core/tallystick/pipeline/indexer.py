@@ -73,7 +73,8 @@ class Indexer:
 
     def nudge(self) -> None:
         """Say that something was written."""
-        self._wake.set()
+        if not self._wake.is_set():  # to look costs less than to set it anew
+            self._wake.set()
 
     def stop(self) -> None:
         """Stop after the piece of work under way."""

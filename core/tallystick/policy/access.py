@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from tallystick.records import AccessDecision, Actor, MemorySpace, Operation, ReasonCode, Scope, SpaceMember
 
-__all__ = ["MUTATIONS", "OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide"]
+__all__ = ["MUTATIONS", "OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide", "settle"]
 
 AccessRole = Literal[
     "principal", "diarist", "project_member", "reader", "writer", "maintainer", "steward", "operator"
@@ -71,7 +71,17 @@ class _Standing:
     permissions: frozenset[Operation] = frozenset()
 
     def allows(self, operation: Operation) -> bool:
-        return operation in self.permissions or any(operation in ROLES[role] for role in self.roles)
+        if operation in self.permissions:
+            return True
+        # Written out: this runs in every read and write.
+        for role in self.roles:  # noqa: SIM110
+            if operation in ROLES[role]:
+                return True
+        return False
+
+
+_PRINCIPAL = _Standing("allowed_private", frozenset({"principal"}))
+_SOMEBODY_ELSE = _Standing("principal_mismatch")
 
 
 def decide(
@@ -82,10 +92,16 @@ def decide(
         return AccessDecision(
             allowed=False, reason="missing_actor", operation=operation, scope=scope, surface="unknown"
         )
+    allowed, reason = settle(actor, operation, scope, state)
+    return AccessDecision(allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface)
+
+
+def settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState) -> tuple[bool, ReasonCode]:
+    """Same as `decide`, as the two values alone: for what runs in every write."""
     allowed, reason = _settle(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
-        allowed, reason = False, "mutations_frozen"
-    return AccessDecision(allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface)
+        return False, "mutations_frozen"
+    return allowed, reason
 
 
 def _settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState) -> tuple[bool, ReasonCode]:
@@ -113,8 +129,7 @@ def _standing(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -
         return _Standing("missing_organization" if actor.organization is None else "unverified_membership")
     match scope.kind:
         case "private":
-            mine = scope.key == actor.user
-            return _Standing("allowed_private", frozenset({"principal"})) if mine else _Standing("principal_mismatch")
+            return _PRINCIPAL if scope.key == actor.user else _SOMEBODY_ELSE
         case "diary":
             return _in_diary(actor, scope)
         case "project":

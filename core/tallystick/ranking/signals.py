@@ -141,6 +141,8 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
 def marks_of(text: str) -> int:
     """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on the percentage of
     it that asks."""
+    if not any(mark in text for mark in _ASKING):
+        return TELLS_TIME if has_time_word(text) else 0
     sentences = _SENTENCE.findall(text)
     asking = [len(sentence) for sentence in sentences if sentence.rstrip().endswith(_ASKING)]
     total = sum(map(len, sentences))

@@ -22,9 +22,9 @@ def to_float16_bytes(vectors: NDArray[Any]) -> list[bytes]:
 
     Meant for unit vectors: each component is off by at most 2**-12 of one.
     """
-    import numpy as np
 
-    return [row.tobytes() for row in np.atleast_2d(vectors).astype("<f2")]
+    rows = vectors.astype("<f2")
+    return [rows.tobytes()] if rows.ndim == 1 else [row.tobytes() for row in rows]
 
 
 def from_float16_bytes(blobs: Sequence[bytes]) -> NDArray[np.float32]:

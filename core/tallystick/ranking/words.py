@@ -100,8 +100,8 @@ def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
 
     Words stand as they were written, without case and separated by one space; `stems` gives their terms.
     """
-    first = [surface for surface, _ in _tokens(header)]
-    return "\n".join(" ".join([*first, *(surface for surface, _ in _tokens(part))]) for part in parts)
+    first = _surfaces(header)
+    return "\n".join(" ".join([*first, *_surfaces(part)]) for part in parts)
 
 
 def stems(surfaces: Sequence[str]) -> list[str]:
@@ -125,6 +125,18 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
             yield from _pairs(match.group())
         else:
             yield from _compound(match.group())
+
+
+def _surfaces(text: str) -> list[str]:
+    """The words of `text` as they stood, without case; a word that was split is one text with spaces."""
+    if text.isascii():
+        found = _ASCII_COMPOUND.findall(text)
+        return [_cached_surface(one) if len(one) <= _LONGEST else _surface(one) for one in found]
+    return [surface for surface, _ in _tokens(text)]
+
+
+def _surface(compound: str) -> str:
+    return " ".join(surface for surface, _ in _compound(compound))
 
 
 def _pairs(run: str) -> Iterator[tuple[str, str]]:
@@ -154,6 +166,7 @@ def _split(compound: str) -> Sequence[tuple[str, str]]:
 
 
 _cached_split = lru_cache(maxsize=16_384)(_split)
+_cached_surface = lru_cache(maxsize=16_384)(_surface)
 
 
 def _parts(segment: str) -> list[list[str]]:

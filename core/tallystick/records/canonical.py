@@ -79,6 +79,11 @@ def json_bytes(value: Any) -> bytes:
 
     Half a character is written as its escape, so that any text can be stored and comes back as it was.
     """
+    if _fits(value):
+        try:
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError:
+            pass  # a large integer or half a character: the same form, by hand
     text = _encode_any(value)
     try:
         return text.encode()
@@ -127,7 +132,7 @@ def commitment(domain: str, salt: bytes, *pieces: bytes) -> str:
 def part_key(scope_key: bytes, body: bytes) -> str:
     """HMAC-SHA-256 of `body` under the scope's key: equal bytes are stored once within a scope, and
     two scopes cannot be compared. It never enters a chain."""
-    return "hmac-sha256:" + hmac.new(scope_key, b"tallystick/part/v1\x00" + body, hashlib.sha256).hexdigest()
+    return "hmac-sha256:" + hmac.digest(scope_key, b"tallystick/part/v1\x00" + body, "sha256").hex()
 
 
 def _sha256(domain: str, *pieces: bytes) -> str:

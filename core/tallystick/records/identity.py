@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, cast, get_args
 from urllib.parse import quote, unquote
 
@@ -60,7 +61,7 @@ class Scope(Record):
         if isinstance(value, Scope):
             return value
         try:
-            return cls.model_validate(value)
+            return _parsed(value) if isinstance(value, str) else cls.model_validate(value)
         except ValueError as error:
             raise InvalidScope(
                 f"{value!r} is not a scope. Write it like 'private:alice', 'project:apollo' or 'public'."
@@ -101,6 +102,11 @@ class Scope(Record):
 
     def __hash__(self) -> int:
         return hash((self.kind, self.key, self.organization))
+
+
+@lru_cache(maxsize=4_096)
+def _parsed(text: str) -> Scope:
+    return Scope.model_validate(text)
 
 
 class Actor(Record):

@@ -1,8 +1,9 @@
-"""The database: one writer thread with group commit, a pool of readers, two dialects.
+"""The database: one writer at a time with group commit, a pool of readers, two dialects.
 
-A write is a function of the open transaction (a *unit*). Units that arrive while the writer is busy share one
-commit, each inside its own savepoint, and every caller is answered only after that commit. Because units run on
-the writer's thread, marked as inside a transaction, an embedder or model called from one is refused.
+A write is a function of the open transaction (a *unit*). Whoever writes while nobody else does runs its unit itself:
+a handover to another thread costs as much as a small unit. Units that arrive while a write is under way go to the
+writer's thread and share one commit, each inside its own savepoint. Every caller is answered only after the commit.
+A unit is marked as inside a transaction, so that an embedder or model called from one is refused.
 
 Every writing transaction begins with BEGIN IMMEDIATE on SQLite and with one advisory lock on PostgreSQL: one
 writer at a time, over all processes, so that the journal's sequence is the order of commits.
@@ -37,6 +38,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.ports import write_transaction
+from tallystick.storage.hot import Hot, driver_errors
 
 __all__ = ["Database", "Unit", "savepoint", "translate"]
 
@@ -51,6 +53,15 @@ _WINDOW = 0.05
 
 _WRITER_LOCK = 0x7A11_5710
 """The advisory lock that makes PostgreSQL writers take turns."""
+
+_CHECKPOINT_PAGES = 4_000
+"""Pages in the write-ahead log at which a commit moves them into the database file, which waits for the disk: 16 MB.
+
+A small write changes some thirty pages, mostly the same ones, so that a fourth as many moves write much less in all.
+"""
+
+_TAKE_TURN = Hot.written(sqlite="BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+_SNAPSHOT = Hot.written(sqlite="BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
 @dataclass
@@ -96,12 +107,13 @@ class _Jobs:
         self.stopped = True
         self._bell.put("now")
 
-    def take(self) -> list[_Job[Any]]:
-        """Wait for work and take as much as shares a commit; nothing once the writer is to end.
-
-        To ask again says that what was taken is answered.
-        """
+    def answered(self) -> None:
+        """Say that what was taken is answered."""
         self._busy = False
+
+    def take(self) -> list[_Job[Any]]:
+        """Wait for work and take as much as shares a commit; nothing once the writer is to end."""
+        self.answered()
         while not self._waiting:
             if self.stopped:
                 return []
@@ -142,13 +154,12 @@ class Database:
         self._pid = os.getpid()
         self._closed = False
         self._jobs = _Jobs()
-        self._writer = self._engine(writing=True, size=1)
-        self._readers = self._engine(writing=False, size=max(1, readers))
+        self._writer = _Writer(self._engine(writing=True, size=1))
+        self._readers = _Readers(self._engine(writing=False, size=max(1, readers)), keep=max(1, readers))
         self._close_guard = threading.Lock()
         self._thread = threading.Thread(
-            target=_write_forever, args=(self._writer, self._jobs, self.is_postgres),
-            name="tallystick-writer", daemon=True,
-        )  # fmt: skip
+            target=_write_forever, args=(self._writer, self._jobs), name="tallystick-writer", daemon=True
+        )
         self._thread.start()
         _open.add(self)
 
@@ -173,16 +184,18 @@ class Database:
         If `unit` raises, its own writes are undone and the error is raised here; others in the same commit stay.
         Raises BusyTally, CorruptTally or StorageError for failures of the database.
         """
-        return self.submit(unit, name=name).result()
+        self._refuse_inside(name)
+        if self._jobs.waiting or self._writer.turn.locked():
+            return self.submit(unit, name=name).result()
+        with self._writer.turn:
+            return self._writer.commit_one(unit, name)
 
     def submit(self, unit: Unit[T], *, name: str, soon: bool = False) -> Future[T]:
         """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
 
         With `soon` it may wait a twentieth of a second for company: for work that nobody waits for.
         """
-        self._check()
-        if threading.current_thread() is self._thread:
-            raise InsideTransaction(f"The write {name!r} was started inside another write. Join the two units.")
+        self._refuse_inside(name)
         job = _Job(unit, name)
         self._jobs.put(job, soon=soon)
         return job.answer
@@ -193,7 +206,7 @@ class Database:
 
     def settle(self) -> None:
         """Wait until everything that was submitted is committed or refused."""
-        if self._jobs.waiting and threading.current_thread() is not self._thread:
+        if self._jobs.waiting and not self._writer.inside:
             self.submit(lambda _: None, name="settle").result()
 
     @contextmanager
@@ -201,9 +214,17 @@ class Database:
         """A connection on which all statements see one committed state."""
         self._check()
         try:
-            with self._readers.connect() as connection, connection.begin():
+            connection = self._readers.take()
+            try:
+                _SNAPSHOT(connection, {})
                 yield connection
+                self._readers.give_back(connection)
+            except BaseException:
+                _discard(connection)
+                raise
         except sqlalchemy.exc.SQLAlchemyError as error:
+            if isinstance(error, sqlalchemy.exc.DBAPIError) and error.connection_invalidated:
+                self._readers.renew()
             raise translate(error) from error
 
     @contextmanager
@@ -211,9 +232,8 @@ class Database:
         """A connection for schema changes, holding the writer's lock; used by `migrate` alone."""
         self._check()
         try:
-            with self._writer.connect() as connection, connection.begin():
-                if self.is_postgres:
-                    _take_turn(connection)
+            with self._writer.turn, self._writer.engine.connect() as connection, connection.begin():
+                _TAKE_TURN(connection, {})
                 yield connection
         except sqlalchemy.exc.SQLAlchemyError as error:
             raise translate(error) from error
@@ -228,10 +248,17 @@ class Database:
             self._forget_inherited()
             return
         self._jobs.stop()
-        if threading.current_thread() is not self._thread:
+        if not self._writer.inside:
             self._thread.join()
-        self._writer.dispose()
+            with self._writer.turn:
+                self._writer.discard()
+        self._writer.engine.dispose()
         self._readers.dispose()
+
+    def _refuse_inside(self, name: str) -> None:
+        self._check()
+        if self._writer.inside:
+            raise InsideTransaction(f"The write {name!r} was started inside another write. Join the two units.")
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
@@ -241,8 +268,8 @@ class Database:
 
     def _forget_inherited(self) -> None:
         # The child drops its copies without closing them: closing would release the parent's file locks.
-        self._writer.dispose(close=False)
-        self._readers.dispose(close=False)
+        self._writer.engine.dispose(close=False)
+        self._readers.engine.dispose(close=False)
 
     def _engine(self, *, writing: bool, size: int) -> Engine:
         try:
@@ -259,12 +286,6 @@ class Database:
                     cursor.execute(f'SET search_path TO "{schema}"')
                     cursor.execute("SET synchronous_commit TO on")
                 raw.commit()
-
-            if not writing:
-
-                @event.listens_for(engine, "begin")
-                def _snapshot(connection: Connection) -> None:
-                    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
             return engine
 
@@ -283,15 +304,125 @@ class Database:
             cursor.execute(f"PRAGMA synchronous={'FULL' if self._full else 'NORMAL'}")
             cursor.execute("PRAGMA temp_store=MEMORY")
             cursor.execute("PRAGMA cache_size=-16000")
+            cursor.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             if not writing:
                 cursor.execute("PRAGMA query_only=ON")
             cursor.close()
 
-        @event.listens_for(engine, "begin")
-        def _begin(connection: Connection) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
-
         return engine
+
+
+class _Readers:
+    """Connections that read. Those that were given back stay set up: to set one up costs more than a small read."""
+
+    def __init__(self, engine: Engine, *, keep: int) -> None:
+        self.engine = engine
+        self._keep = keep
+        self._idle: deque[Connection] = deque()
+        self._ended = False
+
+    def take(self) -> Connection:
+        """A connection outside of any transaction. Raises what SQLAlchemy raises."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self.engine.connect()
+
+    def give_back(self, connection: Connection) -> None:
+        """End what was read; from here on another thread may have the connection."""
+        if connection.in_transaction():  # SQLAlchemy has counted itself in
+            connection.rollback()
+        else:
+            with driver_errors(connection, "ROLLBACK") as driver:
+                driver.rollback()
+        if len(self._idle) < self._keep and not self._ended:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def renew(self) -> None:
+        """Close those that nobody uses: the server went away, and they went with it."""
+        while self._idle:
+            _discard(self._idle.pop())
+        self.engine.dispose()
+
+    def dispose(self) -> None:
+        """Close them all, those in use when they are given back."""
+        self._ended = True
+        self.renew()
+
+
+class _Writer:
+    """The one connection that writes, and whose turn it is."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.turn = threading.Lock()
+        """Held by the thread that writes."""
+        self._connection: Connection | None = None
+        self._thread: int | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the calling thread is inside a unit."""
+        return self._thread == threading.get_ident()
+
+    def commit_one(self, unit: Unit[T], name: str) -> T:
+        """Run one unit in a transaction of its own, on the calling thread, which holds the turn."""
+        try:
+            connection = self._begun()
+            self._thread = threading.get_ident()
+            with write_transaction(name):
+                result = unit(connection)
+            _commit(connection)
+        except BaseException as error:
+            self.discard()
+            if isinstance(error, sqlalchemy.exc.SQLAlchemyError):
+                raise translate(error) from error
+            raise
+        finally:
+            self._thread = None
+        return result
+
+    def commit_all(self, group: list[_Job[Any]]) -> list[tuple[Any, BaseException | None]]:
+        """Run units in one transaction, each in its savepoint; for each its result or its error."""
+        outcomes: list[tuple[Any, BaseException | None]] = []
+        try:
+            connection = self._begun()
+            self._thread = threading.get_ident()
+            # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
+            driver = cast(Any, connection.connection.dbapi_connection)
+            for job in group:
+                driver.execute("SAVEPOINT unit")
+                try:
+                    with write_transaction(job.name):
+                        result = job.unit(connection)
+                    driver.execute("RELEASE SAVEPOINT unit")
+                    outcomes.append((result, None))
+                except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+                    driver.execute("ROLLBACK TO SAVEPOINT unit")
+                    driver.execute("RELEASE SAVEPOINT unit")
+                    outcomes.append((None, _answerable(error)))
+            _commit(connection)
+        except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
+            self.discard()
+            return [(None, _answerable(error))] * len(group)
+        finally:
+            self._thread = None
+        return outcomes
+
+    def discard(self) -> None:
+        """Undo what is not committed and give the connection back; the next write takes another."""
+        if self._connection is not None:
+            _discard(self._connection)
+            self._connection = None
+
+    def _begun(self) -> Connection:
+        connection = self._connection
+        if connection is None or connection.closed or connection.invalidated:
+            connection = self._connection = self.engine.connect()
+        _TAKE_TURN(connection, {})
+        return connection
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
@@ -314,66 +445,38 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _take_turn(connection: Connection) -> None:
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
-
-
-def _write_forever(engine: Engine, jobs: _Jobs, postgres: bool) -> None:
-    """The writer thread: take what is waiting, commit it together, answer everyone."""
-    connection: Connection | None = None
+def _write_forever(writer: _Writer, jobs: _Jobs) -> None:
+    """The writer's thread: take what is waiting, commit it together, answer everyone."""
     while group := jobs.take():
         group = [job for job in group if job.answer.set_running_or_notify_cancel()]
-        try:
-            if connection is None or connection.closed or connection.invalidated:
-                connection = engine.connect()
-            outcomes = _commit_group(connection, group, postgres)
-        except BaseException as error:  # noqa: BLE001 - every caller must be answered, whatever failed
-            if connection is not None:
-                _discard(connection)
-                connection = None
-            failure = _answerable(error)
-            outcomes = [(None, failure)] * len(group)
+        with writer.turn:
+            if len(group) == 1:
+                outcomes = [_outcome(writer, group[0])]
+            else:
+                outcomes = writer.commit_all(group)
+        jobs.answered()
         for job, (result, failed) in zip(group, outcomes, strict=True):
             if failed is not None:
                 job.answer.set_exception(failed)
             else:
                 job.answer.set_result(result)
         del group, outcomes
-    if connection is not None:
-        _discard(connection)
     jobs.end()
 
 
-def _commit_group(
-    connection: Connection, group: list[_Job[Any]], postgres: bool
-) -> list[tuple[Any, BaseException | None]]:
-    outcomes: list[tuple[Any, BaseException | None]] = []
-    with connection.begin() as transaction:
-        if postgres:
-            _take_turn(connection)
-        if len(group) == 1:
-            job = group[0]
-            try:
-                with write_transaction(job.name):
-                    outcomes.append((job.unit(connection), None))
-            except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
-                transaction.rollback()
-                return [(None, _answerable(error))]
-        else:
-            # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
-            driver = cast(Any, connection.connection.dbapi_connection)
-            for job in group:
-                driver.execute("SAVEPOINT unit")
-                try:
-                    with write_transaction(job.name):
-                        result = job.unit(connection)
-                    driver.execute("RELEASE SAVEPOINT unit")
-                    outcomes.append((result, None))
-                except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
-                    driver.execute("ROLLBACK TO SAVEPOINT unit")
-                    driver.execute("RELEASE SAVEPOINT unit")
-                    outcomes.append((None, _answerable(error)))
-    return outcomes
+def _outcome(writer: _Writer, job: _Job[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return writer.commit_one(job.unit, job.name), None
+    except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
+        return None, error
+
+
+def _commit(connection: Connection) -> None:
+    if connection.in_transaction():  # SQLAlchemy has counted itself in
+        connection.commit()
+        return
+    with driver_errors(connection, "COMMIT") as driver:
+        driver.commit()
 
 
 @contextmanager

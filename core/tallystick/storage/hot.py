@@ -1,21 +1,30 @@
-"""Statements that run at every step of a graph: compiled once per dialect, then given to the driver as they are."""
+"""Statements that run at every step of a graph and every write of a memory: compiled once per dialect, then given to
+the driver as they are.
+
+Values have names here. SQLite is given them by place, in the order in which the statement names them: to look each
+name up costs it as much as the rest of a small insert.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any, Self, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Column, Connection
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql import ClauseElement, Insert
 
-__all__ = ["Hot", "among"]
+__all__ = ["Counted", "Hot", "Keyed", "among", "driver_errors"]
 
 _DIALECTS = {
     "sqlite": cast(Any, sqlite.dialect)(paramstyle="named"),
     "postgresql": cast(Any, postgresql.dialect)(paramstyle="pyformat"),
 }
+_NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 
 
 class Hot:
@@ -23,37 +32,106 @@ class Hot:
 
     def __init__(self, statement: ClauseElement | Mapping[str, ClauseElement]) -> None:
         of = statement if isinstance(statement, Mapping) else dict.fromkeys(_DIALECTS, statement)
-        self._texts = {name: str(of[name].compile(dialect=dialect)) for name, dialect in _DIALECTS.items()}
+        self._prepare({name: str(of[name].compile(dialect=dialect)) for name, dialect in _DIALECTS.items()})
 
     @classmethod
-    def written(cls, *, sqlite: str, postgresql: str) -> Hot:
+    def written(cls, *, sqlite: str, postgresql: str) -> Self:
         """A statement written out, for what the two databases say differently."""
         self = cls.__new__(cls)
-        self._texts = {"sqlite": sqlite, "postgresql": postgresql}
+        self._prepare({"sqlite": sqlite, "postgresql": postgresql})
         return self
 
-    def __call__(
-        self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-    ) -> list[tuple[Any, ...]]:
+    def _prepare(self, texts: dict[str, str]) -> None:
+        by_place = _in_order(_NAME.findall(texts["sqlite"]))
+        self._made: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+            "sqlite": (_NAME.sub("?", texts["sqlite"]), by_place, self._answer("sqlite")),
+            "postgresql": (texts["postgresql"], _as_given, self._answer("postgresql")),
+        }
+
+    def _answer(self, dialect: str) -> Callable[[Any], Any]:
+        """What is read off the cursor when the statement has run."""
+        return _rows
+
+    def __call__(self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Any:
         """Run it within the connection's transaction and give its rows; a sequence of mappings runs it once for each.
 
         Raises what SQLAlchemy would raise.
         """
         dialect = connection.dialect
-        text = self._texts[dialect.name]
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
+        text, arranged, answer = self._made[dialect.name]
+        driver: Any = connection.connection.dbapi_connection
         cursor = driver.cursor()
         try:
-            if isinstance(values, Mapping):
-                cursor.execute(text, values)
+            if type(values) is dict or isinstance(values, Mapping):
+                cursor.execute(text, arranged(values))
             else:
-                cursor.executemany(text, values)
-            return list(cursor.fetchall()) if cursor.description else []
+                cursor.executemany(text, [arranged(one) for one in values])
+            return answer(cursor)
         except dialect.loaded_dbapi.Error as error:
-            raise DBAPIError.instance(text, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+            raise _translated(error, text, connection) from error
         finally:
             cursor.close()
+
+
+class Counted(Hot):
+    """A statement that answers how many rows it changed."""
+
+    def _answer(self, dialect: str) -> Callable[[Any], Any]:
+        return _changed
+
+
+class Keyed(Hot):
+    """An insert of one row that answers the integer key which the database made for it."""
+
+    def __init__(self, statement: Insert, key: Column[int]) -> None:
+        # SQLite knows the key without being asked, which costs it less than RETURNING.
+        super().__init__({"sqlite": statement, "postgresql": statement.returning(key)})
+
+    def _answer(self, dialect: str) -> Callable[[Any], Any]:
+        return _key_known if dialect == "sqlite" else _key_returned
+
+
+def _rows(cursor: Any) -> list[tuple[Any, ...]]:
+    return cursor.fetchall() if cursor.description else []
+
+
+def _changed(cursor: Any) -> int:
+    return int(cursor.rowcount)
+
+
+def _key_known(cursor: Any) -> int:
+    return int(cursor.lastrowid)
+
+
+def _key_returned(cursor: Any) -> int:
+    return int(cursor.fetchone()[0])
+
+
+def _in_order(names: list[str]) -> Callable[[Any], Any]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return (lambda values: (values[names[0]],)) if names else (lambda _: ())
+
+
+def _as_given(values: Any) -> Any:
+    return values
+
+
+@contextmanager
+def driver_errors(connection: Connection, text: str) -> Iterator[Any]:
+    """The driver's connection; what it raises inside the block becomes what SQLAlchemy would raise of `text`."""
+    try:
+        yield connection.connection.dbapi_connection
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise _translated(error, text, connection) from error
+
+
+def _translated(error: Exception, text: str, connection: Connection) -> BaseException:
+    dialect = connection.dialect
+    lost = dialect.is_disconnect(cast(Any, error), connection.connection.dbapi_connection, None)
+    return DBAPIError.instance(
+        text, None, error, dialect.loaded_dbapi.Error, dialect=dialect, connection_invalidated=lost
+    )
 
 
 def among(connection: Connection, values: Sequence[int]) -> Any:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from tallystick.errors import CorruptTally
 from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
+from tallystick.storage.hot import Counted, Hot
 from tallystick.storage.rows import inserting
 
 __all__ = [
@@ -32,22 +32,22 @@ _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Hot(_HEAD)
 _NEW_STREAM = Hot(inserting(_s, "name", "count", "head").returning(_s.c.name))
-_MOVE_HEAD = Hot(
+_MOVE_HEAD = Counted(
     update(_s)
     .where(_s.c.name == bindparam("stream"), _s.c["count"] == bindparam("before"), _s.c.head == bindparam("previous"))
     .values(count=bindparam("n"), head=bindparam("digest"))
-    .returning(_s.c.head)
 )
 _COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest")
-_INSERT = Hot(inserting(_j, *_COLUMNS).returning(_j.c.sequence))
-_INSERT_MANY = Hot(inserting(_j, *_COLUMNS))
+_INSERT = Hot(inserting(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
+_ENDS = "tallystick.stream_ends"
+_MOST_ENDS = 1_000
+"""Streams whose ends a connection keeps in mind."""
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """Something to write down."""
 
     stream: str
@@ -78,7 +78,6 @@ class Appended(NamedTuple):
     text: str
     """The bytes that the digest covers, as text."""
     digest: str
-    sequence: int = 0
 
 
 class End(NamedTuple):
@@ -130,11 +129,27 @@ def genesis(stream: str) -> str:
 
 def append(tx: Connection, event: Event) -> Appended:
     """Write `event` at the end of its stream, in the same transaction as the change it tells of."""
-    before = end_of(tx, event.stream)
-    entry = chained(event, before)
-    ((sequence,),) = _INSERT(tx, _row(entry))
-    move(tx, event.stream, before, entry)
-    return entry._replace(sequence=sequence)
+    entry = _at_the_end(tx, event)
+    _INSERT(tx, _row(entry))
+    return entry
+
+
+def _at_the_end(tx: Connection, event: Event) -> Appended:
+    """`event` as the last entry of its stream, which ends with it from here on.
+
+    Where the stream ended when this connection wrote to it last is taken as its end, if the database says so too:
+    the head moves only from there.
+    """
+    known: dict[str, End] = tx.info.setdefault(_ENDS, {})
+    before = known.get(event.stream)
+    if before is None or not move(tx, event.stream, before, entry := chained(event, before)):
+        before = end_of(tx, event.stream)
+        entry = chained(event, before)
+        move(tx, event.stream, before, entry)
+    if len(known) >= _MOST_ENDS:
+        known.clear()
+    known[event.stream] = End(entry.position + 1, entry.digest)
+    return entry
 
 
 def end_of(connection: Connection, stream: str) -> End:
@@ -165,7 +180,7 @@ def chained(event: Event, after: End) -> Appended:
 
 def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
     """Write entries that were chained; `move` says where their streams end."""
-    _INSERT_MANY(tx, [_row(entry) for entry in entries])
+    _INSERT(tx, [_row(entry) for entry in entries])
 
 
 def move(tx: Connection, stream: str, before: End, last: Appended) -> bool:

@@ -10,12 +10,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.errors import IdempotencyMismatch
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
 
 __all__ = ["first_answer", "get_setting", "keep_answer", "set_setting"]
 
 _s = tables.settings
 _i = tables.idempotency
-_GET = select(_s.c.value).where(_s.c.name == bindparam("name"))
+_GET = Hot(select(_s.c.value).where(_s.c.name == bindparam("name")))
 _ANSWER = select(_i.c.request_digest, _i.c.result).where(
     _i.c.scope_id == bindparam("scope_id"),
     _i.c.operation == bindparam("operation"),
@@ -26,8 +27,8 @@ _KEEP = insert(_i)
 
 def get_setting(connection: Connection, name: str) -> str | None:
     """One value that the tally keeps of itself."""
-    value: str | None = connection.execute(_GET, {"name": name}).scalar()
-    return value
+    found = _GET(connection, {"name": name})
+    return found[0][0] if found else None
 
 
 def set_setting(tx: Connection, name: str, value: str) -> None:

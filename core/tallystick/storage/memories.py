@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections import namedtuple
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, literal_column, select, update
+import orjson
+from pydantic_core import from_json
+from sqlalchemy import Connection, and_, bindparam, func, literal_column, select, text, update
 
 from tallystick.records import Memory, MemoryState, Scope, Source, SourceHash, SourceRef, commitment, json_bytes
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
+from tallystick.storage.hot import Hot, Keyed, among
 from tallystick.storage.rows import inserting
 from tallystick.storage.scopes import ScopeRow
 
@@ -52,6 +55,7 @@ BODY_FIELDS = (
     "extraction_model", "prompt_version", "corrected", "redacted",
 )  # fmt: skip
 """What a version holds: everything about a memory that can change."""
+_ATTRIBUTES = {"attributes"}
 
 FINDABLE: tuple[MemoryState, ...] = ("active", "superseded", "duplicate", "redacted")
 """States whose words stand in the index. Recall decides by state what it shows of them, and where."""
@@ -65,8 +69,14 @@ _SELECT = (
     .join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version))
     .join(_sc, _sc.c.id == _m.c.scope_id)
 )
-_BY_ID = _SELECT.where(_m.c.id == bindparam("id"))
-_BY_DOCS = _SELECT.where(_m.c.doc.in_(bindparam("docs", expanding=True)))
+_Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
+_BY_ID = Hot(_SELECT.where(_m.c.id == bindparam("id")))
+_BY_DOCS = Hot(
+    {
+        "sqlite": _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+        "postgresql": _SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
+    }
+)
 _STATEMENT = Hot(
     select(_m.c.doc, _m.c.id, _m.c.version).where(
         _m.c.scope_id == bindparam("scope_id"),
@@ -86,13 +96,14 @@ _LAST_POSITION = Hot(
         _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
     )
 )
-_INSERT = Hot(
+_INSERT = Keyed(
     inserting(
         _m, "id", "scope_id", "kind", "content_key", "state", "version", "pinned", "conversation", "position",
         "occurred_at", "expires_at", "valid_from", "valid_until", "extraction_status", "source_run_id",
         "source_step_ids", "created_at",
         "created_by", "updated_at", "updated_by", "schema_version",
-    ).returning(_m.c.doc)
+    ),
+    _m.c.doc,
 )  # fmt: skip
 _INSERT_VERSION = Hot(inserting(_v, "doc", "version", "body", "salt", "commitment", "created_at"))
 _INSERT_SOURCE = Hot(
@@ -101,12 +112,24 @@ _INSERT_SOURCE = Hot(
         "privacy_class", "created_by", "created_at", "occurred_at", "lifecycle_state", "schema_version",
     )
 )  # fmt: skip
+_NEW_SOURCE = {
+    name: Source.model_fields[name].default for name in ("privacy_class", "lifecycle_state", "schema_version")
+}
 _LINK = Hot(inserting(_ms, "doc", "source_id", "ordinal"))
 _SOURCES_OF = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
     .join(_s, _s.c.id == _ms.c.source_id)
     .where(_ms.c.doc.in_(bindparam("docs", expanding=True)))
     .order_by(_ms.c.doc, _ms.c.ordinal)
+)
+_HASHES = select(_ms.c.doc, _s.c.id, _s.c.content_hash).join(_s, _s.c.id == _ms.c.source_id)
+_HASHES_OF = Hot(
+    {
+        "sqlite": _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))).order_by(
+            _ms.c.doc, _ms.c.ordinal
+        ),
+        "postgresql": _HASHES.where(_ms.c.doc == func.any(bindparam("docs"))).order_by(_ms.c.doc, _ms.c.ordinal),
+    }
 )
 _NEXT_ORDINAL = select(func.count()).where(_ms.c.doc == bindparam("doc"))
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
@@ -141,14 +164,17 @@ class VersionBody:
 
 def body_of(memory: Memory) -> dict[str, Any]:
     """The fields that a version holds, as JSON values."""
-    return memory.model_dump(mode="json", include=set(BODY_FIELDS))
+    body = {name: getattr(memory, name) for name in BODY_FIELDS}
+    if memory.attributes:  # the one field that may hold numbers which JSON does not know
+        body |= memory.model_dump(mode="json", include=_ATTRIBUTES)
+    return body
 
 
 def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
 ) -> tuple[int, str]:  # fmt: skip
     """Write a new memory with its first version; (doc, commitment of the version)."""
-    ((doc,),) = _INSERT(
+    doc = _INSERT(
         tx,
         {
             "id": memory.id,
@@ -166,7 +192,7 @@ def insert_memory(
             "valid_until": memory.valid_until,
             "extraction_status": memory.extraction_status,
             "source_run_id": memory.source_run_id,
-            "source_step_ids": json.dumps(memory.source_step_ids),
+            "source_step_ids": json.dumps(memory.source_step_ids) if memory.source_step_ids else "[]",
             "created_at": memory.created_at,
             "created_by": memory.created_by,
             "updated_at": memory.updated_at,
@@ -179,7 +205,7 @@ def insert_memory(
 
 def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
     """Write the body of `memory` as its version `memory.version`; the commitment that the journal holds."""
-    body = json_bytes(body_of(memory))
+    body = _body_bytes(memory)
     salt = os.urandom(16)
     committed = commitment("memory-version", salt, body)
     _INSERT_VERSION(
@@ -194,6 +220,17 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
         },
     )
     return committed
+
+
+def _body_bytes(memory: Memory) -> bytes:
+    """The stored body: `json_bytes` of what `body_of` gives."""
+    if not memory.attributes:
+        # What is left is text, integers and tuples of text: nothing to look through beforehand.
+        try:
+            return orjson.dumps({name: getattr(memory, name) for name in BODY_FIELDS}, option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError:
+            pass  # a large integer or half a character
+    return json_bytes(body_of(memory))
 
 
 _UPDATE = Hot(
@@ -256,25 +293,26 @@ def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
     return 0 if last is None else int(last) + 1
 
 
-def add_source(tx: Connection, source: Source, reference: SourceRef, *, scope: ScopeRow) -> None:
-    """Write a source whose bytes stand in `parts` already."""
+def add_source(
+    tx: Connection, source_id: str, reference: SourceRef, *, scope: ScopeRow, content_key: str, created_by: str,
+    at: int, occurred_at: int | None,
+) -> None:  # fmt: skip
+    """Write a source whose bytes stand in `parts` under `content_key` already."""
     _INSERT_SOURCE(
         tx,
         {
-            "id": source.id,
+            **_NEW_SOURCE,
+            "id": source_id,
             "scope_id": scope.id,
-            "source_type": source.source_type,
-            "uri": source.uri,
-            "title": source.title,
-            "source_version": source.source_version,
-            "content_hash": source.content_hash,
+            "source_type": reference.source_type,
+            "uri": reference.uri,
+            "title": reference.title,
+            "source_version": reference.version,
+            "content_hash": content_key,
             "reference": reference.dumps(),
-            "privacy_class": source.privacy_class,
-            "created_by": source.created_by,
-            "created_at": source.created_at,
-            "occurred_at": source.occurred_at,
-            "lifecycle_state": source.lifecycle_state,
-            "schema_version": source.schema_version,
+            "created_by": created_by,
+            "created_at": at,
+            "occurred_at": occurred_at,
         },
     )
 
@@ -288,8 +326,8 @@ def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None
 
 def get(connection: Connection, memory_id: str) -> Stored | None:
     """One memory by id in any scope: the caller decides who may see it."""
-    row = connection.execute(_BY_ID, {"id": memory_id}).first()
-    return _hydrate(connection, [row])[0] if row else None
+    rows = [_Row._make(row) for row in _BY_ID(connection, {"id": memory_id})]
+    return _hydrate(connection, rows)[0] if rows else None
 
 
 def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]:
@@ -303,8 +341,8 @@ def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
     wanted = list(docs)
     found: dict[int, Stored] = {}
     for start in range(0, len(wanted), 500):
-        rows = connection.execute(_BY_DOCS, {"docs": wanted[start : start + 500]}).all()
-        found.update((stored.doc, stored) for stored in _hydrate(connection, rows))
+        rows = _BY_DOCS(connection, {"docs": among(connection, wanted[start : start + 500])})
+        found.update((stored.doc, stored) for stored in _hydrate(connection, [_Row._make(row) for row in rows]))
     return found
 
 
@@ -415,13 +453,20 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
     if not rows:
         return []
     hashes: dict[int, list[SourceHash]] = {}
-    for source in connection.execute(_SOURCES_OF, {"docs": [row.doc for row in rows]}):
-        hashes.setdefault(source.doc, []).append(SourceHash(source_id=source.id, content_hash=source.content_hash))
+    for doc, source_id, content_hash in _HASHES_OF(connection, {"docs": among(connection, [row.doc for row in rows])}):
+        hashes.setdefault(doc, []).append(SourceHash(source_id=source_id, content_hash=content_hash))
     return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
 
 
+def _parsed(body: str) -> Any:
+    try:
+        return from_json(body)
+    except ValueError:  # half a character, which stands there as its escape
+        return json.loads(body)
+
+
 def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
-    body = json.loads(row.body) if row.body is not None else {"content": ""}
+    body = _parsed(row.body) if row.body is not None else {"content": ""}
     memory = Memory.load(
         {
             **body,
@@ -433,7 +478,7 @@ def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
             "pinned": row.pinned,
             "sources": sources,
             "source_run_id": row.source_run_id,
-            "source_step_ids": json.loads(row.source_step_ids),
+            "source_step_ids": json.loads(row.source_step_ids) if row.source_step_ids != "[]" else (),
             "extraction_status": row.extraction_status,
             "access_count": row.access_count,
             "last_accessed": row.last_accessed,

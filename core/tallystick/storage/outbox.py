@@ -22,7 +22,7 @@ def append(tx: Connection, docs: Iterable[int]) -> None:
     """Say that the vectors of `docs` changed, appeared or went, in the transaction that did it."""
     rows = [{"doc": doc} for doc in docs]
     if rows:
-        _APPEND(tx, rows)
+        _APPEND(tx, rows[0] if len(rows) == 1 else rows)
 
 
 def take(connection: Connection, *, most: int = 200) -> tuple[int, list[int]]:

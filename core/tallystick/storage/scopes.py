@@ -13,17 +13,31 @@ from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.rows import new_key, readable
 
-__all__ = ["ScopeRow", "all_revisions", "all_scopes", "ensure", "find", "named", "next_revision", "revisions"]
+__all__ = [
+    "ScopeRow",
+    "all_revisions",
+    "all_scopes",
+    "changing",
+    "ensure",
+    "find",
+    "named",
+    "next_revision",
+    "revisions",
+]
 
 _t = tables.scopes
 _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.name.in_(bindparam("names", expanding=True)))
-_BY_ID = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id"))
+_BY_ID = Hot(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
 _INSERT = insert(_t)
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(_t.c.name.in_(bindparam("names", expanding=True)))
 _BY_NAME = Hot(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
 _NEXT_REVISION = Hot.written(
     sqlite="UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision",
     postgresql="UPDATE scopes SET revision = revision + 1 WHERE id = %(scope_id)s RETURNING revision",
+)
+_CHANGING = Hot.written(
+    sqlite="UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, revision",
+    postgresql="UPDATE scopes SET revision = revision + 1 WHERE name = %(name)s RETURNING id, secret, revision",
 )
 
 
@@ -47,6 +61,16 @@ def ensure(tx: Connection, scope: Scope) -> ScopeRow:
     return ScopeRow(new_key(result), scope, secret)
 
 
+def changing(tx: Connection, scope: Scope) -> tuple[ScopeRow, int]:
+    """Same as `ensure` and `next_revision` at once, for what changes the text of a scope most of the time."""
+    found = _CHANGING(tx, {"name": str(scope)})
+    if found:
+        number, secret, revision = found[0]
+        return ScopeRow(number, scope, bytes(secret)), int(revision)
+    row = ensure(tx, scope)
+    return row, next_revision(tx, row.id)
+
+
 def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:
     """The rows of those scopes that have been written to, in no particular order."""
     names = [str(scope) for scope in scopes]
@@ -66,9 +90,9 @@ def all_scopes(connection: Connection) -> list[Scope]:
 
 def named(connection: Connection, scope_id: int) -> ScopeRow:
     """The row with this number."""
-    row = connection.execute(_BY_ID, {"id": scope_id}).one()
+    ((number, name, secret),) = _BY_ID(connection, {"id": scope_id})
     with readable("a scope"):
-        return ScopeRow(row.id, Scope.parse(row.name), bytes(row.secret))
+        return ScopeRow(number, Scope.parse(name), bytes(secret))
 
 
 def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]:

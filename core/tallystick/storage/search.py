@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -28,6 +28,7 @@ __all__ = [
     "count_points",
     "count_rows",
     "docs_missing_vectors",
+    "drop_vectors",
     "from_source",
     "gone",
     "hide_text",
@@ -79,8 +80,7 @@ _CHANGED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TextRow:
+class TextRow(NamedTuple):
     """What makes a memory findable."""
 
     words: str
@@ -97,7 +97,7 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
     """Make a memory findable, or findable by other words, as of `revision`."""
     values = {
         "doc": doc, "scope_id": scope_id, "revision": revision, "words": row.words, "marks": row.marks,
-        "speaker": row.speaker, "tags": json.dumps(row.tags, ensure_ascii=False),
+        "speaker": row.speaker, "tags": json.dumps(row.tags, ensure_ascii=False) if row.tags else "[]",
         "names": json.dumps(row.names, ensure_ascii=False) if row.names else None,
     }  # fmt: skip
     _SHOW(tx, values)
@@ -109,11 +109,16 @@ def hide_text(tx: Connection, doc: int, *, revision: int) -> None:
     _DROP_VECTORS(tx, {"doc": doc})
 
 
+def drop_vectors(tx: Connection, doc: int) -> None:
+    """Remove the vectors of a memory, of every embedder: it says something else now."""
+    _DROP_VECTORS(tx, {"doc": doc})
+
+
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
     """Say that what belongs to these rows changed, such as a vector that came later."""
     rows = [{"d": doc, "to_revision": revision} for doc in docs]
     if rows:
-        _TOUCH(tx, rows)
+        _TOUCH(tx, rows[0] if len(rows) == 1 else rows)
 
 
 def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fingerprint: str) -> None:
@@ -123,7 +128,7 @@ def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fin
         for doc, scope_id, version, vector in rows
     ]
     if values:
-        _ADD_VECTOR(tx, values)
+        _ADD_VECTOR(tx, values[0] if len(values) == 1 else values)
 
 
 def count_rows(connection: Connection, scope_id: int) -> int:

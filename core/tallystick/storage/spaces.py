@@ -8,11 +8,12 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from tallystick.records import MemorySpace, Scope
 from tallystick.storage import tables
+from tallystick.storage.hot import Hot
 
 __all__ = ["add", "all_spaces", "of_scopes", "replace"]
 
 _t = tables.spaces
-_OF = select(_t.c.body).where(_t.c.scope.in_(bindparam("scopes", expanding=True)))
+_OF = Hot(select(_t.c.body).where(_t.c.scope == bindparam("scope")))
 _ALL = select(_t.c.body).order_by(_t.c.scope)
 
 
@@ -28,10 +29,7 @@ def replace(tx: Connection, space: MemorySpace) -> None:
 
 def of_scopes(connection: Connection, scopes: Iterable[Scope]) -> dict[Scope, MemorySpace]:
     """The spaces of those scopes that have one."""
-    names = [str(scope) for scope in scopes]
-    if not names:
-        return {}
-    found = [MemorySpace.loads(body) for body in connection.execute(_OF, {"scopes": names}).scalars()]
+    found = [MemorySpace.loads(body) for scope in scopes for (body,) in _OF(connection, {"scope": str(scope)})]
     return {space.scope: space for space in found}
 
 
