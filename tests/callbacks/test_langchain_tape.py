@@ -638,7 +638,7 @@ def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(open_s
             {"messages": [*said, HumanMessage("How heavy?")]}
         )
         assert same.finish().matches
-        with pytest.raises(TapeDiverged, match="of `messages` 1 missing and 1. not recorded, with memories"):
+        with pytest.raises(TapeDiverged, match=r"of `messages` 1 missing and 1. not recorded, with memories"):
             replay(TapeChatModel(larger), []).invoke({"messages": [*said, HumanMessage("How heavy?")]})
 
 
