@@ -59,17 +59,19 @@ def noted(operations: list[Statements]) -> Iterator[Callable[[], None]]:
         Hot.__call__ = plain  # type: ignore[method-assign]
 
 
-def replayed(path: Path, operations: list[Statements]) -> list[float]:
+def replayed(
+    path: Path, operations: list[Statements], clock: Callable[[], float] = time.perf_counter
+) -> list[float]:  # fmt: skip
     """Do the operations again, each in a transaction of its own; the milliseconds of each."""
     times = []
     with closing(bare(path)) as connection:
         for statements in operations:
-            began = time.perf_counter()
+            began = clock()
             connection.execute("BEGIN IMMEDIATE")
             for text, values in statements:
                 connection.execute(text, values)
             connection.execute("COMMIT")
-            times.append((time.perf_counter() - began) * 1_000)
+            times.append((clock() - began) * 1_000)
     return times
 
 
