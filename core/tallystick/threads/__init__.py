@@ -2,7 +2,8 @@
 
 from tallystick.threads.codec import Sealer
 from tallystick.threads.room import Base, ThreadsRoom
-from tallystick.threads.threads import PendingWrite, StoredCheckpoint, Summary, Threads
+from tallystick.threads.stored import PendingWrite, StoredCheckpoint, Summary
+from tallystick.threads.threads import Threads
 from tallystick.threads.upgrade import upgrade
 from tallystick.threads.values import Fields, Leaf, Run, Value
 

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, delete, select
 from tallystick.records import Actor, Scope
 from tallystick.storage import Store, tables
 from tallystick.threads.room import ThreadsRoom
-from tallystick.threads.threads import PendingWrite, Threads
+from tallystick.threads.stored import PendingWrite
+from tallystick.threads.threads import Threads
 from tallystick.threads.values import Leaf
 
 __all__ = ["upgrade"]

@@ -3,22 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from tallystick.errors import TallystickError
+from tallystick.errors import CorruptTally, StorageError, TallystickError
 from tallystick.records import Scope, VerificationProblem
-from tallystick.storage import journal
+from tallystick.storage import checkpoints, journal
 from tallystick.storage.checkpoints import StateRow, ThreadRow
+from tallystick.threads.checked import checked_state, hold_against, joined, writes_at
+from tallystick.threads.desk import Desk
+from tallystick.threads.loading import load_values
+from tallystick.threads.marks import marks_of
+from tallystick.threads.room import Keeper
 
-__all__ = ["ENDING", "anchors", "summed"]
+__all__ = ["ENDING", "problems"]
 
 _ANCHORING = frozenset({"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"})
 ENDING = frozenset({"thread.delete", "thread.expire"})
 """Entries after which a thread is no longer there."""
 
 
-def anchors(
+def problems(desk: Desk, thread: str | None) -> list[VerificationProblem]:
+    """Everything in a thread, or in all of the scope, that is not as it was put. Nothing kept in memory is trusted."""
+    fresh = replace(desk, keeper=Keeper(desk.keeper.scope, desk.codec))
+    found: list[VerificationProblem] = []
+    with desk.store.database.read() as connection:
+        names = checkpoints.thread_names(connection, desk.keeper.scope.id) if thread is None else [thread]
+    for name in names:
+        with desk.store.database.read() as connection:
+            row = checkpoints.find_thread(connection, desk.keeper.scope.id, name)
+            if row is None:
+                continue
+            states = checkpoints.states_of(connection, row.id)
+            found += _anchors(connection, desk.scope, row, states)
+            for state in states:
+                found += _of_state(fresh, connection, name, state)
+    return found
+
+
+def _of_state(desk: Desk, connection: Connection, thread: str, state: StateRow) -> list[VerificationProblem]:
+    try:
+        summary, frame = checked_state(desk, thread, state)
+        if marks_of(summary.metadata, desk.codec) != state.marks:
+            raise CorruptTally("Its marks, by which filters find it, are not those of its metadata.")
+        [values] = load_values(connection, desk.keeper, [frame.roots])
+        hold_against(frame.digest, values, desk.codec)
+        waiting = writes_at(desk, connection, thread, state)
+        joined(waiting, load_values(connection, desk.keeper, [one.roots for _, one in waiting]), desk.codec)
+    except (CorruptTally, StorageError) as error:
+        return [VerificationProblem(where=f"thread {thread} checkpoint {state.id}", problem=str(error))]
+    return []
+
+
+def _anchors(
     connection: Connection, scope: Scope, thread: ThreadRow, states: Sequence[StateRow]
 ) -> list[VerificationProblem]:
     """What the thread's row and its last anchor in the journal say of its checkpoints, and is not so.
@@ -32,7 +70,7 @@ def anchors(
         for where, problem in journal.verify_stream(connection, stream)
     ]
     where = f"thread {thread.name}"
-    if (thread.states, thread.seal or summed([])) != (len(states), summed([state.code for state in states])):
+    if (thread.states, thread.seal or _summed([])) != (len(states), _summed([state.code for state in states])):
         found.append(VerificationProblem(where=where, problem=(
             f"holds {len(states)} checkpoints that do not add up to the {thread.states} that were put: one was "
             "removed, added or changed"
@@ -49,7 +87,7 @@ def anchors(
     puts = anchor.details.get("puts")
     then = [state for state in states if isinstance(puts, int) and state.position < puts]
     if (anchor.details.get("checkpoints"), anchor.details.get("seal")) != (
-        len(then), summed([state.code for state in then]),
+        len(then), _summed([state.code for state in then]),
     ):  # fmt: skip
         found.append(VerificationProblem(
             where=where, problem=f"does not match what the journal says of it at entry {anchor.position}"
@@ -57,6 +95,6 @@ def anchors(
     return found
 
 
-def summed(codes: Sequence[bytes]) -> str:
+def _summed(codes: Sequence[bytes]) -> str:
     """The sum of codes, as the seal of a thread writes it."""
     return f"{sum(int.from_bytes(code, 'big') for code in codes) % (1 << 256):064x}"

@@ -1,0 +1,79 @@
+"""Where the calls of one actor on one scope are carried out: its threads as rows, and what the journal is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tallystick.records import Actor, Scope, canonical_json
+from tallystick.storage import Store, checkpoints, journal
+from tallystick.storage.checkpoints import ThreadRow
+from tallystick.threads.codec import Codec
+from tallystick.threads.room import Keeper
+
+__all__ = ["Desk"]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A scope under one cipher, and who acts. What stands here was allowed."""
+
+    store: Store
+    actor: Actor
+    scope: Scope
+    keeper: Keeper
+
+    @property
+    def codec(self) -> Codec:
+        """How the scope's state is coded."""
+        return self.keeper.codec
+
+    def now(self) -> int:
+        """The time."""
+        return self.store.clock.now()
+
+    def over(self, row: ThreadRow) -> bool:
+        """Whether a thread's time is over: then nobody finds it, whether or not it was removed."""
+        return row.expires_at is not None and row.expires_at <= self.now()
+
+    def thread(self, connection: Connection, name: str) -> ThreadRow | None:
+        """The thread of this name, or None."""
+        row = checkpoints.find_thread(connection, self.keeper.scope.id, name)
+        return None if row is None or self.over(row) else row
+
+    def thread_made(self, tx: Connection, name: str, at: int) -> ThreadRow:
+        """The thread of this name, which begins now where there is none."""
+        row = self.thread(tx, name)
+        if row is not None:
+            return row
+        self.remove_thread(tx, name, "thread.expire")
+        return checkpoints.add_thread(tx, self.keeper.scope.id, name, at=at)
+
+    def remove_thread(self, tx: Connection, name: str, event: str) -> None:
+        """Remove a thread and what only it needed, and note that in the journal; none is no error."""
+        row = checkpoints.find_thread(tx, self.keeper.scope.id, name)
+        if row is None:
+            return
+        count = checkpoints.delete_thread(tx, row.id)
+        self._note(tx, name, event, self.now(), {"checkpoints": count})
+
+    def writer(self) -> str:
+        """Who puts, as a thread remembers who put last."""
+        return canonical_json({"actor": self.actor.identity(), "surface": self.actor.surface}).decode()
+
+    def anchor(self, tx: Connection, event: str, row: ThreadRow, at: int, *, removed: int = 0) -> None:
+        """Note in the journal where a thread stands: what `verify` holds its rows against."""
+        details = {"puts": row.puts, "checkpoints": row.states, "seal": row.seal}
+        self._note(tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})})
+
+    def _note(self, tx: Connection, thread: str, event: str, at: int, details: Mapping[str, Any]) -> None:
+        journal.append(
+            tx,
+            journal.Event(
+                stream=f"thread:{self.scope}/{thread}", event=event, actor=self.actor, at=at,
+                audit_id=self.store.ids.new(), subject_id=thread, details=details,
+            ),
+        )  # fmt: skip

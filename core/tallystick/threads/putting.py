@@ -1,0 +1,138 @@
+"""Putting checkpoints and pending writes: everything is made ready first, then written in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tallystick.storage import checkpoints
+from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
+from tallystick.threads.codes import code_of_state, code_of_write, sealed
+from tallystick.threads.desk import Desk
+from tallystick.threads.frames import framed, values_digest
+from tallystick.threads.marks import marks_of
+from tallystick.threads.room import Base
+from tallystick.threads.seeds import Seeds
+from tallystick.threads.stored import PendingWrite
+from tallystick.threads.values import Leaf, Value, planted, written
+
+__all__ = ["put", "put_writes"]
+
+_ANCHOR = 64
+"""Puts after which the journal notes where a thread stands, if its writer has not changed before."""
+
+
+class _Stale(Exception):
+    """What was remembered of a thread is not what stands there any more."""
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """What a checkpoint is before its place in the thread is known."""
+
+    namespace: str
+    id: str
+    parent_id: str | None
+    marks: str
+    noted: bytes
+    metadata: bytes
+    body: Leaf
+    stored_body: bytes
+    lifetime: int | None
+
+
+def put(
+    desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
+    metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value], base: Base | None,
+    lifetime: int | None,
+) -> None:  # fmt: skip
+    """Store a checkpoint; returns after the commit."""
+    codec = desk.codec
+    noted = json.dumps(metadata, ensure_ascii=True, separators=(",", ":")).encode()
+    draft = _Draft(
+        namespace, checkpoint_id, parent_id, marks_of(metadata, codec), noted, codec.pack(noted),
+        body, codec.pack(body.body) if codec.sealed else body.body, lifetime,
+    )  # fmt: skip
+    try:
+        _put(desk, thread, draft, values, base)
+    except _Stale:
+        _put(desk, thread, draft, values, None)
+
+
+def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], base: Base | None) -> None:
+    keeper, codec = desk.keeper, desk.codec
+    before = base.values if base is not None else {}
+    plant = {channel: planted(value, before.get(channel), codec) for channel, value in values.items()}
+    seeds = Seeds(plant.values(), codec)
+    digest = values_digest(plant, codec)
+    code = code_of_state(
+        codec, desk.scope, thread, draft.namespace, draft.id, draft.parent_id, draft.noted, draft.body, digest
+    )
+
+    def unit(tx: Connection) -> tuple[ThreadRow, dict[bytes, int]]:
+        at = desk.now()
+        row = desk.thread_made(tx, thread, at)
+        if base is not None and (base.thread, base.epoch) != (row.id, row.epoch):
+            raise _Stale
+        ids = seeds.sow(tx, keeper.scope.id, row.id)
+        roots = {channel: written(value, seeds.number(ids)) for channel, value in plant.items()}
+        replaced = checkpoints.add_state(
+            tx,
+            StateRow(
+                row.id, draft.id, draft.namespace, draft.parent_id, row.puts, draft.marks, draft.metadata,
+                framed(digest, roots, draft.body.type, draft.stored_body, codec), code,
+            ),
+        )  # fmt: skip
+        moved = replace(
+            row,
+            puts=row.puts + 1,
+            states=row.states + (replaced is None),
+            seal=sealed(row.seal, add=[code], take=[] if replaced is None else [replaced]),
+            writer=desk.writer(),
+            lifetime=draft.lifetime if draft.lifetime is not None else row.lifetime,
+        )
+        moved = replace(moved, expires_at=None if moved.lifetime is None else at + moved.lifetime)
+        checkpoints.move(tx, moved)
+        if replaced is not None or moved.writer != row.writer or moved.puts % _ANCHOR == 0:
+            desk.anchor(tx, "checkpoint.put", moved, at)
+        return moved, ids
+
+    row, ids = desk.store.database.write(unit, name="checkpoint.put")
+    seeds.grown(ids, keeper)
+    keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant))
+
+
+def put_writes(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite]) -> None:
+    """Store pending writes; returns after the commit."""
+    codec = desk.codec
+    plants = [planted(write.value, None, codec) for write in writes]
+    seeds = Seeds(plants, codec)
+    digests = [values_digest({"": plant}, codec) for plant in plants]
+    bare = [
+        WriteRow(0, checkpoint_id, namespace, one.task_id, one.position, one.task_path, one.channel, b"", b"")
+        for one in writes
+    ]
+    coded = [
+        replace(one, code=code_of_write(codec, desk.scope, thread, one, digest))
+        for one, digest in zip(bare, digests, strict=True)
+    ]
+
+    def unit(tx: Connection) -> dict[bytes, int]:
+        row = desk.thread_made(tx, thread, desk.now())
+        ids = seeds.sow(tx, desk.keeper.scope.id, row.id)
+        rows = [
+            replace(
+                one, thread_id=row.id,
+                value=framed(digest, {"": written(plant, seeds.number(ids))}, "", b"", codec),
+            )
+            for one, plant, digest in zip(coded, plants, digests, strict=True)
+        ]  # fmt: skip
+        checkpoints.add_writes(tx, [row for row in rows if row.position < 0], replace=True)
+        checkpoints.add_writes(tx, [row for row in rows if row.position >= 0], replace=False)
+        return ids
+
+    seeds.grown(desk.store.database.write(unit, name="checkpoint.writes"), desk.keeper)
