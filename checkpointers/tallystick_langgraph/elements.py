@@ -125,22 +125,22 @@ class Split:
         Stretches of plain messages are compared at once, which is several times faster than one by one.
         """
         old: Sequence[bytes] = ()
-        noted: dict[int, Any] = {}
+        noted: dict[tuple[int, int], Any] = {}
         if isinstance(before, Run) and before.kind == kind:
             old, noted = before.elements, before.notes
         found: list[bytes] = []
-        notes: dict[int, Any] = {}
-        both = min(len(values), len(old))
-        for start in range(0, len(values), _STRETCH):
-            end = start + _STRETCH
+        notes: dict[tuple[int, int], Any] = {}
+        both, end = min(len(values), len(old)), 0
+        while end < len(values):
+            start, end = end, end + (_STRETCH if end + _STRETCH <= both else _SHORT)
             stretch = values[start:end]
             if end <= both:
-                note = noted.get(start)
+                note = noted.get((start, end))
                 if note is None:
-                    note = noted[start] = _note(old[start:end])
+                    note = _note(old[start:end])
                 if _unchanged(stretch, note):
                     found += old[start:end]
-                    notes[start] = note
+                    notes[start, end] = note
                     continue
             for place, value in enumerate(stretch, start=start):
                 body = _quick(value)
@@ -203,8 +203,8 @@ def _unchanged(stretch: Sequence[Any], note: tuple[list[type], bytes] | None) ->
 
 
 _extra = attrgetter("__pydantic_extra__")
-_STRETCH = 64
-"""Messages that are compared at once: between 16 and 65,535, so that their list has one form."""
+_STRETCH, _SHORT = 64, 16
+"""Messages that are compared at once, and near the end: between 16 and 65,535, so that their list has one form."""
 _HEADS = {b"\xc7": 3, b"\xc8": 4, b"\xc9": 6}
 """Bytes before the content of a msgpack extension, by its first byte; its type is the last of them."""
 _EXT = bytes((EXT_PYDANTIC_V2,))

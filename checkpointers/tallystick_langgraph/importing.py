@@ -94,14 +94,14 @@ def _config(one: _Found, id: str | None) -> RunnableConfig:
 
 def _copy(one: _Found, saver: TallySaver) -> None:
     threads = saver._threads(None)
-    base = threads.base(one.thread, namespace=one.namespace, checkpoint_id=one.parent_id)
-    before = base.values if base is not None else {}
     values = one.checkpoint["channel_values"]
     rest = {name: value for name, value in one.checkpoint.items() if name not in {"channel_values", "id"}}
     threads.put(
         one.thread, namespace=one.namespace, checkpoint_id=one.id, parent_id=one.parent_id, metadata=one.metadata,
         body=Leaf(*saver._inner.dumps_typed(rest)),
-        values={name: saver._planted(name, value, before.get(name)) for name, value in values.items()}, base=base,
+        values=lambda before: {
+            name: saver._planted(name, value, before.get(name)) for name, value in values.items()
+        },
         lifetime=saver._lifetime,
     )  # fmt: skip
     pending = [

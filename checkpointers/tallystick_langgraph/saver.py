@@ -204,22 +204,18 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """
         place = _Place.of(config)
         parent = get_checkpoint_id(config)
-        threads = self._threads(config)
-        base = threads.base(place.thread, namespace=place.namespace, checkpoint_id=parent)
-        before: Mapping[str, Value] = base.values if base is not None else {}
+        given = checkpoint.get("channel_values", {})
         rest = {name: value for name, value in checkpoint.items() if name not in {"channel_values", "id"}}
-        threads.put(
+        self._threads(config).put(
             place.thread,
             namespace=place.namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent,
             metadata=_json_metadata(get_checkpoint_metadata(config, metadata)),
             body=Leaf(*self._inner.dumps_typed(rest)),
-            values={
-                channel: self._planted(channel, value, before.get(channel))
-                for channel, value in checkpoint.get("channel_values", {}).items()
+            values=lambda before: {
+                channel: self._planted(channel, value, before.get(channel)) for channel, value in given.items()
             },
-            base=base,
             lifetime=self._lifetime,
         )
         return _config(place.thread, place.namespace, checkpoint["id"])
@@ -420,12 +416,18 @@ def _delta_channels(summary: Summary) -> Collection[str]:
 def _json_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as JSON; the Actor in `configurable` is no part of it. Raises InvalidInput naming the key."""
     kept = {name: value for name, value in metadata.items() if not isinstance(value, Actor)}
-    for name, value in kept.items():
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(
-                f"Checkpoint metadata {name!r} is a {type(value).__name__}, which JSON cannot hold. "
-                "Put it into the graph's state instead."
-            ) from error
+    if not _is_json(kept):
+        name, value = next((one for one in kept.items() if not _is_json(one[1])), ("", kept))
+        raise InvalidInput(
+            f"Checkpoint metadata {name!r} is a {type(value).__name__}, which JSON cannot hold. "
+            "Put it into the graph's state instead."
+        )
     return kept
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

@@ -22,7 +22,7 @@ from sqlalchemy import text
 from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
-from tallystick.errors import Conflict, CorruptTally, InvalidInput
+from tallystick.errors import Conflict, CorruptTally, Denied, InvalidInput
 from tallystick.testing import StepClock
 from tallystick_langgraph import TallySaver
 
@@ -434,3 +434,17 @@ def test_one_saver_serves_many_threads_of_one_process(open_tally: OpenTally) -> 
             found = list(workers.map(talk, [f"thread {number}" for number in range(8)]))
 
     assert found == [["one", "answer 1", "two", "answer 3", "three", "answer 5"]] * 8
+
+
+def test_threads_go_on_while_changes_of_memory_are_suspended(open_tally: OpenTally) -> None:
+    """To put a checkpoint is to record, as a run is recorded; to delete a thread is not."""
+    with open_tally() as tally:
+        saver = TallySaver(tally.bind(ALICE))
+        chat = _chat(saver, _Plain)
+        _say(chat, "before")
+        tally.bind(Actor(user="root", role="operator")).freeze(reason="we look into it")
+
+        assert _say(chat, "during") == ["before", "answer 1", "during", "answer 3"]
+        saver.copy_thread("t", "copy")
+        with pytest.raises(Denied):
+            saver.delete_thread("t")

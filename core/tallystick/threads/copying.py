@@ -47,7 +47,7 @@ def copy(desk: Desk, source: str, target: str) -> int:
         checkpoints.add_writes(tx, waiting, replace=True)
         moved = replace(
             row, puts=row.puts + len(added), states=row.states + len(added) - len(replaced),
-            seal=sealed(row.seal, add=added, take=replaced), writer=desk.writer(),
+            seal=sealed(row.seal, add=added, take=replaced), writer=desk.writer,
             lifetime=row.lifetime or origin.lifetime,
         )  # fmt: skip
         moved = replace(moved, expires_at=None if moved.lifetime is None else at + moved.lifetime)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.records import Actor, Scope, canonical_json
+from tallystick.records import Actor, Scope
 from tallystick.storage import Store, checkpoints, journal
 from tallystick.storage.checkpoints import ThreadRow
 from tallystick.threads.codec import Codec
@@ -25,6 +25,8 @@ class Desk:
     actor: Actor
     scope: Scope
     keeper: Keeper
+    writer: str
+    """Who puts, as a thread remembers who put last."""
 
     @property
     def codec(self) -> Codec:
@@ -59,10 +61,6 @@ class Desk:
             return
         count = checkpoints.delete_thread(tx, row.id)
         self._note(tx, name, event, self.now(), {"checkpoints": count})
-
-    def writer(self) -> str:
-        """Who puts, as a thread remembers who put last."""
-        return canonical_json({"actor": self.actor.identity(), "surface": self.actor.surface}).decode()
 
     def anchor(self, tx: Connection, event: str, row: ThreadRow, at: int, *, removed: int = 0) -> None:
         """Note in the journal where a thread stands: what `verify` holds its rows against."""

@@ -11,7 +11,9 @@ from tallystick.errors import CorruptTally
 from tallystick.threads.codec import Codec
 from tallystick.threads.values import Leaf, Value, digest_of
 
-__all__ = ["Frame", "framed", "unframed", "values_digest"]
+__all__ = ["Frame", "compact", "framed", "unframed", "values_digest"]
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Frame:
     body: Leaf
 
 
+def compact(value: Any) -> bytes:
+    """JSON without white space, in ASCII."""
+    return _encode(value).encode()
+
+
 def values_digest(values: Mapping[str, Value], codec: Codec) -> bytes:
     """What stands for all values of a checkpoint together."""
     pieces = [json.dumps(name).encode() + b"\x00" + digest_of(value, codec) for name, value in values.items()]
@@ -31,7 +38,7 @@ def values_digest(values: Mapping[str, Value], codec: Codec) -> bytes:
 
 def framed(digest: bytes, roots: Mapping[str, Any], body_type: str, body: bytes, codec: Codec) -> bytes:
     """The stored form. `body` is sealed already where state is sealed."""
-    head = json.dumps([body_type, roots], separators=(",", ":")).encode()
+    head = compact([body_type, roots])
     return codec.pack(digest + len(head).to_bytes(4, "big") + head + body, seal=False)
 
 

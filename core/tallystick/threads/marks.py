@@ -16,6 +16,8 @@ from tallystick.threads.codec import Codec
 
 __all__ = ["marks_of", "matches", "sought"]
 
+_encode = json.JSONEncoder(sort_keys=True).encode
+
 
 def marks_of(metadata: Mapping[str, Any], codec: Codec) -> str:
     """The marks of all entries."""
@@ -36,7 +38,7 @@ def matches(metadata: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:
 
 
 def _mark(name: str, value: Any, codec: Codec) -> str:
-    form = json.dumps(_plain(value), sort_keys=True).encode()
+    form = _encode(_plain(value)).encode()
     return (
         _name_mark(name, codec)
         + codec.digest(b"mark\x00", name.encode("utf-8", "surrogatepass"), b"\x00", form)[:3].hex()

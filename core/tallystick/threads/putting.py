@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +12,18 @@ from tallystick.storage import checkpoints
 from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
 from tallystick.threads.codes import code_of_state, code_of_write, sealed
 from tallystick.threads.desk import Desk
-from tallystick.threads.frames import framed, values_digest
+from tallystick.threads.frames import compact, framed, values_digest
 from tallystick.threads.marks import marks_of
+from tallystick.threads.reading import base_of
 from tallystick.threads.room import Base
 from tallystick.threads.seeds import Seeds
 from tallystick.threads.stored import PendingWrite
 from tallystick.threads.values import Leaf, Value, planted, written
 
-__all__ = ["put", "put_writes"]
+__all__ = ["Grown", "put", "put_writes"]
+
+Grown = Callable[[Mapping[str, Value]], Mapping[str, Value]]
+"""The values of a checkpoint, made from those of its parent."""
 
 _ANCHOR = 64
 """Puts after which the journal notes where a thread stands, if its writer has not changed before."""
@@ -47,12 +50,14 @@ class _Draft:
 
 def put(
     desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
-    metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value], base: Base | None,
-    lifetime: int | None,
+    metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value] | Grown, lifetime: int | None,
 ) -> None:  # fmt: skip
     """Store a checkpoint; returns after the commit."""
     codec = desk.codec
-    noted = json.dumps(metadata, ensure_ascii=True, separators=(",", ":")).encode()
+    base = None if parent_id is None else base_of(desk, thread, namespace=namespace, checkpoint_id=parent_id)
+    if not isinstance(values, Mapping):
+        values = values({} if base is None else base.values)
+    noted = compact(metadata)
     draft = _Draft(
         namespace, checkpoint_id, parent_id, marks_of(metadata, codec), noted, codec.pack(noted),
         body, codec.pack(body.body) if codec.sealed else body.body, lifetime,
@@ -87,15 +92,12 @@ def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], ba
                 framed(digest, roots, draft.body.type, draft.stored_body, codec), code,
             ),
         )  # fmt: skip
-        moved = replace(
-            row,
-            puts=row.puts + 1,
-            states=row.states + (replaced is None),
-            seal=sealed(row.seal, add=[code], take=[] if replaced is None else [replaced]),
-            writer=desk.writer(),
-            lifetime=draft.lifetime if draft.lifetime is not None else row.lifetime,
-        )
-        moved = replace(moved, expires_at=None if moved.lifetime is None else at + moved.lifetime)
+        lifetime = draft.lifetime if draft.lifetime is not None else row.lifetime
+        moved = ThreadRow(
+            row.id, row.name, row.epoch, row.puts + 1, row.states + (replaced is None),
+            sealed(row.seal, add=[code], take=[] if replaced is None else [replaced]), desk.writer, lifetime,
+            None if lifetime is None else at + lifetime,
+        )  # fmt: skip
         checkpoints.move(tx, moved)
         if replaced is not None or moved.writer != row.writer or moved.puts % _ANCHOR == 0:
             desk.anchor(tx, "checkpoint.put", moved, at)

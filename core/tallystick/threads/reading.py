@@ -16,12 +16,12 @@ from tallystick.threads.room import Base
 from tallystick.threads.stored import PendingWrite, StoredCheckpoint
 from tallystick.threads.values import Value
 
-__all__ = ["base", "get", "trails"]
+__all__ = ["base_of", "get", "trails"]
 
 _PAGE = 50
 
 
-def base(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str) -> Base | None:
+def base_of(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str) -> Base | None:
     """The stored values of a checkpoint, to compare new ones with and to build them on."""
     bases = desk.keeper.bases
     kept = bases.get((thread, namespace))

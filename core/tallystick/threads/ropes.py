@@ -52,22 +52,19 @@ class Part:
 class Segment:
     """A part, or the elements `start` to `stop` of a pack."""
 
-    __slots__ = ("part", "start", "stop")
+    __slots__ = ("part", "start", "stop", "whole")
 
     def __init__(self, part: Part, start: int = 0, stop: int | None = None) -> None:
         self.part = part
         self.start = start
         self.stop = part.count if stop is None else stop
+        self.whole = self.start == 0 and self.stop == part.count
+        """Whether it is all of its part."""
 
     @property
     def count(self) -> int:
         """How many elements it stands for."""
         return self.stop - self.start
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is all of its part."""
-        return self.start == 0 and self.stop == self.part.count
 
     def contents(self) -> Iterator[bytes]:
         """Its bytes in order, in as few pieces as they are stored in."""
@@ -128,6 +125,8 @@ class Rope:
         head = _common(old, elements)
         if head == len(old) == len(elements):
             return self
+        if head == len(old):
+            return Rope(_appended(self.segments, elements[head:], codec), elements)
         tail = _common_end(old, elements, min(len(old), len(elements)) - head)
         segments = [
             *_cut(self.segments, 0, head),
@@ -159,8 +158,9 @@ def read_part(level: int, id: int, digest: bytes, body: bytes, codec: Codec, chi
 
 
 def _named(segment: Segment) -> bytes:
-    place = b"" if segment.whole else b"%d:%d" % (segment.start, segment.stop)
-    return segment.part.digest + place + b"\x00"
+    if segment.whole:
+        return segment.part.digest + b"\x00"
+    return segment.part.digest + b"%d:%d\x00" % (segment.start, segment.stop)
 
 
 def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
@@ -193,6 +193,15 @@ def _cut(segments: Sequence[Segment], begin: int, end: int) -> Iterator[Segment]
                 first = segment.start + low - place
                 yield Segment(segment.part, first, first + high - low)
         place = after
+
+
+def _appended(segments: tuple[Segment, ...], elements: Sequence[bytes], codec: Codec) -> tuple[Segment, ...]:
+    """Segments that were folded already, and elements after them: nothing folds until there are FAN single ones."""
+    more = (*segments, *(Segment(part_of(element, codec)) for element in elements))
+    singles = 0
+    while singles < len(more) and more[-1 - singles].part.level == 0:
+        singles += 1
+    return more if singles < FAN else tuple(_folded(list(more), codec))
 
 
 def _folded(segments: list[Segment], codec: Codec) -> list[Segment]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 
 from sqlalchemy import Connection
 
 from tallystick.storage import trees
 from tallystick.threads.codec import Codec
+from tallystick.threads.frames import compact
 from tallystick.threads.room import Keeper
 from tallystick.threads.ropes import Part
 from tallystick.threads.values import Value, new_parts, segments_written
@@ -46,4 +46,4 @@ class Seeds:
         if part.level < 2:
             return self._bodies[part.digest]
         groups = segments_written(part.children, self.number(ids))
-        return self._codec.pack(json.dumps(groups, separators=(",", ":")).encode(), seal=False)
+        return self._codec.pack(compact(groups), seal=False)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tallystick.records import Actor, Operation, Scope, VerificationProblem
+from tallystick.records import Actor, Operation, Scope, VerificationProblem, canonical_json
 from tallystick.storage import checkpoints
 from tallystick.threads import copying, listing, putting, reading, removing, verify
 from tallystick.threads.codec import Sealer
 from tallystick.threads.desk import Desk
 from tallystick.threads.listing import Asked
+from tallystick.threads.putting import Grown
 from tallystick.threads.removing import Needs
-from tallystick.threads.room import Base, ThreadsRoom
+from tallystick.threads.room import ThreadsRoom
 from tallystick.threads.stored import PendingWrite, StoredCheckpoint, Summary
 from tallystick.threads.values import Leaf, Value
 
@@ -30,7 +31,10 @@ _SWEPT = 20
 
 
 class Threads:
-    """The threads of one scope, as one actor. Thread-safe."""
+    """The threads of one scope, as one actor. Thread-safe.
+
+    To put is to record, as a run is recorded: it goes on while changes of memory are suspended.
+    """
 
     def __init__(
         self, room: ThreadsRoom, actor: Actor, scope: Scope, *, sealer: Sealer | None = None, trusted: bool = False
@@ -41,6 +45,7 @@ class Threads:
         self._actor = actor
         self._scope = scope
         self._sealer = sealer
+        self._writer = canonical_json({"actor": actor.identity(), "surface": actor.surface}).decode()
 
     def sealed(self, sealer: Sealer | None) -> Threads:
         """The same threads for state that is encrypted."""
@@ -48,27 +53,20 @@ class Threads:
 
     # Writing
 
-    def base(self, thread: str, *, namespace: str, checkpoint_id: str | None) -> Base | None:
-        """The stored values of a checkpoint, to compare new ones with and to build them on. Raises Denied."""
-        if checkpoint_id is None:
-            return None
-        desk = self._desk("read")
-        return None if desk is None else reading.base(desk, thread, namespace=namespace, checkpoint_id=checkpoint_id)
-
     def put(
         self, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
-        metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value], base: Base | None = None,
-        lifetime: int | None = None,
+        metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value] | Grown, lifetime: int | None = None,
     ) -> None:  # fmt: skip
         """Store a checkpoint; returns after the commit. One of the same id is replaced. Raises Denied.
 
-        Content that `base` holds is shared with it. With `lifetime`, microseconds, the thread ends that long after
-        its last put.
+        `values` may be a function of the values that the parent holds, so that new ones are compared with those;
+        content that the parent holds is shared with it. With `lifetime`, microseconds, the thread ends that long
+        after its last put.
         """
-        desk = self._desk_made("write")
+        desk = self._desk_made("record")
         putting.put(
             desk, thread, namespace=namespace, checkpoint_id=checkpoint_id, parent_id=parent_id, metadata=metadata,
-            body=body, values=values, base=base, lifetime=lifetime,
+            body=body, values=values, lifetime=lifetime,
         )  # fmt: skip
         if desk.keeper.due(desk.now(), _SWEEP_US):
             self.expire()
@@ -78,7 +76,7 @@ class Threads:
 
         Of several at one place the last special one counts, and the first ordinary one.
         """
-        self._require("write")
+        self._require("record")
         if writes:
             desk = self._desk_made(None)
             putting.put_writes(desk, thread, namespace=namespace, checkpoint_id=checkpoint_id, writes=writes)
@@ -136,7 +134,7 @@ class Threads:
 
         Those of the same id in the target are replaced; an unknown source copies nothing. Raises Denied.
         """
-        desk = self._desk("write")
+        desk = self._desk("record")
         return 0 if desk is None or source == target else copying.copy(desk, source, target)
 
     def prune(self, thread: str, *, needs: Needs = lambda _: ()) -> int:
@@ -159,7 +157,7 @@ class Threads:
 
     def expire(self, *, limit: int = _SWEPT) -> int:
         """Remove threads whose time is over, at most `limit`; how many. Raises Denied."""
-        desk = self._desk("write")
+        desk = self._desk("record")
         return 0 if desk is None else removing.expire(desk, limit)
 
     # Looking into them
@@ -211,11 +209,11 @@ class Threads:
         """Where an operation that is allowed is carried out; None when nothing was ever written to the scope."""
         self._require(operation)
         keeper = self._room.keeper(self._scope, self._sealer, create=False)
-        return None if keeper is None else Desk(self._room.store, self._actor, self._scope, keeper)
+        return None if keeper is None else Desk(self._room.store, self._actor, self._scope, keeper, self._writer)
 
     def _desk_made(self, operation: Operation | None) -> Desk:
         if operation is not None:
             self._require(operation)
         keeper = self._room.keeper(self._scope, self._sealer, create=True)
         assert keeper is not None
-        return Desk(self._room.store, self._actor, self._scope, keeper)
+        return Desk(self._room.store, self._actor, self._scope, keeper, self._writer)

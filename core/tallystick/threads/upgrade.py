@@ -42,10 +42,9 @@ def _moved(store: Store, room: ThreadsRoom, number: int, name: str, scope: Scope
         with store.database.read() as connection:
             values = _values(connection, state)
         body = Leaf(state.body_type, bytes(state.body))
-        base = threads.base(name, namespace=state.namespace, checkpoint_id=state.parent_id)
         threads.put(
             name, namespace=state.namespace, checkpoint_id=state.id, parent_id=state.parent_id,
-            metadata=json.loads(state.metadata), body=body, values=values, base=base,
+            metadata=json.loads(state.metadata), body=body, values=values,
         )  # fmt: skip
     with store.database.read() as connection:
         writes = connection.execute(select(_w).where(_w.c.thread_id == number)).all()

@@ -42,11 +42,11 @@ class Run:
 
     kind: str
     rope: Rope
-    notes: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What an adapter worked out about its elements, by where they begin; lost at any time."""
+    notes: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
+    """What an adapter worked out about its elements, by where they begin and end; lost at any time."""
 
     @classmethod
-    def of(cls, kind: str, elements: Sequence[bytes], notes: dict[int, Any] | None = None) -> Run:
+    def of(cls, kind: str, elements: Sequence[bytes], notes: dict[tuple[int, int], Any] | None = None) -> Run:
         """A sequence that is not stored yet."""
         return cls(kind, Rope((), elements), notes or {})
 
@@ -157,15 +157,18 @@ def segments_written(segments: Sequence[Segment], number: Callable[[Part], int])
     A slice is a list of its own: -1, the distance, where it begins and where it ends.
     """
     groups: list[list[int]] = []
-    last = 0
+    group, last = [-1], 0
     for segment in segments:
-        id = number(segment.part)
-        if not segment.whole:
-            groups.append([-1, id - last, segment.start, segment.stop])
-        elif groups and groups[-1][0] == segment.part.level:
-            groups[-1].append(id - last)
+        part = segment.part
+        id = part.id if part.id is not None else number(part)
+        if segment.whole:
+            if group[0] != part.level:
+                group = [part.level]
+                groups.append(group)
+            group.append(id - last)
         else:
-            groups.append([segment.part.level, id - last])
+            group = [-1]
+            groups.append([-1, id - last, segment.start, segment.stop])
         last = id
     return groups
 
