@@ -28,7 +28,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from tallystick.errors import BlockedType, CorruptTally
 from tallystick.threads import Fields, Leaf, Run, Value
-from tallystick_langgraph.serde import TallySerializer
+from tallystick_langgraph.serde import TallySerializer, form_of
 
 __all__ = ["Shapes", "Split", "Whole", "shapes_for"]
 
@@ -210,13 +210,8 @@ _HEADS = {b"\xc7": 3, b"\xc8": 4, b"\xc9": 6}
 _EXT = bytes((EXT_PYDANTIC_V2,))
 
 
-def _form(message: type) -> tuple[bytes, bytes]:
-    """What stands before and after a message's fields in the form that LangGraph writes."""
-    return b"\x94" + _pack(message.__module__) + _pack(message.__name__), _pack("model_validate_json")
-
-
 _forms: Mapping[type, tuple[bytes, bytes]] = {
-    message: _form(message)
+    message: form_of(message)
     for message in (
         AIMessage, AIMessageChunk, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -36,6 +36,8 @@ from tallystick_langgraph.sealing import storing
 from tallystick_langgraph.serde import TallySerializer
 
 __all__ = ["TallySaver"]
+
+T = TypeVar("T")
 
 ActorSource = Actor | Callable[[RunnableConfig], Actor | None]
 """Who acts: an Actor, or a callable from the config of the call."""
@@ -202,11 +204,16 @@ class TallySaver(BaseCheckpointSaver[Any]):
         Every value is compared with what is stored, whatever `new_versions` says: a value that was edited in place
         under an old version is stored as it is now. Raises InvalidInput naming the channel that cannot be stored.
         """
+        return self._begin_put(config, checkpoint, metadata, soon=False)()
+
+    def _begin_put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, *, soon: bool
+    ) -> Callable[[], RunnableConfig]:
         place = _Place.of(config)
         parent = get_checkpoint_id(config)
         given = checkpoint.get("channel_values", {})
         rest = {name: value for name, value in checkpoint.items() if name not in {"channel_values", "id"}}
-        self._threads(config).put(
+        waited = self._threads(config).begin_put(
             place.thread,
             namespace=place.namespace,
             checkpoint_id=checkpoint["id"],
@@ -217,8 +224,14 @@ class TallySaver(BaseCheckpointSaver[Any]):
                 channel: self._planted(channel, value, before.get(channel)) for channel, value in given.items()
             },
             lifetime=self._lifetime,
+            soon=soon,
         )
-        return _config(place.thread, place.namespace, checkpoint["id"])
+
+        def ended() -> RunnableConfig:
+            waited()
+            return _config(place.thread, place.namespace, checkpoint["id"])
+
+        return ended
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -227,6 +240,12 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
         Special writes replace, ordinary ones stay as they were first.
         """
+        self._begin_put_writes(config, writes, task_id, task_path, soon=False)()
+
+    def _begin_put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str, *,
+        soon: bool,
+    ) -> Callable[[], None]:  # fmt: skip
         place = _Place.of(config)
         pending = [
             PendingWrite(
@@ -234,11 +253,12 @@ class TallySaver(BaseCheckpointSaver[Any]):
             )
             for index, (channel, value) in enumerate(writes)
         ]
-        self._threads(config).put_writes(
+        return self._threads(config).begin_put_writes(
             place.thread,
             namespace=place.namespace,
             checkpoint_id=str(get_checkpoint_id(config)),
             writes=pending,
+            soon=soon,
         )
 
     def get_next_version(self, current: Any, channel: None) -> Any:
@@ -290,7 +310,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Same as `get_tuple`, in a worker thread."""
-        return await in_thread(self.get_tuple, config)
+        if self._binder.tally.store.database.is_postgres:
+            return await in_thread(self.get_tuple, config)  # side by side: what costs is the way to the server
+        return await self._in_turn(lambda _: _ended(self.get_tuple(config)))
 
     async def alist(
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
@@ -310,14 +332,14 @@ class TallySaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:  # fmt: skip
-        """Same as `put`, in a worker thread."""
-        return await in_thread(self.put, config, checkpoint, metadata, new_versions)
+        """Same as `put`, in a worker thread; tasks that put at the same time share a commit."""
+        return await self._in_turn(lambda soon: self._begin_put(config, checkpoint, metadata, soon=soon))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Same as `put_writes`, in a worker thread."""
-        await in_thread(self.put_writes, config, writes, task_id, task_path)
+        """Same as `put_writes`, in a worker thread; tasks that write at the same time share a commit."""
+        await self._in_turn(lambda soon: self._begin_put_writes(config, writes, task_id, task_path, soon=soon))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Same as `delete_thread`, in a worker thread."""
@@ -336,6 +358,12 @@ class TallySaver(BaseCheckpointSaver[Any]):
         await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     # What the above are made of
+
+    async def _in_turn(self, begin: Callable[[bool], Callable[[], T]]) -> T:
+        """Short calls of all tasks go together. With a cipher, which may be slow, each has a worker of its own."""
+        if self._sealer is not None:
+            return await in_thread(lambda: begin(False)())
+        return await self._binder.tally.checkpoints.lane.run(lambda: begin(True))
 
     @property
     def _inner(self) -> SerializerProtocol:
@@ -401,6 +429,10 @@ class _Place:
         if "thread_id" not in configurable:
             raise InvalidInput("This call names no thread. Pass config={'configurable': {'thread_id': …}}.")
         return cls(str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", "")))
+
+
+def _ended(result: T) -> Callable[[], T]:
+    return lambda: result
 
 
 def _config(thread: str, namespace: str, checkpoint_id: str) -> RunnableConfig:

@@ -32,7 +32,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from tallystick.errors import BlockedType, CorruptTally
 from tallystick_langgraph.allowed import names_of
 
-__all__ = ["TallySerializer"]
+__all__ = ["TallySerializer", "form_of"]
 
 _log = logging.getLogger("tallystick.langgraph")
 _CONSTRUCTORS = frozenset(
@@ -134,17 +134,13 @@ class _Remembered:
 
     def __init__(self) -> None:
         self._times: dict[tuple[type, int], bool] = {}
+        self.fixed: dict[int, tuple[Any, int, int, frozenset[str]]] = {}
+        """By the hash of their bytes, messages that are their fields: class, where those stand, and their names."""
 
     def __call__(self, message: Any, fields: dict[str, Any], data: bytes) -> Any:
+        """The message with these fields, which stand in `data`."""
         key = (message, hash(data))
         known = self._times.get(key)
-        if known is True:
-            made = message.__new__(message)
-            _set(made, "__dict__", fields)
-            _set(made, "__pydantic_fields_set__", set(fields))
-            _set(made, "__pydantic_extra__", {})
-            _set(made, "__pydantic_private__", None)
-            return made
         try:
             made = message(**fields)
         except Exception:  # noqa: BLE001 - as LangGraph does: what does not validate is built as it stands
@@ -152,9 +148,12 @@ class _Remembered:
         if known is None:
             if len(self._times) >= _REMEMBERED:
                 self._times.clear()
+                self.fixed.clear()
             self._times[key] = False
         elif message in _PLAIN and _is_fixed(made, fields):
-            self._times[key] = True
+            begin, end = _PLAIN[message]
+            if data.startswith(begin) and data.endswith(end):
+                self.fixed[key[1]] = (message, len(begin), -len(end), frozenset(fields))
         return made
 
 
@@ -170,8 +169,14 @@ def _is_fixed(message: Any, fields: dict[str, Any]) -> bool:
         return False
 
 
+def form_of(message: type) -> tuple[bytes, bytes]:
+    """What stands before and after a message's fields in the form that LangGraph writes."""
+    named = ormsgpack.packb(message.__module__) + ormsgpack.packb(message.__name__)
+    return b"\x94" + named, ormsgpack.packb("model_validate_json")
+
+
 _set = object.__setattr__
-_PLAIN = frozenset({AIMessage, HumanMessage, SystemMessage, ToolMessage})
+_PLAIN = {message: form_of(message) for message in (AIMessage, HumanMessage, SystemMessage, ToolMessage)}
 _REMEMBERED = 200_000
 """Messages that are remembered; then it begins anew."""
 
@@ -181,9 +186,19 @@ def _strict_hook(allowed: _Allowed) -> Callable[[int, bytes], Any]:
     general = _create_msgpack_ext_hook(allowed)
     classes: dict[tuple[str, str], Any] = {}
     remembered = _Remembered()
+    fixed, unpack, new = remembered.fixed, ormsgpack.unpackb, object.__new__
 
     def hook(code: int, data: bytes) -> Any:
         if code == EXT_PYDANTIC_V2:
+            known = fixed.get(hash(data))
+            if known is not None:
+                message, begin, end, names = known
+                made = new(message)
+                _set(made, "__dict__", unpack(data[begin:end], ext_hook=hook, option=_OPTION))
+                _set(made, "__pydantic_fields_set__", set(names))
+                _set(made, "__pydantic_extra__", {})
+                _set(made, "__pydantic_private__", None)
+                return made
             module, name, fields, *_ = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
             built = classes.get((module, name))
             if built is None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-__all__ = ["in_thread", "iterate_in_thread"]
+__all__ = ["Begun", "Lane", "in_thread", "iterate_in_thread"]
 
 T = TypeVar("T")
+Begun = Callable[[], T]
+"""What was begun: called, it waits for the end and gives the result."""
 
 _THREADS = 16
 _limiter: RunVar[CapacityLimiter] = RunVar("tallystick_limiter")
@@ -42,3 +50,100 @@ async def iterate_in_thread(iterator: Iterator[T]) -> AsyncGenerator[T]:
         if item is _END:
             return
         yield item
+
+
+class _Call:
+    """One asynchronous call: what begins it, the context of its caller, and who waits for it."""
+
+    __slots__ = ("answer", "begin", "context", "loop")
+
+    def __init__(self, begin: Callable[[], Begun[Any]], loop: asyncio.AbstractEventLoop) -> None:
+        self.begin = begin
+        self.context: Context = copy_context()
+        self.loop = loop
+        self.answer: asyncio.Future[Any] = loop.create_future()
+
+
+class Lane:
+    """Short calls of many tasks, carried out in turns by one worker thread.
+
+    What has come is begun call by call, then waited for, then answered at once: tasks that write at the same time
+    share a commit and two changes of thread, where a worker for each would take turns for the interpreter.
+    A task that is cancelled waits no longer; its call is carried out all the same.
+    """
+
+    def __init__(self, all_begun: Callable[[], None]) -> None:
+        """`all_begun` is called between the beginning of what has come and the wait for it."""
+        self._all_begun = all_begun
+        self._guard = threading.Lock()
+        self._waiting: list[_Call] = []
+        self._ready: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+        self._busy = False
+        self._worker: ThreadPoolExecutor | None = None
+
+    async def run(self, begin: Callable[[], Begun[T]]) -> T:
+        """The result of `begin()()`, both called in the lane and in the caller's context; errors are raised here."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # another kind of loop, which anyio knows
+            return await in_thread(lambda: begin()())
+        call = _Call(begin, loop)
+        ready = self._ready.get(loop)
+        if ready is None:
+            # Tasks that were woken together call one after the other: what they ask for goes together.
+            self._ready[loop] = [call]
+            loop.call_soon(self._send, loop)
+        else:
+            ready.append(call)
+        result: T = await call.answer
+        return result
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        calls = self._ready.pop(loop)
+        with self._guard:
+            self._waiting += calls
+            if self._busy:
+                return
+            self._busy = True
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="tallystick-lane")
+        self._worker.submit(self._work)
+
+    def _work(self) -> None:
+        while True:
+            with self._guard:
+                calls, self._waiting = self._waiting, []
+                if not calls:
+                    self._busy = False
+                    return
+            begun = [(call, *_outcome(call, call.begin)) for call in calls]
+            self._all_begun()
+            answers: defaultdict[asyncio.AbstractEventLoop, list[_Answer]] = defaultdict(list)
+            for call, ends, failed in begun:
+                result, error = (None, failed) if failed is not None else _outcome(call, ends)
+                answers[call.loop].append((call.answer, result, error))
+            for loop, of_loop in answers.items():
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(_answer, of_loop)
+
+
+_Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+def _outcome(call: _Call, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return call.context.run(function), None
+    except BaseException as error:  # noqa: BLE001 - handed to the task that waits for it
+        return None, error
+
+
+def _answer(answers: list[_Answer]) -> None:
+    for answer, result, error in answers:
+        if answer.done():
+            continue
+        if error is None:
+            answer.set_result(result)
+        elif isinstance(error, StopIteration):
+            answer.set_exception(RuntimeError("A call in a worker thread raised StopIteration."))
+        else:
+            answer.set_exception(error)

@@ -99,8 +99,9 @@ class _Jobs:
             self._bell.put("soon")
 
     def ring(self) -> None:
-        """Let the writer begin now."""
-        self._bell.put("now")
+        """Let the writer begin now, if anything waits."""
+        if self._waiting:
+            self._bell.put("now")
 
     def stop(self) -> None:
         """Let the writer end once nothing waits."""

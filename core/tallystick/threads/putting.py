@@ -20,10 +20,13 @@ from tallystick.threads.seeds import Seeds
 from tallystick.threads.stored import PendingWrite
 from tallystick.threads.values import Leaf, Value, planted, written
 
-__all__ = ["Grown", "put", "put_writes"]
+__all__ = ["Grown", "Waited", "begin_put", "begin_put_writes"]
 
 Grown = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 """The values of a checkpoint, made from those of its parent."""
+
+Waited = Callable[[], None]
+"""What was begun: call it once to wait for the commit. Others that were begun meanwhile share it."""
 
 _ANCHOR = 64
 """Puts after which the journal notes where a thread stands, if its writer has not changed before."""
@@ -48,11 +51,12 @@ class _Draft:
     lifetime: int | None
 
 
-def put(
+def begin_put(
     desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
     metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value] | Grown, lifetime: int | None,
-) -> None:  # fmt: skip
-    """Store a checkpoint; returns after the commit."""
+    soon: bool,
+) -> Waited:  # fmt: skip
+    """Make a checkpoint ready and hand it to the writer, which with `soon` waits a little for more."""
     codec = desk.codec
     base = None if parent_id is None else base_of(desk, thread, namespace=namespace, checkpoint_id=parent_id)
     if not isinstance(values, Mapping):
@@ -62,13 +66,18 @@ def put(
         namespace, checkpoint_id, parent_id, marks_of(metadata, codec), noted, codec.pack(noted),
         body, codec.pack(body.body) if codec.sealed else body.body, lifetime,
     )  # fmt: skip
-    try:
-        _put(desk, thread, draft, values, base)
-    except _Stale:
-        _put(desk, thread, draft, values, None)
+    begun = _put(desk, thread, draft, values, base, soon)
+
+    def waited() -> None:
+        try:
+            begun()
+        except _Stale:
+            _put(desk, thread, draft, values, None, False)()
+
+    return waited
 
 
-def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], base: Base | None) -> None:
+def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], base: Base | None, soon: bool) -> Waited:
     keeper, codec = desk.keeper, desk.codec
     before = base.values if base is not None else {}
     plant = {channel: planted(value, before.get(channel), codec) for channel, value in values.items()}
@@ -103,13 +112,20 @@ def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], ba
             desk.anchor(tx, "checkpoint.put", moved, at)
         return moved, ids
 
-    row, ids = desk.store.database.write(unit, name="checkpoint.put")
-    seeds.grown(ids, keeper)
-    keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant))
+    written_down = desk.store.database.submit(unit, name="checkpoint.put", soon=soon)
+
+    def waited() -> None:
+        row, ids = written_down.result()
+        seeds.grown(ids, keeper)
+        keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant))
+
+    return waited
 
 
-def put_writes(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite]) -> None:
-    """Store pending writes; returns after the commit."""
+def begin_put_writes(
+    desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite], soon: bool
+) -> Waited:
+    """Same as `begin_put`, for pending writes."""
     codec = desk.codec
     plants = [planted(write.value, None, codec) for write in writes]
     seeds = Seeds(plants, codec)
@@ -137,4 +153,5 @@ def put_writes(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, w
         checkpoints.add_writes(tx, [row for row in rows if row.position >= 0], replace=False)
         return ids
 
-    seeds.grown(desk.store.database.write(unit, name="checkpoint.writes"), desk.keeper)
+    written_down = desk.store.database.submit(unit, name="checkpoint.writes", soon=soon)
+    return lambda: seeds.grown(written_down.result(), desk.keeper)

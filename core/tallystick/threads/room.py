@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tallystick.access import Gate
+from tallystick.edge import Lane
 from tallystick.records import Scope
 from tallystick.storage import Store, scopes, trees
 from tallystick.storage.scopes import ScopeRow
@@ -97,6 +98,8 @@ class ThreadsRoom:
         self.gate = gate
         self._guard = threading.Lock()
         self._keepers: dict[tuple[str, int], tuple[Keeper, Sealer | None]] = {}
+        self.lane = Lane(store.database.hurry)
+        """Where asynchronous calls are carried out together."""
 
     def keeper(self, scope: Scope, sealer: Sealer | None, *, create: bool) -> Keeper | None:
         """The keeper of a scope; None when nothing was ever written to it, unless `create`."""

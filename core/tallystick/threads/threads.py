@@ -16,7 +16,7 @@ from tallystick.threads import copying, listing, putting, reading, removing, ver
 from tallystick.threads.codec import Sealer
 from tallystick.threads.desk import Desk
 from tallystick.threads.listing import Asked
-from tallystick.threads.putting import Grown
+from tallystick.threads.putting import Grown, Waited
 from tallystick.threads.removing import Needs
 from tallystick.threads.room import ThreadsRoom
 from tallystick.threads.stored import PendingWrite, StoredCheckpoint, Summary
@@ -63,23 +63,53 @@ class Threads:
         content that the parent holds is shared with it. With `lifetime`, microseconds, the thread ends that long
         after its last put.
         """
+        self.begin_put(
+            thread, namespace=namespace, checkpoint_id=checkpoint_id, parent_id=parent_id, metadata=metadata,
+            body=body, values=values, lifetime=lifetime, soon=False,
+        )()  # fmt: skip
+
+    def begin_put(
+        self, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
+        metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value] | Grown, lifetime: int | None = None,
+        soon: bool = True,
+    ) -> Waited:  # fmt: skip
+        """Same as `put`, begun: what is returned waits for the commit.
+
+        With `soon` the writer waits for more that shares it, at most a twentieth of a second or until it is hurried.
+        """
         desk = self._desk_made("record")
-        putting.put(
+        begun = putting.begin_put(
             desk, thread, namespace=namespace, checkpoint_id=checkpoint_id, parent_id=parent_id, metadata=metadata,
-            body=body, values=values, lifetime=lifetime,
+            body=body, values=values, lifetime=lifetime, soon=soon,
         )  # fmt: skip
-        if desk.keeper.due(desk.now(), _SWEEP_US):
+        if not desk.keeper.due(desk.now(), _SWEEP_US):
+            return begun
+
+        def waited() -> None:
+            begun()
             self.expire()
+
+        return waited
 
     def put_writes(self, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite]) -> None:
         """Store pending writes, also before their checkpoint; returns after the commit. Raises Denied.
 
         Of several at one place the last special one counts, and the first ordinary one.
         """
+        self.begin_put_writes(thread, namespace=namespace, checkpoint_id=checkpoint_id, writes=writes, soon=False)()
+
+    def begin_put_writes(
+        self, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite],
+        soon: bool = True,
+    ) -> Waited:  # fmt: skip
+        """Same as `put_writes`, begun, as `begin_put` is."""
         self._require("record")
-        if writes:
-            desk = self._desk_made(None)
-            putting.put_writes(desk, thread, namespace=namespace, checkpoint_id=checkpoint_id, writes=writes)
+        if not writes:
+            return lambda: None
+        desk = self._desk_made(None)
+        return putting.begin_put_writes(
+            desk, thread, namespace=namespace, checkpoint_id=checkpoint_id, writes=writes, soon=soon
+        )
 
     # Reading
 
