@@ -26,7 +26,8 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from tallystick.edge import in_thread, iterate_in_thread
-from tallystick.errors import InvalidInput, NotFound
+from tallystick.errors import Denied, InvalidInput, NotFound
+from tallystick.recorder import current_run
 from tallystick.records import Actor, Scope
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.threads import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
@@ -218,7 +219,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
             namespace=place.namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent,
-            metadata=_json_metadata(get_checkpoint_metadata(config, metadata)),
+            metadata=_json_metadata(self._of_run(config, get_checkpoint_metadata(config, metadata))),
             body=Leaf(*self._inner.dumps_typed(rest)),
             values=lambda before: {
                 channel: self._planted(channel, value, before.get(channel)) for channel, value in given.items()
@@ -277,12 +278,16 @@ class TallySaver(BaseCheckpointSaver[Any]):
         self._threads(None).delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints that were put in these runs, with their writes.
+        """Remove the checkpoints that were put in these runs, those of subgraphs too, with their writes.
 
-        Raises Conflict when a DeltaChannel of a checkpoint that stays is rebuilt from one that would go.
+        A run is known by the `run_id` of the config it was called with, or by that of the tally's own run in whose
+        block it was called. An id of a run that a callback handler recorded stands for the call that it recorded.
+        Raises Conflict when a DeltaChannel of a checkpoint that stays is rebuilt from one that would go; what was
+        put in the runs before it in the list is removed then.
         """
         for run_id in run_ids:
-            self._threads(None).delete_where({"run_id": str(run_id)}, needs=_delta_channels)
+            for known in {str(run_id), *self._recorded_call(str(run_id))}:
+                self._threads(None).delete_where({"run_id": known}, needs=_delta_channels)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread; their content is shared, not copied."""
@@ -358,6 +363,27 @@ class TallySaver(BaseCheckpointSaver[Any]):
         await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     # What the above are made of
+
+    def _of_run(self, config: RunnableConfig, metadata: CheckpointMetadata) -> Mapping[str, Any]:
+        """Metadata with the run that puts, where the config, the runtime of a subgraph or an open run names it."""
+        if "run_id" in metadata:
+            return metadata
+        named: Any = config.get("run_id")
+        if named is None:
+            runtime = config.get("configurable", {}).get("__pregel_runtime")
+            named = getattr(getattr(runtime, "execution_info", None), "run_id", None)
+        if named is None:
+            run = current_run()
+            named = run.id if run is not None and run.room is self._binder.tally.recording else None
+        return metadata if named is None else {**metadata, "run_id": str(named)}
+
+    def _recorded_call(self, run_id: str) -> tuple[str, ...]:
+        """The id that LangChain gave the call that a recorded run was, if this is one."""
+        try:
+            found = self._binder.bound(None).recorder.run(run_id).metadata.get("langchain_run_id")
+        except (NotFound, Denied):
+            return ()
+        return (found,) if isinstance(found, str) else ()
 
     async def _in_turn(self, begin: Callable[[bool], Callable[[], T]]) -> T:
         """Short calls of all tasks go together. With a cipher, which may be slow, each has a worker of its own."""
