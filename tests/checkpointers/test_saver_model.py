@@ -1,9 +1,16 @@
-"""Random histories of a saver against a model in memory: after every step both hold the same."""
+"""Random histories of a saver against a model in memory: after every step both hold the same.
+
+A crash is what a machine leaves that stops in the middle of a write: the database and its log as they stand in that
+moment, pages of the open transaction among them. What was acknowledged is there. A power cut takes the end of the
+log with it: then there is what was there after some earlier step, whole.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +19,11 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from tallystick import Actor, Tally
 from tallystick_langgraph import TallySaver
 
-OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
 OFFICIAL = JsonPlusSerializer(allowed_msgpack_modules=None)
 
@@ -40,6 +46,8 @@ steps = st.lists(
         st.tuples(st.just("delete run"), _threads, _namespaces, st.integers(0, 2)),
         st.tuples(st.just("delete"), _threads, _namespaces, _number),
         st.tuples(st.just("reopen"), _threads, _namespaces, _number),
+        st.tuples(st.just("crash"), _threads, _namespaces, _number),
+        st.tuples(st.just("power cut"), _threads, _namespaces, _number),
     ),
     max_size=25,
 )
@@ -64,14 +72,33 @@ class Model:
             self.writes.pop(place, None)
 
 
+class _Crash(Exception):
+    """The machine stops here."""
+
+
 class Play:
     """A saver and a model under the same steps."""
 
-    def __init__(self, open_tally: OpenTally, prefix: str) -> None:
-        self.open_tally, self.prefix = open_tally, prefix
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lives = folder, 0
         self.model, self.count = Model(), 0
+        self.earlier: list[Model] = [Model()]
         self.heads: dict[tuple[str, str], dict[str, Any]] = {}
-        self.tally = open_tally()
+        self.open()
+
+    def open(self) -> None:
+        self.tally = Tally.open(self.folder / str(self.lives), background=False)
+        self.earlier.append(copy.deepcopy(self.model))
+        self.file = self.database.read_bytes()
+
+    def close(self) -> None:
+        """All of the log goes into the database."""
+        self.tally.close()
+        self.earlier = []
+
+    @property
+    def database(self) -> Path:
+        return self.folder / str(self.lives) / "tally.db"
 
     @property
     def saver(self) -> TallySaver:
@@ -79,7 +106,7 @@ class Play:
 
     def config(self, thread: str, namespace: str, id: str | None = None) -> Any:
         named = {} if id is None else {"checkpoint_id": id}
-        return {"configurable": {"thread_id": self.prefix + thread, "checkpoint_ns": namespace, **named}}
+        return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, **named}}
 
     def next_id(self) -> str:
         self.count += 1
@@ -93,7 +120,7 @@ class Play:
             "v": 4, "id": id, "ts": "t", "channel_values": values, "channel_versions": dict.fromkeys(values, 1),
             "versions_seen": {}, "updated_channels": None,
         }  # fmt: skip
-        metadata: Any = {"step": self.count, "run_id": f"{self.prefix}{self.count % 3}"}
+        metadata: Any = {"step": self.count, "run_id": f"{self.count % 3}"}
         # No channel is said to have changed: what counts is what the values are.
         self.saver.put(self.config(thread, namespace, parent), checkpoint, metadata, {})
         self.model.states[thread, namespace, id] = {
@@ -144,24 +171,55 @@ class Play:
         elif kind == "copy":
             self.copy(thread, "b" if thread == "a" else "a")
         elif kind == "prune":
-            self.saver.prune([self.prefix + thread])
+            self.saver.prune([thread])
             self.model.drop([place for place in self.model.of(thread) if place in self.model.states
                              and place[2] != self.model.ids(thread, place[1])[-1]])  # fmt: skip
         elif kind == "delete run":
-            run_id = f"{self.prefix}{number}"
+            run_id = f"{number}"
             self.saver.delete_for_runs([run_id])
             self.model.drop([
                 place for place, one in list(self.model.states.items()) if one["metadata"]["run_id"] == run_id
             ])  # fmt: skip
         elif kind == "delete":
-            self.saver.delete_thread(self.prefix + thread)
+            self.saver.delete_thread(thread)
             self.model.drop(self.model.of(thread))
         elif kind == "reopen":
-            self.tally.close()
-            self.tally = self.open_tally()
+            self.close()
+            self.open()
+        elif kind in ("crash", "power cut"):
+            self.crash(number if kind == "power cut" else None)
+        self.earlier.append(copy.deepcopy(self.model))
+        if kind in ("reopen", "crash", "power cut"):
+            assert self.tally.bind(ALICE).threads.verify() == []
+
+    def crash(self, lost: int | None) -> None:
+        """Go on with the files as they stand in the middle of a write; `lost` says how much of the log is lost."""
+        next_life = self.folder / str(self.lives + 1)
+
+        def unit(tx: Connection) -> None:
+            tx.exec_driver_sql("PRAGMA cache_size=10")
+            tx.execute(text("INSERT INTO settings (name, value) VALUES ('crash', :value)"), {"value": "x" * 300_000})
+            shutil.copytree(self.database.parent, next_life, ignore=shutil.ignore_patterns("*-shm", "chroma"))
+            raise _Crash
+
+        with pytest.raises(_Crash):
+            self.tally.store.database.write(unit, name="crash")
+        untouched = self.database.read_bytes() == self.file
+        self.tally.close()
+        self.lives += 1
+        log = self.database.with_name("tally.db-wal")
+        # What was moved from the log into the database had reached the disk before: only what was not may be lost.
+        if lost is not None and untouched and log.stat().st_size:
+            with log.open("r+b") as file:
+                file.truncate(lost % log.stat().st_size)
+            self.tally = Tally.open(self.database.parent, background=False)
+            held = repr(self.held())
+            self.model = next(model for model in reversed(self.earlier) if repr(_expected(model)) == held)
+            self.close()
+        self.open()
 
     def copy(self, source: str, target: str) -> None:
-        self.saver.copy_thread(self.prefix + source, self.prefix + target)
+        self.saver.copy_thread(source, target)
         for place in self.model.of(source):
             there = (target, *place[1:])
             if place in self.model.states:
@@ -191,38 +249,33 @@ class Play:
                     assert latest.checkpoint["channel_values"] == listed[0].checkpoint["channel_values"]
         return found
 
-    def expected(self) -> dict[Any, Any]:
-        return {
-            place: (
-                state["values"], state["metadata"], state["parent"],
-                [(task, *write) for (_, task, _), write in sorted(self.model.writes.get(place, {}).items())],
-            )
-            for place, state in self.model.states.items()
-        }  # fmt: skip
 
-
-@pytest.fixture
-def numbered() -> Callable[[], str]:
-    numbers = iter(range(10**6))
-    return lambda: f"{next(numbers)}-"
+def _expected(model: Model) -> dict[Any, Any]:
+    """What the saver should give, in the order in which it is asked."""
+    order = sorted(model.states, key=lambda place: place[2], reverse=True)
+    return {
+        place: (
+            model.states[place]["values"], model.states[place]["metadata"], model.states[place]["parent"],
+            [(task, *write) for (_, task, _), write in sorted(model.writes.get(place, {}).items())],
+        )
+        for place in sorted(order, key=lambda place: place[:2])
+    }  # fmt: skip
 
 
 @given(steps)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_saver_holds_what_a_model_in_memory_holds(
-    open_sqlite: OpenTally, numbered: Callable[[], str], taken: list[tuple[str, str, str, int]]
+    tmp_path_factory: pytest.TempPathFactory, taken: list[tuple[str, str, str, int]]
 ) -> None:
-    play = Play(open_sqlite, numbered())
+    play = Play(tmp_path_factory.mktemp("play"))
     try:
         for one in taken:
             play.step(*one)
-            assert repr(play.held()) == repr({place: play.expected()[place] for place in play.held()})
-            assert play.held().keys() == play.expected().keys()
-        play.tally.close()
-        play.tally = open_sqlite()
-        assert repr(play.held()) == repr({place: play.expected()[place] for place in play.held()})
+            assert repr(play.held()) == repr(_expected(play.model))
+        play.step("reopen", "a", "", 0)
+        assert repr(play.held()) == repr(_expected(play.model))
         for thread in ("a", "b"):
-            play.saver.delete_thread(play.prefix + thread)
+            play.saver.delete_thread(thread)
         # Nothing of a thread is left once it is deleted: what only it needed went with it.
         with play.tally.store.database.read() as connection:
             left = [
