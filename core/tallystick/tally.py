@@ -1199,13 +1199,14 @@ def _record_compile(
 ) -> None:
     """The request, the decisions and how the prompt follows the one before; or what it waits for, as none is sent."""
     step.counted_by(compiled.token_method)
+    # Before anything is handed to the thread that seals, which would take turns with what is left to do here.
+    reuse = None if waiting else step.run.follows(compiled)
     step.record("compile_request", request, summary={"request_id": request.request_id, "budget": request.token_budget})
-    if waiting:
+    if reuse is None:
         step.record("compiled", compiled, summary=partial(_compile_summary, compiled))
         asked = [{"action": one.action, "rule": one.rule_id, "items": list(one.item_ids)} for one in waiting]
         step.record("approval", {"requests": waiting}, summary={"state": "asked", "requests": asked})
         return
-    reuse = step.run.follows(compiled)
     step.record("compiled", compiled, summary=lambda: {**_compile_summary(compiled), "prefix": reuse.dump()})
     if reuse.cause == "compacted":
         step.record("compaction", {"prefix": reuse}, summary={"left": list(reuse.left)})

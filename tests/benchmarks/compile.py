@@ -4,9 +4,8 @@ Run it with `make bench-compile`. Candidates are messages of 12 to 30 words, thr
 quarter recalled notes; the budget is 4,000 tokens by the tally's own counter; the others are given a counter that
 counts characters. What was learnt of a text is kept from the compile before, as it is from step to step of an agent.
 
-recorded    a compile in a step that is closed, one after the other without a pause, so that what is serialised and
-            written in the background is paid for within it
-own thread  CPU that recording adds to the thread that compiles, in percent of the compile
+recorded    a compile in a step that is being recorded: what its caller waits for
+behind      CPU that the recorder's threads then take, while the model answers, until everything is committed
 """
 
 from __future__ import annotations
@@ -28,6 +27,9 @@ from tallystick.records import CompilationRequest, CompiledContext, ContextItem
 
 _BUDGET = 4_000
 
+_Arm = tuple[Callable[[], object], Callable[[], object]]
+"""What is measured, and what settles it, unmeasured."""
+
 
 def candidates(count: int) -> list[ContextItem]:
     """Messages and notes."""
@@ -40,16 +42,24 @@ def candidates(count: int) -> list[ContextItem]:
     ]
 
 
-def milliseconds(work: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """The median of some rounds, after one that warms up, and the median of this thread's CPU."""
-    work()
-    times, own = [], []
-    for _ in range(rounds):
-        began, cpu = time.perf_counter(), time.thread_time()
-        work()
-        times.append((time.perf_counter() - began) * 1_000)
-        own.append((time.thread_time() - cpu) * 1_000)
-    return statistics.median(times), statistics.median(own)
+def milliseconds(arms: Sequence[_Arm], rounds: int) -> list[list[float]]:
+    """For each arm the median of some rounds, and of the CPU that other threads take until it is settled.
+
+    Arms take turns, after one round that warms up.
+    """
+    times: list[list[tuple[float, float]]] = [[] for _ in arms]
+    for _ in range(rounds + 1):
+        for (work, settle), found in zip(arms, times, strict=True):
+            began, cpu, own = time.perf_counter(), time.process_time(), time.thread_time()
+            work()
+            wall = time.perf_counter() - began
+            settle()
+            found.append((wall * 1_000, (time.process_time() - cpu - time.thread_time() + own) * 1_000))
+    return [[statistics.median(column) for column in zip(*found[1:], strict=True)] for found in times]
+
+
+def _nothing() -> None:
+    """Nothing to settle."""
 
 
 def _trim(items: Sequence[ContextItem]) -> Callable[[], object]:
@@ -87,17 +97,20 @@ def _pure(bound: BoundTally, items: Sequence[ContextItem]) -> Callable[[], Compi
     return partial(compile_context, request, counter=bound.tally.counter(None))
 
 
-def _recorded(bound: BoundTally, items: Sequence[ContextItem]) -> Callable[[], object]:
-    """A compile as a hook records it: the step is closed without waiting for the disk."""
+def _recorded(bound: BoundTally, items: Sequence[ContextItem]) -> _Arm:
+    """A compile inside a step, and what ends the step and begins the next."""
     run = bound.run("bench")
+    steps = [run.step("model_call")]
 
     def work() -> None:
-        step = run.step("model_call")
-        with step.active():
+        with steps[-1].active():
             bound.compile(items, budget=_BUDGET)
-        step.close()
 
-    return work
+    def settle() -> None:
+        steps[-1].end()
+        steps[-1] = run.step("model_call")
+
+    return work, settle
 
 
 def measure(count: int, rounds: int) -> None:
@@ -108,15 +121,14 @@ def measure(count: int, rounds: int) -> None:
         Tally.open(Path(folder) / "t", owner=Actor(user="anna"), background=False) as tally,
     ):
         bound = tally.bind()
-        work: list[Callable[[], object]] = [
-            _pure(bound, items), partial(bound.compile, items, budget=_BUDGET), _recorded(bound, items), _trim(items),
-            _buffer(items),
+        arms: list[_Arm] = [
+            (_pure(bound, items), _nothing), (partial(bound.compile, items, budget=_BUDGET), _nothing),
+            _recorded(bound, items), (_trim(items), _nothing), (_buffer(items), _nothing),
         ]  # fmt: skip
-        times = [milliseconds(one, rounds if count < 5_000 else max(3, rounds // 4)) for one in work]
-    (_, plain), (_, recorded) = times[1:3]
-    own = f"{(recorded - plain) / plain:>20.1%}"
-    walls = [f"{found:>20.1f}" for found, _ in times]
-    print(f"{count:>10,}" + "".join([*walls[:3], own, *walls[3:]]), flush=True)
+        rounds = rounds if count < 5_000 else max(5, rounds // 4)
+        (alone, _), (scored, _), (recorded, behind), (trimmed, _), (buffered, _) = milliseconds(arms, rounds)
+    found = (alone, scored, recorded, behind, trimmed, buffered)
+    print(f"{count:>10,}" + "".join(f"{one:>20.1f}" for one in found), flush=True)
 
 
 def main() -> None:
@@ -125,7 +137,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1_000, 10_000])
     parser.add_argument("--rounds", type=int, default=20)
     chosen = parser.parse_args()
-    heads = ("compile_context ms", "bound.compile ms", "recorded ms", "own thread", "trim_messages ms",
+    heads = ("compile_context ms", "bound.compile ms", "recorded ms", "behind ms", "trim_messages ms",
              "ChatMemoryBuffer ms")  # fmt: skip
     print(f"{'candidates':>10}" + "".join(f"{head:>20}" for head in heads))
     for size in chosen.sizes:

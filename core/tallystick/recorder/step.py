@@ -161,8 +161,8 @@ class Step:
         retention = "metadata_only" if room.backlog.full else run.retention
         sealing: Sealed | Future[Sealed]
         if isinstance(payload, Record):
-            sealing = room.seal_later(kind, payload, retention=retention, summary=summary)
             weight = weight_of(payload)
+            sealing = room.seal_later(kind, payload, retention=retention, summary=summary)
         else:
             sealing = room.seal(kind, payload, retention=retention, summary=summary)
             weight = sealing.size
