@@ -60,7 +60,8 @@ bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 	@$(BIN)/python tests/benchmarks/core.py $(ARGS)
 
 .PHONY: bench-checkpoint
-bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph that are installed
+bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph
+	@$(BIN)/python -m pip install -q --group bench
 	@$(BIN)/python tests/benchmarks/checkpoints.py $(ARGS)
 
 .PHONY: bench-recall

@@ -2,8 +2,8 @@
 
     make bench-checkpoint [ARGS="--turns 50,200,1000 --quick"]
 
-Each measurement runs in a process of its own. Savers that are not installed are left out: to see them all, install
-langgraph-checkpoint-sqlite and langgraph-checkpoint-postgres. CPU is that of the process, not of a database server;
+Each measurement runs in a process of its own; the command installs LangGraph's savers, and without it those that are
+not there are left out. CPU is that of the process, not of a database server;
 times depend on the machine and on what else it does: read the lines of a table against each other.
 """
 
