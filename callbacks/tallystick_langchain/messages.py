@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,14 +67,71 @@ def model_of(parameters: Mapping[str, Any]) -> str | None:
 def written(message: BaseMessage) -> Written | dict[str, Any]:
     """A message as `messages_to_dict` gives it; a plain one without pydantic, at a tenth of the cost.
 
-    It is written anew each time, so that an edit in place is always seen.
+    What was written before is held against the message as it is now, so that an edit in place is always seen.
     """
-    if type(message) in _PLAIN and not message.__pydantic_extra__:
-        try:
-            return Written(orjson.dumps({"data": message.__dict__, "type": message.type}, option=orjson.OPT_SORT_KEYS))
-        except orjson.JSONEncodeError:
-            pass
-    return messages_to_dict([message])[0]
+    if not _is_plain(message):
+        return messages_to_dict([message])[0]
+    known = _texts.find(message)
+    if known is not None:
+        return known
+    try:
+        body = orjson.dumps({"data": message.__dict__, "type": message.type}, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return messages_to_dict([message])[0]
+    found = Written(body)
+    _texts.keep(message, found)
+    return found
+
+
+def _is_plain(message: BaseMessage) -> bool:
+    return type(message) in _PLAIN and not message.__pydantic_extra__
+
+
+class _Texts:
+    """Messages of nothing but text as they were written, because most of a prompt was in the one before. Thread-safe.
+
+    They are found by the identity of their content, a text, which stays the same as long as it is kept here; all else
+    that they hold is compared.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._held = 0
+        self._guard = threading.Lock()
+        self._known: dict[int, tuple[type, dict[str, Any], Written]] = {}
+
+    def find(self, message: BaseMessage) -> Written | None:
+        """The message as it was written last, if nothing about it has changed."""
+        fields = message.__dict__
+        known = self._known.get(id(fields.get("content")))
+        if known is None or known[0] is not type(message) or known[1] != fields:
+            return None
+        return known[2]
+
+    def keep(self, message: BaseMessage, written: Written) -> None:
+        """Remember how a message was written, unless it holds something that may be edited in place."""
+        fields = {name: _fixed(value) for name, value in message.__dict__.items()}
+        if type(fields.get("content")) is not str or _EDITABLE in fields.values():
+            return
+        with self._guard:
+            before = self._known.pop(id(fields["content"]), None)
+            self._held += len(written.body) - (0 if before is None else len(before[2].body))
+            self._known[id(fields["content"])] = (type(message), fields, written)
+            while self._held > self._most:
+                oldest = next(iter(self._known))
+                self._held -= len(self._known.pop(oldest)[2].body)
+
+
+def _fixed(value: Any) -> Any:
+    """A value that stays as it is: text, a number or nothing, and of what may be filled an empty one of its own."""
+    if value is None or type(value) in _FIXED:
+        return value
+    return type(value)() if type(value) in {dict, list} and not value else _EDITABLE
+
+
+_EDITABLE = object()
+_FIXED = frozenset({str, bool, int})
+_texts = _Texts(16 * 1024 * 1024)
 
 
 def answer_of(result: LLMResult) -> dict[str, Any]:
@@ -86,7 +144,7 @@ def answer_of(result: LLMResult) -> dict[str, Any]:
 
 def answer_of_message(message: BaseMessage) -> dict[str, Any]:
     """Same as `answer_of`, for a message. Ids, usage and provider metadata differ from call to call: the envelope."""
-    data = messages_to_dict([message])[0]["data"]
+    data = message.__dict__ if _is_plain(message) else messages_to_dict([message])[0]["data"]
     envelope = {name: data[name] for name in _ENVELOPE if name in data}
     return {"answer": {name: data[name] for name in data if name not in _ENVELOPE}, "envelope": envelope}
 

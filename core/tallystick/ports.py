@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from time import time_ns
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tallystick.errors import InsideTransaction
@@ -115,9 +116,7 @@ class SystemClock:
 
     def now(self) -> int:
         """Microseconds since 1970-01-01 UTC."""
-        import time
-
-        return time.time_ns() // 1_000
+        return time_ns() // 1_000
 
 
 class UuidIds:

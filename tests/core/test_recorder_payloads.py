@@ -134,7 +134,7 @@ def test_an_element_that_an_adapter_wrote_stands_where_a_plain_one_would() -> No
         "z": {"deep": [Written(b"[1]")]},
         3: float("inf"),
     }
-    body = b"".join(piece.body for piece in pieces_of(mine))
+    body = b"".join(pieces_of(mine).bodies)
     assert plain(mine)["messages"][0] == {"a": 1}  # type: ignore[index, call-overload]
     assert b'"messages":[{"a":1},{"b":"\\ud800"},1180591620717411303424]' in body
 

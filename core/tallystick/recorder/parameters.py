@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["recordable"]
@@ -12,4 +13,9 @@ _SECRET = ("api_key", "apikey", "headers", "authorization", "credentials", "secr
 
 def recordable(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without headers, keys and credentials, whatever the retention: a replay takes its own."""
-    return {name: value for name, value in parameters.items() if not any(word in name.lower() for word in _SECRET)}
+    return {name: value for name, value in parameters.items() if not _is_secret(name)}
+
+
+@lru_cache(maxsize=1_024)
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET)

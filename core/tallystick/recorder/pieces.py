@@ -7,7 +7,8 @@ stored once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,7 +16,7 @@ from pydantic import BaseModel
 
 from tallystick.records import Json, Record, json_bytes, read_json
 
-__all__ = ["Piece", "Written", "pieces_of", "plain", "weight_of"]
+__all__ = ["Piece", "Pieces", "Written", "pieces_of", "plain", "weight_of"]
 
 _OPTIONS = (
     orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -24,42 +25,101 @@ _OPTIONS = (
 
 
 class Written:
-    """A value that its adapter has written as JSON already."""
+    """A value that its adapter has written as JSON already, and may hand over again while it stays the same."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "cleared")
 
     def __init__(self, body: bytes) -> None:
         self.body = body
+        self.cleared: object = None
+        """Mark of whoever found that it holds no secret where it stands."""
 
 
 class Piece(NamedTuple):
-    """Bytes of a payload, and where they stand in it."""
+    """Bytes of a payload that may hold a secret."""
 
     body: bytes
-    value: bytes | None = None
-    """The JSON value within `body` that may hold a secret; None for punctuation."""
+    value: bytes
+    """The JSON value within `body`."""
     name: str | None = None
     """The key of the payload under which the value stands."""
     listed: bool = False
     """Whether the value is an element of a list under that key."""
+    written: Written | None = None
+    """The element itself, where its adapter wrote it."""
 
     def alone(self) -> Json:
         """The value at its place in a payload that holds nothing else."""
-        assert self.value is not None
         value: Json = read_json(self.value)
         if self.name is None:
             return value
         return {self.name: [value] if self.listed else value}
 
 
-def pieces_of(payload: Any) -> list[Piece]:
-    """The bytes of a payload, in order. A record of ours leaves out the fields that stand at their defaults."""
-    if isinstance(payload, BaseModel):
-        payload = _fields_of(payload)
-    if not isinstance(payload, Mapping) or not payload:
+class Pieces(NamedTuple):
+    """A payload in pieces."""
+
+    bodies: list[bytes]
+    """All its bytes, in order, cut where the elements of its lists begin and end."""
+    doubtful: list[Piece]
+    """Those that may hold a secret, as far as nobody has found yet that they do not."""
+
+
+def pieces_of(payload: Any, cleared: Callable[[str], object] = lambda name: None) -> Pieces:
+    """The bytes of a payload. A record of ours leaves out the fields that stand at their defaults.
+
+    `cleared` gives the mark of elements of a list of that name that are known to hold no secret.
+    """
+    fields = payload if type(payload) is dict else _mapping_of(payload)
+    if not fields:
         body = _bytes(payload)
-        return [Piece(body, body)]
-    return list(_of_fields(payload))
+        return Pieces([body], [Piece(body, body)])
+    for name in fields:
+        if type(name) is not str:
+            fields = {str(name): fields[name] for name in fields}
+            break
+    found = Pieces([], [])
+    bodies, doubtful = found
+    begin = b"{"
+    for name in sorted(fields):
+        value = fields[name]
+        start = begin + _key(name)
+        begin = b","
+        if isinstance(value, list) and value:
+            bodies.append(start + b"[")
+            _add_elements(name, value, cleared(name), found)
+            begin = b"],"
+        else:
+            own = _bytes(value)
+            bodies.append(start + own)
+            doubtful.append(Piece(bodies[-1], own, name))
+    bodies.append(begin[:-1] + b"}")
+    return found
+
+
+def _mapping_of(payload: Any) -> Mapping[Any, Any] | None:
+    if isinstance(payload, BaseModel):
+        return _fields_of(payload)
+    return payload if isinstance(payload, Mapping) else None
+
+
+def _add_elements(name: str, values: Sequence[Any], mark: object, found: Pieces) -> None:
+    bodies, doubtful = found
+    for value in values:
+        if type(value) is Written:
+            body = value.body
+            if mark is None or value.cleared is not mark:
+                doubtful.append(Piece(body, body, name, True, value))
+        else:
+            body = _bytes(value)
+            doubtful.append(Piece(body, body, name, True))
+        bodies += (body, b",")
+    bodies.pop()
+
+
+@lru_cache(maxsize=1_024)
+def _key(name: str) -> bytes:
+    return _bytes(name) + b":"
 
 
 def weight_of(record: Record) -> int:
@@ -81,36 +141,8 @@ _ELEMENT = 128
 
 def plain(payload: Any) -> Json:
     """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes text."""
-    value: Json = read_json(b"".join(piece.body for piece in pieces_of(payload)))
+    value: Json = read_json(b"".join(pieces_of(payload).bodies))
     return value
-
-
-def _of_fields(payload: Mapping[Any, Any]) -> Iterator[Piece]:
-    fields = payload if all(type(name) is str for name in payload) else {str(name): payload[name] for name in payload}
-    begin = b"{"
-    for name in sorted(fields):
-        value = fields[name]
-        start = begin + _bytes(name) + b":"
-        if isinstance(value, list) and value:
-            yield Piece(start + b"[")
-            yield from _of_elements(name, value)
-            begin = b"],"
-        else:
-            body = _bytes(value)
-            yield Piece(start + body, body, name)
-            begin = b","
-    yield Piece(begin[:-1] + b"}")
-
-
-def _of_elements(name: str, values: Sequence[Any]) -> Iterator[Piece]:
-    for place, value in enumerate(values):
-        if place:
-            yield _COMMA
-        body = value.body if type(value) is Written else _bytes(value)
-        yield Piece(body, body, name, listed=True)
-
-
-_COMMA = Piece(b",")
 
 
 def _fields_of(model: BaseModel) -> Mapping[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tallystick.access import Gate
 from tallystick.errors import ClosedTally
@@ -23,7 +24,11 @@ __all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
+_SALT = 16
+_DRAWN = 256 * _SALT
 _MOST_WAITING = 64 * 1024 * 1024
+_MARKS = 256
+"""Names of lists whose elements are marked."""
 _CLEAN = 32_768
 """Pieces that are known to hold no secret, of which half are forgotten when there are more."""
 
@@ -51,12 +56,12 @@ Summary = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """What the receipt says of a payload, or a function that makes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(NamedTuple):
     """A payload ready to be stored, and what the receipt will say of it."""
 
     pieces: tuple[bytes, ...] | None
-    salt: bytes
+    salt: bytes | None
+    """None where no payload is kept that could be held against a commitment."""
     said: dict[str, Any]
     """The fields of a ReceiptEntry."""
 
@@ -126,6 +131,25 @@ class Backlog:
         return self._held >= self._most
 
 
+class Salts:
+    """Random bytes, 16 at a time. Thread-safe.
+
+    They are drawn many at once: to ask the system lets go of the interpreter, which costs more than to record a step.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[bytes] = deque()
+
+    def new(self) -> bytes:
+        """Bytes that were given to nobody before."""
+        while True:
+            try:
+                return self._ready.popleft()
+            except IndexError:
+                drawn = os.urandom(_DRAWN)
+                self._ready.extend(drawn[start : start + _SALT] for start in range(0, _DRAWN, _SALT))
+
+
 @dataclass(frozen=True)
 class RecorderRoom:
     """The dependencies of the recorder. Thread-safe."""
@@ -138,9 +162,11 @@ class RecorderRoom:
     """Beyond its size payloads are left out and counted as a gap."""
     health: Health = field(default_factory=Health)
     claims: Claims = field(default_factory=Claims)
+    salts: Salts = field(default_factory=Salts)
     batches: Batches = field(init=False)
     _clean: dict[bytes, None] = field(default_factory=dict)
     _names: dict[str, bool] = field(default_factory=dict)
+    _marks: dict[str, object] = field(default_factory=dict)
     _sealer: ThreadPoolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -165,23 +191,38 @@ class RecorderRoom:
 
         Secrets are replaced before anything is hashed. Under `metadata_only` the payload is not even serialised.
         """
-        salt = os.urandom(16)
         summary = summary() if callable(summary) else summary
         if retention == "metadata_only":
-            return _sealed(kind, None, salt, summary, state="not_kept")
+            return Sealed(None, None, _said(kind, "not_kept", summary))
         if callable(payload):
             payload = payload()
-        pieces = pieces_of(payload)
+        bodies, doubtful = pieces_of(payload, self._mark)
         counts: Mapping[str, int] = {}
-        if retention == "redacted_payloads" and not all(map(self._is_clean, pieces)):
+        if retention == "redacted_payloads" and not all(map(self._is_clean, doubtful)):
             value, counts = self.redactor.redact_json(plain(payload))
-            pieces = pieces_of(value)
-        return _sealed(kind, pieces, salt, summary, state="redacted" if counts else "kept", counts=counts)
+            bodies = pieces_of(value).bodies
+        salt = self.salts.new()
+        said = _said(kind, "redacted" if counts else "kept", summary)
+        said["commitment"] = commitment(DOMAIN, salt, *bodies)
+        if counts:
+            said["redactions"] = dict(counts)
+        return Sealed(tuple(bodies), salt, said)
 
     def _is_clean(self, piece: Piece) -> bool:
         """Whether redacting would leave a piece as it is, found out once for each."""
-        if piece.value is None:
-            return True
+        clean = self._is_known(piece)
+        if clean and piece.written is not None and piece.name is not None:
+            piece.written.cleared = self._mark(piece.name)
+        return clean
+
+    def _mark(self, name: str) -> object:
+        """What stands on an element of a list of that name that holds no secret."""
+        mark = self._marks.get(name)
+        if mark is None and len(self._marks) < _MARKS:
+            mark = self._marks.setdefault(name, object())
+        return mark
+
+    def _is_known(self, piece: Piece) -> bool:
         key = blake2b(piece.body, digest_size=16, person=_person(piece.name if piece.listed else None)).digest()
         if key in self._clean:
             return True
@@ -212,31 +253,27 @@ def _person(name: str | None) -> bytes:
     return b"" if name is None else blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _sealed(
-    kind: EntryKind, pieces: list[Piece] | None, salt: bytes, summary: Mapping[str, Any] | None, *, state: str,
-    counts: Mapping[str, int] | None = None,
-) -> Sealed:  # fmt: skip
-    bodies = None if pieces is None else tuple(piece.body for piece in pieces)
-    said: dict[str, Any] = {
-        "kind": kind, "commitment": commitment(DOMAIN, salt, *(bodies or ())), "payload_state": state,
-    }  # fmt: skip
-    if counts:
-        said["redactions"] = dict(counts)
+def _said(kind: EntryKind, state: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    said: dict[str, Any] = {"kind": kind, "payload_state": state}
     if summary:
         said["summary"] = _chainable(summary)
-    return Sealed(bodies, salt, said)
+    return said
 
 
 def _chainable(value: Any) -> Any:
     """A summary as canonical JSON can hold it: no floats, ASCII keys."""
     if value is None or isinstance(value, str | int):
         return value
-    if isinstance(value, Mapping):
-        return {
-            str(key).encode("ascii", "backslashreplace").decode(): _chainable(inner) for key, inner in value.items()
-        }
+    if type(value) is dict or isinstance(value, Mapping):
+        return {_key(key): _chainable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_chainable(inner) for inner in value]
     if isinstance(value, float):
         return repr(value)
     return str(value)
+
+
+def _key(key: Any) -> str:
+    if type(key) is str and key.isascii():
+        return key
+    return str(key).encode("ascii", "backslashreplace").decode()

@@ -20,7 +20,6 @@ from tallystick.records import (
     CompiledContext,
     Foil,
     PrefixReuse,
-    Retention,
     RunRecord,
     Scope,
     StepKind,
@@ -49,9 +48,12 @@ class Run:
     """An agent run that is being recorded. Steps may be added from any thread."""
 
     def __init__(self, room: RecorderRoom, actor: Actor, record: RunRecord) -> None:
-        self._room = room
+        self.room = room
+        """The recorder that this run belongs to."""
         self._actor = actor
         self._record = record
+        self.retention = record.retention
+        """What is kept of payloads."""
         self._guard = threading.Lock()
         self._next_index = 0
         self._open: dict[str, Step] = {}
@@ -94,16 +96,6 @@ class Run:
         """Where the run is recorded."""
         return self._record.scope
 
-    @property
-    def retention(self) -> Retention:
-        """What is kept of payloads."""
-        return self._record.retention
-
-    @property
-    def room(self) -> RecorderRoom:
-        """The recorder that this run belongs to."""
-        return self._room
-
     def follows(self, compiled: CompiledContext) -> PrefixReuse:
         """How a prompt of this run begins like the one compiled before it, which it takes the place of."""
         with self._guard:
@@ -118,7 +110,7 @@ class Run:
         with self._guard:
             if self._record.ended_at is not None:
                 raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
-            store = self._room.store
+            store = self.room.store
             step = Step(
                 self, store.ids.new(), self._next_index, kind, name, parent, metadata or {}, store.clock.now()
             )  # fmt: skip
@@ -140,7 +132,7 @@ class Run:
         with self._guard:
             name = type(error).__name__
             self._missed[name] = self._missed.get(name, 0) + 1
-        self._room.health.miss(where, error)
+        self.room.health.miss(where, error)
 
     def tell(self, error: BaseException) -> None:
         """Note that a step of this run has recorded an error: it passes through other hooks on its way up."""
@@ -180,7 +172,7 @@ class Run:
                 step.end()
         if self._end.error is not None:
             raise self._end.error
-        with self._room.store.database.read() as connection:
+        with self.room.store.database.read() as connection:
             return journal.foil(connection, run_stream(self.id), self.id)
 
     def _close(self, status: StepStatus, *, soon: bool) -> Future[None] | None:
@@ -189,11 +181,11 @@ class Run:
         self._told = None
         with self._guard:
             if self._record.ended_at is None:
-                now = self._room.store.clock.now()
+                now = self.room.store.clock.now()
                 self._record = self._record.model_copy(update={"status": status, "ended_at": now})
             elif self._end.is_stored:
                 return None
-            return self._room.batches.add(self._end, soon=soon)
+            return self.room.batches.add(self._end, soon=soon)
 
     def join(
         self, kind: StepKind, *, name: str | None = None, metadata: Mapping[str, Any] | None = None
@@ -286,12 +278,12 @@ class Run:
             self._is_stored = False
 
     def _append(
-        self, batch: Batch, event: str, at: int, details: Mapping[str, Any], *, subject: str
+        self, batch: Batch, event: str, at: int, details: Mapping[str, Any], *, subject: str, plain: bool = False
     ) -> journal.Appended:  # fmt: skip
         entry = batch.append(
             journal.Event(
                 stream=run_stream(self.id), event=event, actor=self._actor, at=at,
-                audit_id=self._room.store.ids.new(), subject_id=subject, details=details,
+                audit_id=self.room.store.ids.new(), subject_id=subject, details=details, plain=plain,
             ),
             self._chain_end,
         )  # fmt: skip

@@ -50,9 +50,10 @@ def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
     for step in steps:
         if step.ended_at is None:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
-            recordings.end_steps(tx, [ended])
+            row = recordings.step_row(**dict(ended))
+            recordings.end_steps(tx, [row])
             entries = [_entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)]
-            body = receipt_body(ended, run.retention, NOT_COUNTED, entries)
+            body = receipt_body(row, run.retention, NOT_COUNTED, entries)
             _journal(tx, room, actor, run, "receipt", now, body, subject=step.step_id)
     gaps = sum(sum(told.values()) for told in missed_in([], receipts_of(tx, run_id)).values())
     recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps}))

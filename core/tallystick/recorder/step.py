@@ -19,7 +19,7 @@ from tallystick.recorder.pieces import weight_of
 from tallystick.recorder.room import Payload, Sealed, Summary
 from tallystick.recorder.writing import Batch
 from tallystick.records import EntryKind, Receipt, Record, Retention, StepKind, StepRecord, StepStatus
-from tallystick.storage import ScopeRow, journal
+from tallystick.storage import ScopeRow, journal, recordings
 
 if TYPE_CHECKING:
     from tallystick.recorder.run import Run
@@ -38,6 +38,7 @@ __all__ = [
 NOT_COUNTED = "not counted"
 """What receipts say of tokens that nobody counted."""
 _FULL = "QueueFull"
+_VERSION: int = StepRecord.model_fields["schema_version"].default
 
 _step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
 
@@ -120,7 +121,7 @@ class Step:
     @property
     def record_of(self) -> StepRecord:
         """The step as it stands now."""
-        return StepRecord.load(dict(self._now()))
+        return StepRecord.load({**self._now(), "metadata": self._metadata})
 
     @property
     def kind(self) -> StepKind:
@@ -160,7 +161,7 @@ class Step:
         room = run.room
         retention = "metadata_only" if room.backlog.full else run.retention
         sealing: Sealed | Future[Sealed]
-        if isinstance(payload, Record):
+        if type(payload) is not dict and not callable(payload) and isinstance(payload, Record):
             weight = weight_of(payload)
             sealing = room.seal_later(kind, payload, retention=retention, summary=summary)
         else:
@@ -175,7 +176,7 @@ class Step:
             room.backlog.add(weight)
             self._kinds.add(kind)
             self._waiting.append(entry)
-            room.batches.add(self, soon=True)
+            room.batches.note(self)
 
     @property
     def missed(self) -> dict[str, int]:
@@ -275,17 +276,16 @@ class Step:
             sealed = entry.sealed
             batch.entry(scope, self._id, len(said), entry.id, entry.at, sealed.salt, sealed.said, sealed.pieces)
             said.append(sealed.said)
-        record = self._now()
+        row = recordings.step_row(**self._now())
         if begins:
-            batch.begin_step(record)
+            batch.begin_step(row)
         if ends:
             if self._lost:
                 said.append(self._gap(batch, scope, len(said)))
             if not begins:
-                batch.end_step(record)
-            assert record.ended_at is not None
-            body = receipt_body(record, run.retention, self._token_method, said)
-            self._receipt = (body, run._append(batch, "receipt", record.ended_at, body, subject=self._id))
+                batch.end_step(row)
+            body = receipt_body(row, run.retention, self._token_method, said)
+            self._receipt = (body, run._append(batch, "receipt", row["ended_at"], body, subject=self._id, plain=True))
         self._said = said
 
     def back(self) -> None:
@@ -329,17 +329,23 @@ class Step:
                 if metadata:
                     self._metadata |= metadata
             # Under the guard, so that no entry can come after the receipt that counts it.
-            ending = batches.add(self, soon=soon) if self._receipt is None or self._put is not None else None
+            ending = None
+            if self._receipt is None or self._put is not None:
+                if soon:
+                    batches.note(self)
+                else:
+                    ending = batches.add(self, soon=False)
         self._run._closed(self)
         return ending
 
-    def _now(self) -> StepRecord:
-        # Not validated: every field comes from code of ours or stands as it was given.
-        return StepRecord.model_construct(
-            step_id=self._id, run_id=self._run.id, step_index=self._index, step_kind=self._kind, name=self._name,
-            parent_step_id=self._parent, started_at=self._started_at, ended_at=self._ended_at, status=self._status,
-            metadata=self._metadata,
-        )  # fmt: skip
+    def _now(self) -> dict[str, Any]:
+        """The fields of the step's record as they stand."""
+        return {
+            "step_id": self._id, "run_id": self._run.id, "step_index": self._index, "step_kind": self._kind,
+            "name": self._name, "parent_step_id": self._parent, "started_at": self._started_at,
+            "ended_at": self._ended_at, "status": self._status, "metadata": self._metadata,
+            "schema_version": _VERSION,
+        }  # fmt: skip
 
     def _gap(self, batch: Batch, scope: ScopeRow, position: int) -> dict[str, Any]:
         """An entry that says how much is missing."""
@@ -353,15 +359,18 @@ class Step:
 
 
 def receipt_body(
-    record: StepRecord, retention: Retention, token_method: str, entries: Sequence[Mapping[str, Any]]
+    row: Mapping[str, Any], retention: Retention, token_method: str, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:  # fmt: skip
-    """What the receipt of a step that ended says, before the chain adds whose it is, when it ended and its place."""
+    """What the receipt of a step that ended says, before the chain adds whose it is, when it ended and its place.
+
+    `row` is the step's, as storage has it.
+    """
     return {
-        "step_index": record.step_index,
-        "step_kind": record.step_kind,
-        "name": record.name,
-        "status": record.status,
-        "started_at": record.started_at,
+        "step_index": row["step_index"],
+        "step_kind": row["step_kind"],
+        "name": row["name"],
+        "status": row["status"],
+        "started_at": row["started_at"],
         "retention": retention,
         "entries": list(entries),
         **({} if token_method == NOT_COUNTED else {"token_method": token_method}),

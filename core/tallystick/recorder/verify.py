@@ -351,7 +351,9 @@ def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | 
     if entry.payload_state == "not_kept":
         if row.part_key is not None:
             return "names a payload where its receipt says that none was kept"
-        body = b""
+        if not entry.commitment:
+            return None if row.salt is None else "holds a salt where its receipt says that no payload was kept"
+        body = b""  # as recordings of the first schema have it: a commitment to nothing
     else:
         body = stock.payload(row)
     if body is None or row.salt is None:

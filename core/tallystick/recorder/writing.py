@@ -7,13 +7,13 @@ that says how much is missing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection
 
-from tallystick.records import RunRecord, StepRecord, part_key
+from tallystick.records import RunRecord, part_key
 from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings
 from tallystick.storage.database import savepoint
 
@@ -60,8 +60,8 @@ class Batch:
         self._rest_on: set[str] = set()
         self._runs: list[tuple[RunRecord, int, str]] = []
         self._ended_runs: list[RunRecord] = []
-        self._steps: list[StepRecord] = []
-        self._ended: list[StepRecord] = []
+        self._steps: list[Mapping[str, Any]] = []
+        self._ended: list[Mapping[str, Any]] = []
         self._chained: list[journal.Appended] = []
         self._ends: dict[str, tuple[journal.End, journal.End]] = {}
         """For each stream where it ended, and where it will."""
@@ -74,16 +74,16 @@ class Batch:
         """A run has ended."""
         self._ended_runs.append(run)
 
-    def begin_step(self, step: StepRecord) -> None:
+    def begin_step(self, row: Mapping[str, Any]) -> None:
         """A step starts, or started and ended within the window."""
-        self._steps.append(step)
+        self._steps.append(row)
 
-    def end_step(self, step: StepRecord) -> None:
+    def end_step(self, row: Mapping[str, Any]) -> None:
         """A step that was written before has ended."""
-        self._ended.append(step)
+        self._ended.append(row)
 
     def entry(
-        self, scope: ScopeRow, step_id: str, position: int, id: str, at: int, salt: bytes, said: dict[str, Any],
+        self, scope: ScopeRow, step_id: str, position: int, id: str, at: int, salt: bytes | None, said: dict[str, Any],
         pieces: Sequence[bytes] | None,
     ) -> None:  # fmt: skip
         """Something was recorded in a step."""
@@ -156,6 +156,12 @@ class Batches:
             queued = self._queued
         queued.add_done_callback(lambda done: _settled(done, taken))
         return queued
+
+    def note(self, item: Item) -> None:
+        """Let `item` be written soon; call it when the item holds all that it is to give."""
+        # What is read here without the guard is at worst taken just now: then the item is asked after this.
+        if id(item) not in self._waiting:
+            self.add(item, soon=True)
 
     def _write(self, tx: Connection, taken: list[Item]) -> None:
         with self._guard:

@@ -86,7 +86,7 @@ class StepEntry(Record):
     kind: EntryKind
     at: int
     commitment: str
-    """Salted digest of the stored payload bytes."""
+    """Salted digest of the stored payload bytes; empty where none were stored."""
     payload: Json = None
     """None when the retention mode kept none or it was erased; see `payload_state`."""
     payload_state: Literal["kept", "redacted", "not_kept", "erased"] = "kept"
@@ -98,7 +98,8 @@ class ReceiptEntry(Record):
     """What a receipt says of one entry: never its content."""
 
     kind: EntryKind
-    commitment: str
+    commitment: str = ""
+    """To the payload, where one is kept."""
     payload_state: Literal["kept", "redacted", "not_kept"]
     redactions: dict[str, int] = {}
     summary: JsonObject = {}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Self, cast
 
@@ -25,6 +27,10 @@ _DIALECTS = {
     "postgresql": cast(Any, postgresql.dialect)(paramstyle="pyformat"),
 }
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
+_ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
+_AT_ONCE = (64, 16, 4)
+"""Rows that one insert may hold. Python's driver lets go of the interpreter at every statement, and beside a thread
+that computes it costs more to get it back than to write a row."""
 
 
 class Hot:
@@ -64,6 +70,8 @@ class Hot:
         try:
             if type(values) is dict or isinstance(values, Mapping):
                 cursor.execute(text, arranged(values))
+            elif dialect.name == "sqlite":
+                _insert_many(cursor, text, [arranged(one) for one in values])
             else:
                 cursor.executemany(text, [arranged(one) for one in values])
             return answer(cursor)
@@ -89,6 +97,27 @@ class Keyed(Hot):
 
     def _answer(self, dialect: str) -> Callable[[Any], Any]:
         return _key_known if dialect == "sqlite" else _key_returned
+
+
+def _insert_many(cursor: Any, text: str, rows: Sequence[Any]) -> None:
+    """Run a statement once for each row; an insert takes many rows at once."""
+    done = 0
+    for size in _AT_ONCE if len(rows) >= _AT_ONCE[-1] else ():
+        many = _of_rows(text, size)
+        if many is None:
+            break
+        while len(rows) - done >= size:
+            cursor.execute(many, tuple(chain.from_iterable(rows[done : done + size])))
+            done += size
+    if done < len(rows):
+        cursor.executemany(text, rows[done:])
+
+
+@lru_cache(maxsize=256)
+def _of_rows(text: str, count: int) -> str | None:
+    """An insert of one row as an insert of several; None for any other statement."""
+    found = _ROW.fullmatch(text)
+    return None if found is None else f"{found[1]}{', '.join([found[2]] * count)}{found[3] or ''}"
 
 
 def _rows(cursor: Any) -> list[tuple[Any, ...]]:

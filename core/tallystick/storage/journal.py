@@ -59,6 +59,8 @@ class Event(NamedTuple):
     correlation_id: str | None = None
     subject_id: str | None = None
     details: Mapping[str, Any] | None = None
+    plain: bool = False
+    """Whether the details are known to have a canonical form."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def chained(event: Event, after: End) -> Appended:
     }
     trace = {"request_id": event.actor.request_id, "session_id": event.actor.session_id}
     body |= {name: value for name, value in trace.items() if value is not None}
-    text = canonical_json(body).decode()
+    text = canonical_json(body, known=event.plain).decode()
     return Appended(event, after.length, after.head, text, _digest(event.stream, after.length, after.head, text))
 
 
@@ -284,7 +286,7 @@ def _column_problems(row: Any) -> list[str]:
 
 
 def _digest(stream: str, position: int, previous: str, body: str) -> str:
-    return text_digest("journal", canonical_json([stream, position, previous, body]))
+    return text_digest("journal", canonical_json([stream, position, previous, body], known=True))
 
 
 def _entry(row: Any) -> JournalEntry:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+import orjson
+from sqlalchemy import Connection, bindparam, func, select, update
 
-from tallystick.records import RunRecord, Scope, StepRecord
+from tallystick.records import RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 from tallystick.storage.payloads import Layout
@@ -31,6 +32,7 @@ __all__ = [
     "matching",
     "naming",
     "step_before",
+    "step_row",
     "steps_of",
     "steps_of_task",
     "unfinished",
@@ -38,14 +40,18 @@ __all__ = [
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_FAST = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+_FAST |= orjson.OPT_PASSTHROUGH_DATETIME
 EntryRow = Any
 """A row of `step_entries`."""
 
-_INSERT_RUN = insert(_r)
+_RUN_COLUMNS = ("id", "scope_id", "agent_name", "domain", "user_goal", "retention", "metadata", "started_at",
+                "ended_at", "status", "schema_version", "process", "gaps")  # fmt: skip
 _STEP_COLUMNS = ("id", "run_id", "step_index", "step_kind", "name", "parent_step_id", "metadata", "started_at",
                  "ended_at", "status", "schema_version")  # fmt: skip
 _ENTRY_COLUMNS = ("step_id", "position", "id", "scope_id", "kind", "at", "payload_state", "part_key", "salt",
                   "commitment", "redactions", "summary", "base_id", "head", "tail")  # fmt: skip
+_INSERT_RUN = Hot(inserting(_r, *_RUN_COLUMNS))
 _INSERT_STEP = Hot(inserting(_s, *_STEP_COLUMNS))
 _INSERT_ENTRY = Hot(inserting(_e, *_ENTRY_COLUMNS))
 _RUNS = select(_r, _sc.c.name.label("scope_name")).join(_sc, _sc.c.id == _r.c.scope_id)
@@ -58,7 +64,7 @@ _END_STEP = Hot(
     .where(_s.c.id == bindparam("step"))
     .values(status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"))
 )
-_END_RUN = (
+_END_RUN = Hot(
     update(_r)
     .where(_r.c.id == bindparam("run"))
     .values(
@@ -69,8 +75,8 @@ _END_RUN = (
 
 def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> None:
     """Write a run that starts, and the token of the process that records it."""
-    tx.execute(
-        _INSERT_RUN,
+    _INSERT_RUN(
+        tx,
         {
             "id": run.run_id,
             "scope_id": scope_id,
@@ -78,7 +84,7 @@ def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> N
             "domain": run.domain,
             "user_goal": run.user_goal,
             "retention": run.retention,
-            "metadata": json.dumps(run.metadata, sort_keys=True),
+            "metadata": _text(run.metadata),
             "started_at": run.started_at,
             "ended_at": run.ended_at,
             "status": run.status,
@@ -95,30 +101,27 @@ def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
     return [(row.id, row.process) for row in connection.execute(query)]
 
 
-def _step_row(step: StepRecord) -> dict[str, Any]:
+def step_row(
+    *, step_id: str, run_id: str, step_index: int, step_kind: StepKind, name: str | None, parent_step_id: str | None,
+    started_at: int, ended_at: int | None, status: StepStatus, metadata: Mapping[str, Any], schema_version: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The row of a step, from the fields of its record."""
     return {
-        "id": step.step_id,
-        "run_id": step.run_id,
-        "step_index": step.step_index,
-        "step_kind": step.step_kind,
-        "name": step.name,
-        "parent_step_id": step.parent_step_id,
-        "metadata": _text(step.metadata),
-        "started_at": step.started_at,
-        "ended_at": step.ended_at,
-        "status": step.status,
-        "schema_version": step.schema_version,
-    }
+        "id": step_id, "run_id": run_id, "step_index": step_index, "step_kind": step_kind, "name": name,
+        "parent_step_id": parent_step_id, "metadata": _text(metadata), "started_at": started_at, "ended_at": ended_at,
+        "status": status, "schema_version": schema_version,
+    }  # fmt: skip
 
 
 def entry_row(
-    step_id: str, position: int, id: str, scope_id: int, at: int, salt: bytes, said: Mapping[str, Any],
+    step_id: str, position: int, id: str, scope_id: int, at: int, salt: bytes | None, said: Mapping[str, Any],
     part_key: str | None = None, layout: Layout | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The row of an entry: what the receipt says of it, and where its payload stands, if one is kept."""
     return {
         "step_id": step_id, "position": position, "id": id, "scope_id": scope_id, "kind": said["kind"], "at": at,
-        "payload_state": said["payload_state"], "part_key": part_key, "salt": salt, "commitment": said["commitment"],
+        "payload_state": said["payload_state"], "part_key": part_key, "salt": salt,
+        "commitment": said.get("commitment", ""),
         "redactions": _text(said.get("redactions", {})), "summary": _text(said.get("summary", {})),
         "base_id": None if layout is None else layout.base_id, "head": None if layout is None else layout.head,
         "tail": None if layout is None else layout.tail,
@@ -131,30 +134,30 @@ def add_entries(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         _INSERT_ENTRY(tx, rows)
 
 
-def add_steps(tx: Connection, steps: Sequence[StepRecord]) -> None:
-    """Write steps that start, or that have ended already."""
-    if steps:
-        _INSERT_STEP(tx, [_step_row(step) for step in steps])
+def add_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write steps that start, or that have ended already, made by `step_row`."""
+    if rows:
+        _INSERT_STEP(tx, rows)
 
 
-def end_steps(tx: Connection, steps: Sequence[StepRecord]) -> None:
-    """Write how steps ended."""
-    if steps:
+def end_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write how steps ended, made by `step_row`."""
+    if rows:
         _END_STEP(tx, [
-            {"step": step.step_id, "new_status": step.status, "at": step.ended_at, "meta": _text(step.metadata)}
-            for step in steps
+            {"step": row["id"], "new_status": row["status"], "at": row["ended_at"], "meta": row["metadata"]}
+            for row in rows
         ])  # fmt: skip
 
 
 def end_run(tx: Connection, run: RunRecord) -> None:
     """Write how a run ended."""
-    tx.execute(
-        _END_RUN,
+    _END_RUN(
+        tx,
         {
             "run": run.run_id,
             "new_status": run.status,
             "at": run.ended_at,
-            "meta": json.dumps(run.metadata, sort_keys=True),
+            "meta": _text(run.metadata),
             "missing": run.gaps,
         },
     )
@@ -255,7 +258,15 @@ def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    return _encode(value) if value else "{}"
+    if not value:
+        return "{}"
+    try:
+        text = orjson.dumps(value, option=_FAST).decode()
+    except orjson.JSONEncodeError:
+        # Large integers, half characters, subclasses: the same values, or the reason why there is no text.
+        return _encode(value)
+    # The fast writer makes null of what is no number.
+    return _encode(value) if "null" in text else text
 
 
 def _run(row: Any) -> RunRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["usage_of"]
@@ -19,6 +19,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _APART = {"cache_read_tokens": "cache_read_input_tokens", "cache_write_tokens": "cache_creation_input_tokens"}
 """Anthropic's own names: it counts these tokens apart from `input_tokens`, where all others count them in."""
 
+_PATHS = {name: tuple(tuple(one.split(".")) for one in spellings) for name, spellings in _NAMES.items()}
+_ALONE = {name: ((spelling,),) for name, spelling in _APART.items()}
+
 
 def usage_of(reported: Any) -> dict[str, int]:
     """`input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far as `reported` says them.
@@ -26,18 +29,28 @@ def usage_of(reported: Any) -> dict[str, int]:
     `reported` is a mapping or an object with attributes. Tokens read from and written to a cache are part of the
     input tokens. What is not reported is left out, so that an unknown count is never a zero.
     """
-    found = {name: count for name, spellings in _NAMES.items() if (count := _first(reported, spellings)) is not None}
-    apart = {name: count for name, spelling in _APART.items() if (count := _first(reported, (spelling,))) is not None}
+    if reported is None or (type(reported) is dict and not reported):
+        return {}
+    found = {name: count for name, spellings in _PATHS.items() if (count := _first(reported, spellings)) is not None}
+    apart = {name: count for name, spellings in _ALONE.items() if (count := _first(reported, spellings)) is not None}
     if apart and "input_tokens" in found:
         found["input_tokens"] += sum(apart.values())
     return found | apart
 
 
-def _first(reported: Any, spellings: tuple[str, ...]) -> int | None:
-    for spelling in spellings:
+def _first(reported: Any, paths: Sequence[tuple[str, ...]]) -> int | None:
+    for path in paths:
         value = reported
-        for part in spelling.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
+        for part in path:
+            value = _get(value, part)
+            if value is None:
+                break
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
+
+
+def _get(value: Any, name: str) -> Any:
+    if type(value) is dict or isinstance(value, Mapping):
+        return value.get(name)
+    return getattr(value, name, None)
