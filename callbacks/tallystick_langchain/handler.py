@@ -62,7 +62,7 @@ class _Tree:
     bound: BoundTally | None = None
     asked: str | None = None
     """What the user said to the root, where that is to be remembered."""
-    calls: list[UUID] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
     """Callbacks that began under the root; those that never end are forgotten with it."""
 
 
@@ -70,7 +70,7 @@ class _Tree:
 class _Call:
     """A callback under way. One without a tree belongs to another handler of the same tally."""
 
-    root: UUID
+    root: bool
     tree: _Tree | None
     path: tuple[str, ...] = ()
     """Names of the chains that it stands in, without the root."""
@@ -107,8 +107,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._room = self._binder.tally.recording
         self._capture = Capture(self._room, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
-        self._calls: dict[UUID, _Call] = {}
-        """Callbacks under way. Never walked: calls of other threads come and go in it."""
+        self._calls: dict[int, _Call] = {}
+        """Callbacks under way, by the number of their id, because a UUID hashes in Python.
+
+        Never walked: calls of other threads come and go in it.
+        """
 
     @property
     def failures(self) -> int:
@@ -117,7 +120,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def run_of(self, run_id: UUID) -> Run | None:
         """The run that a callback under way belongs to."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         return None if call is None or call.tree is None else call.tree.run
 
     def _run_under_way(self, given: Mapping[str, Any]) -> Run | None:
@@ -131,15 +134,15 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:  # fmt: skip
         """The root chain starts the run; inner ones say where a step stands."""
         call = self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), tags, inputs)
-        if parent_run_id is not None and (name := kwargs.get("name")) and call.root != run_id:
+        if parent_run_id is not None and (name := kwargs.get("name")) and not call.root:
             call.path = (*call.path, str(name))
 
     @_captured
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """The root chain ends the run."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         try:
-            if call is not None and call.root == run_id and call.tree is not None:
+            if call is not None and call.root and call.tree is not None:
                 self._keep(call.tree, outputs)
         finally:
             self._leave(run_id, "completed")
@@ -147,7 +150,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_captured
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A chain failed, or waits for a person: where no step says so yet, one of its own does."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         try:
             if call is not None and call.tree is not None:
                 self._tell(call, call.tree, error)
@@ -191,15 +194,15 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_captured
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """A model call ends: its answer, its usage, and of a stream when its first and its last chunk came."""
-        call = self._calls.get(run_id)
-        if call is not None and call.root == run_id and call.tree is not None:
+        call = self._calls.get(run_id.int)
+        if call is not None and call.root and call.tree is not None:
             self._keep(call.tree, getattr(_first(response), "message", None) or getattr(_first(response), "text", None))
         self._finish(run_id, "response", lambda: answer_of(response), _told(response, call))
 
     @_captured
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A chunk of a stream came."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         if call is not None and call.step is not None:
             call.last = self._room.store.clock.now() - call.step.started_at
             call.first = call.first if call.chunks else call.last
@@ -208,7 +211,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_captured
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A model call failed; what it said until then is kept."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         said = kwargs.get("response")
         if call is not None and call.step is not None and isinstance(said, LLMResult) and any(said.generations):
             call.step.record("response", lambda: answer_of(said), summary=_told(said, call))
@@ -217,7 +220,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_captured
     def on_retry(self, retry_state: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A call is tried again: its step says how often, and what went wrong."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         if call is not None and call.step is not None:
             outcome = getattr(retry_state, "outcome", None)
             error = outcome.exception() if outcome is not None and outcome.failed else None
@@ -231,7 +234,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """An event of the user's own: a note in the step under way, else in one of its own."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         if call is None or call.tree is None:
             return
         run, active = call.tree.run, call.step or current_step()
@@ -256,7 +259,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         call = {"name": name, "arguments": arguments, "tool_call_id": kwargs.get("tool_call_id")}
         step.record("tool_call", call, summary={"tool": name})
         # What the tool remembers or recalls belongs to its step; hooks run inline, in the context of the tool.
-        self._calls[run_id].leave = step.enter()
+        self._calls[run_id.int].leave = step.enter()
 
     @_captured
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -297,11 +300,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tags: Sequence[str] | None, inputs: Any = None,
     ) -> _Call:  # fmt: skip
         """The callback, in the run of its root; the root starts one."""
-        above = self._calls.get(parent) if parent is not None else None
+        above = self._calls.get(parent.int) if parent is not None else None
         if above is not None:
-            call = self._calls[run_id] = _Call(above.root, above.tree, above.path)
+            call = self._calls[run_id.int] = _Call(False, above.tree, above.path)
             if above.tree is not None:
-                above.tree.calls.append(run_id)
+                above.tree.calls.append(run_id.int)
             return call
         tree = None
         if self._room.claims.take(("langchain", run_id), self):
@@ -314,7 +317,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tree = _Tree(run, owned)
             if self._speakers != "off":
                 tree.bound, tree.asked = bound, said_in(inputs)
-        call = self._calls[run_id] = _Call(run_id, tree)
+        call = self._calls[run_id.int] = _Call(True, tree)
         return call
 
     def _keep(self, tree: _Tree, outputs: Any) -> None:
@@ -326,8 +329,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def _leave(self, run_id: UUID, status: StepStatus) -> None:
         """Forget a callback; end the run if it was the root."""
-        call = self._calls.pop(run_id, None)
-        if call is None or call.root != run_id:
+        call = self._calls.pop(run_id.int, None)
+        if call is None or not call.root:
             return
         for child in call.tree.calls if call.tree is not None else ():
             self._calls.pop(child, None)
@@ -353,7 +356,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def _taken(self, run_id: UUID) -> _Call | None:
         """The callback that ends, if it has a step, which is no longer current."""
-        call = self._calls.get(run_id)
+        call = self._calls.get(run_id.int)
         if call is None or call.step is None:
             return None
         if call.leave is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, messages_to_dict
 from langchain_core.outputs import ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
@@ -184,3 +184,31 @@ def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally
 
         assert len(tally.bind(Actor(user="alice")).runs()) == 1
         assert tally.bind(Actor(user="bob")).runs() == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda message: setattr(message, "content", "double 22"),
+        lambda message: setattr(message, "id", "m-2"),
+        lambda message: message.additional_kwargs.update(cached=True),
+        lambda message: message.response_metadata.update(seen=1),
+        lambda message: message.tool_calls.append({"name": "double", "args": {"value": 2}, "id": "call_2"}),
+    ],
+)
+def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
+    edit: Callable[[AIMessage], Any], open_sqlite: OpenTally
+) -> None:
+    message = AIMessage("double 21", id="m-1")
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        told = []
+        for _ in range(2):
+            _says("It is 42.").invoke([message], config={"callbacks": [handler]})
+            [step] = tally.bind().recorder.steps(tally.bind().runs()[0].run_id)
+            request = tally.bind().recorder.entries(step.step_id)[0].payload
+            assert isinstance(request, dict)
+            told.append(request["messages"])
+            assert told[-1] == messages_to_dict([message])
+            edit(message)
+        assert told[0] != told[1]

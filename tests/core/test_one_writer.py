@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 
 from tallystick import Actor, Tally
 from tallystick.errors import ClosedTally, InsideTransaction, StorageError
-from tallystick.storage import journal
+from tallystick.storage import journal, parts, scopes
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
@@ -22,6 +22,23 @@ def test_who_writes_alone_writes_on_its_own_thread(open_tally: OpenTally) -> Non
     with open_tally() as tally:
         writes = tally.store.database.write(lambda _: threading.current_thread(), name="test")
         assert writes is threading.current_thread()
+
+
+@pytest.mark.parametrize("count", [*range(1, 12), 63, 300])
+def test_rows_that_are_written_together_are_the_rows_that_were_given(count: int, open_tally: OpenTally) -> None:
+    rows: list[dict[str, Any]] = [
+        {"key": f"key {number % 250}", "body": b"%d" % number, "created_at": number} for number in range(count)
+    ]
+    with open_tally() as tally:
+        database = tally.store.database
+
+        def unit(tx: Any) -> Any:
+            rows[:] = [{**row, "scope_id": scopes.ensure(tx, ALICE.home()).id} for row in rows]
+            parts.put_keyed(tx, rows)
+            return parts.get_many(tx, rows[0]["scope_id"], [row["key"] for row in rows])
+
+        first = {row["key"]: row["body"] for row in reversed(rows)}
+        assert database.write(unit, name="test") == first
 
 
 def test_what_comes_while_another_writes_waits_its_turn_and_is_answered_in_order(open_tally: OpenTally) -> None:

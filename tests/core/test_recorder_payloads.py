@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sqlalchemy import func, select
 from tallystick import Actor, Tally
 from tallystick.errors import ClosedTally, RecorderError
 from tallystick.recorder.pieces import Written, pieces_of, plain
-from tallystick.recorder.room import Backlog
+from tallystick.recorder.room import Backlog, Salts
 from tallystick.records import ContextItem
 from tallystick.storage import recordings, tables
 
@@ -137,6 +138,26 @@ def test_an_element_that_an_adapter_wrote_stands_where_a_plain_one_would() -> No
     body = b"".join(pieces_of(mine).bodies)
     assert plain(mine)["messages"][0] == {"a": 1}  # type: ignore[index, call-overload]
     assert b'"messages":[{"a":1},{"b":"\\ud800"},1180591620717411303424]' in body
+
+
+def test_salts_are_never_given_twice() -> None:
+    salts = Salts()
+    with ThreadPoolExecutor(4) as pool:
+        drawn = list(pool.map(lambda _: salts.new(), range(5_000)))
+    assert len(set(drawn)) == len(drawn)
+    assert {len(salt) for salt in drawn} == {16}
+
+
+def test_what_was_cleared_under_one_name_is_looked_at_again_under_another(open_tally: OpenTally) -> None:
+    element = Written(b'"0a1b2c3d4e5f60718293a4b5c6d7e8f9"')
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run, run.step("other") as step:
+            for name in ("lines", "lines", "api_key"):
+                step.record("note", {name: [element]})
+        plain_one, again, telling = bound.recorder.entries(step.id)
+    assert (plain_one.payload_state, again.payload_state) == ("kept", "kept")
+    assert (telling.payload_state, sum(telling.redactions.values())) == ("redacted", 1)
 
 
 def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(

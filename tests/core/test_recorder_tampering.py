@@ -370,13 +370,14 @@ def test_a_payload_that_is_called_erased_and_is_still_there_is_found(kept: str, 
     assert _told(answer) == {(place, "is called erased, but its payload or salt is still there")}
 
 
-@pytest.mark.parametrize("column", ["salt", "part_key", "payload_state"])
+@pytest.mark.parametrize("column", ["salt", "part_key", "payload_state", "commitment"])
 def test_an_entry_that_kept_no_payload_is_covered_too(column: str, open_sqlite: Callable[..., Tally]) -> None:
     with open_sqlite() as tally:
         with tally.bind(ADA).run("coder", retention="metadata_only") as run, run.step("other") as step:
             step.record("note", "said")
         assert tally.recorder.verify(run.id).payloads_absent == 1
-        value: Any = {"salt": b"x" * 16, "part_key": "hmac-sha256:0", "payload_state": "kept"}[column]
+        value: Any = {"salt": b"x" * 16, "part_key": "hmac-sha256:0", "payload_state": "kept",
+                      "commitment": "sha256:0"}[column]  # fmt: skip
         with closing(sqlite3.connect(Path(tally.place) / "tally.db")) as rows, rows:
             rows.execute(f"UPDATE step_entries SET {column} = ? WHERE step_id = ?", (value, step.id))
 

@@ -328,6 +328,7 @@ def test_text_without_secrets_comes_back_as_it_is(text: str) -> None:
 
 def test_a_text_under_a_key_that_names_a_secret_is_redacted_whole() -> None:
     value: Json = {
+        "old_passwords": ["her cat's name", ""],
         "password": "my dog's name",
         "apiKey": "abcd-efgh",
         "x-api-key": "abcd",
@@ -340,16 +341,17 @@ def test_a_text_under_a_key_that_names_a_secret_is_redacted_whole() -> None:
 
     assert SECRETS.redact_json(value) == (
         {
-            "password": "[redacted:credential:3]",
+            "old_passwords": ["[redacted:credential:3]", ""],
+            "password": "[redacted:credential:4]",
             "apiKey": "[redacted:credential:1]",
-            "x-api-key": "[redacted:credential:5]",
+            "x-api-key": "[redacted:credential:6]",
             "headers": {"Authorization": "[redacted:credential:2]", "Accept": "text/html"},
             "token": " information",
-            "usage": {"total_tokens": 12, "token": "[redacted:credential:4]"},
+            "usage": {"total_tokens": 12, "token": "[redacted:credential:5]"},
             "type": "password",
             "secret": None,
         },
-        {"credential": 5},
+        {"credential": 6},
     )
 
 

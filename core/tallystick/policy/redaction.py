@@ -348,8 +348,8 @@ def _term_rule(terms: Iterable[str]) -> Rule | None:
 # Keys and values that stand for a secret
 
 _STRONG_KEY = re.compile(
-    r"(?:^|[_.-])(?:passw(?:or)?d|passphrase|passwort|pwd|secret|secretkey|api_?key|access_?key|auth_?key"
-    r"|private_?key|signing_?key|encryption_?key|client_?secret|secret_?access_?key|access_?token|auth_?token"
+    r"(?:^|[_.-])(?:(?:passw(?:or)?d|passphrase|api_?key|access_?key|auth_?key|private_?key|signing_?key"
+    r"|encryption_?key)s?|passwort|pwd|secret|secretkey|client_?secret|secret_?access_?key|access_?token|auth_?token"
     r"|refresh_?token|id_?token|bearer_?token|api_?token|session_?token|authorization|proxy_?authorization|cookie"
     r"|set_?cookie|connection_?string|credentials?)$"
 )

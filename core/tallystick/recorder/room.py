@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +28,8 @@ _DRAWN = 256 * _SALT
 _MOST_WAITING = 64 * 1024 * 1024
 _MARKS = 256
 """Names of lists whose elements are marked."""
+_SHORT = 256
+"""Bytes up to which a piece is known as it is, beyond by its digest."""
 _CLEAN = 32_768
 """Pieces that are known to hold no secret, of which half are forgotten when there are more."""
 
@@ -164,7 +165,7 @@ class RecorderRoom:
     claims: Claims = field(default_factory=Claims)
     salts: Salts = field(default_factory=Salts)
     batches: Batches = field(init=False)
-    _clean: dict[bytes, None] = field(default_factory=dict)
+    _clean: dict[tuple[str | None, bytes], None] = field(default_factory=dict)
     _names: dict[str, bool] = field(default_factory=dict)
     _marks: dict[str, object] = field(default_factory=dict)
     _sealer: ThreadPoolExecutor = field(init=False)
@@ -223,7 +224,9 @@ class RecorderRoom:
         return mark
 
     def _is_known(self, piece: Piece) -> bool:
-        key = blake2b(piece.body, digest_size=16, person=_person(piece.name if piece.listed else None)).digest()
+        # Where an element stands counts too: the name of a list may say that what is in it is a secret.
+        body = piece.body if len(piece.body) <= _SHORT else blake2b(piece.body, digest_size=16).digest()
+        key = (piece.name if piece.listed else None, body)
         if key in self._clean:
             return True
         if self.redactor.may_hold(piece.body) or self._telling(piece):
@@ -245,12 +248,6 @@ class RecorderRoom:
         if piece.name not in self._names:
             self._names[piece.name] = self.redactor.may_hold(piece.name.encode("utf-8", "replace"))
         return self._names[piece.name]
-
-
-@lru_cache(maxsize=1_024)
-def _person(name: str | None) -> bytes:
-    """What tells equal elements of lists of different names apart; what is no element names itself."""
-    return b"" if name is None else blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _said(kind: EntryKind, state: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:

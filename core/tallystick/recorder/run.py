@@ -25,7 +25,7 @@ from tallystick.records import (
     StepKind,
     StepStatus,
 )
-from tallystick.storage import ScopeRow, journal, scopes
+from tallystick.storage import ScopeRow, journal
 
 __all__ = ["Run", "current_run"]
 
@@ -262,7 +262,7 @@ class Run:
         if self._is_stored:
             return False
         record = self._record
-        self._row = scopes.ensure(batch.tx, record.scope)
+        self._row = batch.scope(record.scope)
         started = record.model_copy(update={"status": "running", "ended_at": None})
         batch.begin_run(started, self._row.id, self._process)
         details = {"agent_name": record.agent_name, "domain": record.domain, "retention": record.retention,

@@ -1,6 +1,6 @@
 """One step while it happens: hand over and go on, and be answered only at the end, after the commit.
 
-`record` serialises and returns. What waits is written together, at most a twentieth of a second later; ending a step
+`record` serialises and returns. What waits is written together, at most a tenth of a second later; ending a step
 waits until everything in it and its receipt are committed, so that what was acknowledged survives a killed process.
 """
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection
 
-from tallystick.records import RunRecord, part_key
-from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings
+from tallystick.records import RunRecord, Scope, part_key
+from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings, scopes
 from tallystick.storage.database import savepoint
 
 if TYPE_CHECKING:
@@ -58,21 +58,32 @@ class Batch:
         self._entries: list[dict[str, Any]] = []
         self._new: set[str] = set()
         self._rest_on: set[str] = set()
-        self._runs: list[tuple[RunRecord, int, str]] = []
+        self._runs: dict[str, tuple[RunRecord, int, str]] = {}
         self._ended_runs: list[RunRecord] = []
+        self._scopes: dict[Scope, ScopeRow] = {}
         self._steps: list[Mapping[str, Any]] = []
         self._ended: list[Mapping[str, Any]] = []
         self._chained: list[journal.Appended] = []
         self._ends: dict[str, tuple[journal.End, journal.End]] = {}
         """For each stream where it ended, and where it will."""
 
+    def scope(self, scope: Scope) -> ScopeRow:
+        """The row of a scope, made when it is new."""
+        if scope not in self._scopes:
+            self._scopes[scope] = scopes.ensure(self.tx, scope)
+        return self._scopes[scope]
+
     def begin_run(self, run: RunRecord, scope_id: int, process: str) -> None:
         """A run starts."""
-        self._runs.append((run, scope_id, process))
+        self._runs[run.run_id] = (run, scope_id, process)
 
     def end_run(self, run: RunRecord) -> None:
         """A run has ended."""
-        self._ended_runs.append(run)
+        begun = self._runs.get(run.run_id)
+        if begun is None:
+            self._ended_runs.append(run)
+        else:
+            self._runs[run.run_id] = (run, *begun[1:])
 
     def begin_step(self, row: Mapping[str, Any]) -> None:
         """A step starts, or started and ended within the window."""
@@ -113,8 +124,7 @@ class Batch:
     def write(self) -> None:
         """Write it all. Raises Stale where the chain or a base is not where it was taken to be."""
         tx = self.tx
-        for run, scope_id, process in self._runs:
-            recordings.add_run(tx, run, scope_id=scope_id, process=process)
+        recordings.add_runs(tx, list(self._runs.values()))
         recordings.add_steps(tx, self._steps)
         if not payloads.there(tx, self._rest_on):
             raise Stale
@@ -123,9 +133,8 @@ class Batch:
         if self._chained:
             journal.add_many(tx, self._chained)
         last = {entry.event.stream: entry for entry in self._chained}
-        for stream, (before, _) in self._ends.items():
-            if not journal.move(tx, stream, before, last[stream]):
-                raise Stale
+        if not journal.move_all(tx, {stream: (before, last[stream]) for stream, (before, _) in self._ends.items()}):
+            raise Stale
         recordings.end_steps(tx, self._ended)
         for run in self._ended_runs:
             recordings.end_run(tx, run)

@@ -48,7 +48,7 @@ Unit = Callable[[Connection], T]
 _GROUP = 256
 """Most units in one commit: bounds how long a reader of the answer waits for others."""
 
-_WINDOW = 0.05
+_WINDOW = 0.1
 """Seconds that work which nobody waits for may stand in the queue, so that more of it shares a commit."""
 
 _WRITER_LOCK = 0x7A11_5710
@@ -194,7 +194,7 @@ class Database:
     def submit(self, unit: Unit[T], *, name: str, soon: bool = False) -> Future[T]:
         """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
 
-        With `soon` it may wait a twentieth of a second for company: for work that nobody waits for.
+        With `soon` it may wait a tenth of a second for company: for work that nobody waits for.
         """
         self._refuse_inside(name)
         job = _Job(unit, name)

@@ -28,7 +28,7 @@ _DIALECTS = {
 }
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
-_AT_ONCE = (64, 16, 4)
+_AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2)
 """Rows that one insert may hold. Python's driver lets go of the interpreter at every statement, and beside a thread
 that computes it costs more to get it back than to write a row."""
 

@@ -21,9 +21,8 @@ from tallystick.storage.rows import inserting
 
 __all__ = [
     "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append",
-    "chain_problems", "chained",
-    "cut", "end_of", "entries", "events_before", "foil", "genesis", "last_at", "move", "read_row", "rows_of",
-    "verify_stream",
+    "chain_problems", "chained", "cut", "end_of", "entries", "events_before", "foil", "genesis", "last_at", "move",
+    "move_all", "read_row", "rows_of", "verify_stream",
 ]  # fmt: skip
 
 _j = tables.journal
@@ -32,6 +31,7 @@ _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Hot(_HEAD)
 _NEW_STREAM = Hot(inserting(_s, "name", "count", "head").returning(_s.c.name))
+_BEGIN = Hot(inserting(_s, "name", "count", "head"))
 _MOVE_HEAD = Counted(
     update(_s)
     .where(_s.c.name == bindparam("stream"), _s.c["count"] == bindparam("before"), _s.c.head == bindparam("previous"))
@@ -183,6 +183,14 @@ def chained(event: Event, after: End) -> Appended:
 def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
     """Write entries that were chained; `move` says where their streams end."""
     _INSERT(tx, [_row(entry) for entry in entries])
+
+
+def move_all(tx: Connection, moves: Mapping[str, tuple[End, Appended]]) -> bool:
+    """Same as `move` for many streams, each given with where it ended and its new last entry; False if one did not."""
+    begun = [last for before, last in moves.values() if before.length == 0]
+    if begun:
+        _BEGIN(tx, [{"name": one.event.stream, "count": one.position + 1, "head": one.digest} for one in begun])
+    return all(move(tx, stream, before, last) for stream, (before, last) in moves.items() if before.length)
 
 
 def move(tx: Connection, stream: str, before: End, last: Appended) -> bool:

@@ -6,9 +6,11 @@ base's. Cuts fall between the pieces that the recorder names (the elements of a 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, text, update
@@ -81,22 +83,18 @@ class Bases:
 
         Whoever stores it makes sure with `there` that the base still is where it was.
         """
-        size = sum(map(len, pieces))
-        if size < _WORTH:
-            return Layout(b"".join(pieces))
+        body = b"".join(pieces)
+        if len(body) < _WORTH:
+            return Layout(body)
+        cuts = [0, *accumulate(map(len, pieces))]
         best, head, tail = None, 0, 0
-        saved = _WORTH // 2
         for other in self._of(tx, scope, kind):
-            front, back = _shared(other.body, pieces)
-            gain = sum(map(len, pieces[:front])) + sum(map(len, pieces[len(pieces) - back :]))
-            if gain > saved and other.depth < _DEEPEST:
-                best, head, tail, saved = other, front, back, gain
-        own = b"".join(pieces[head : len(pieces) - tail])
-        layout = Layout(own) if best is None else Layout(
-            own, best.id, sum(map(len, pieces[:head])), sum(map(len, pieces[len(pieces) - tail :]))
-        )  # fmt: skip
-        depth = 0 if best is None else best.depth + 1
-        self._keep(scope.id, kind, _Recent(entry_id, b"".join(pieces), depth), best)
+            front, back = _shared(other.body, body, cuts)
+            if front + back > max(head + tail, _WORTH // 2) and other.depth < _DEEPEST:
+                best, head, tail = other, front, back
+        own = body[head : len(body) - tail]
+        layout = Layout(own) if best is None else Layout(own, best.id, head, tail)
+        self._keep(scope.id, kind, _Recent(entry_id, body, 0 if best is None else best.depth + 1), best)
         return layout
 
     def _of(self, tx: Connection, scope: ScopeRow, kind: str) -> list[_Recent]:
@@ -181,19 +179,27 @@ def detach(tx: Connection, scope: ScopeRow, entry_id: str, body: bytes, *, at: i
     tx.execute(update(_e).where(_e.c.id == entry_id).values(part_key=key, base_id=None, head=None, tail=None))
 
 
-def _shared(old: bytes, new: Sequence[bytes]) -> tuple[int, int]:
-    """How many pieces of `new` stand at the beginning of `old` and, apart from those, at its end."""
-    head = begin = 0
-    for piece in new:
-        if not old.startswith(piece, begin):
-            break
-        head, begin = head + 1, begin + len(piece)
-    tail, end = 0, len(old)
-    for piece in reversed(new[head:]):
-        if end - len(piece) < begin or not old.startswith(piece, end - len(piece)):
-            break
-        tail, end = tail + 1, end - len(piece)
-    return head, tail
+def _shared(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
+    """How many bytes of `new` stand at the beginning of `old` and, apart from those, at its end.
+
+    Both end at one of `cuts`, the ascending places of `new` where it may be cut, from its beginning to its end.
+    """
+    low, high = 0, bisect_right(cuts, len(old)) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old.startswith(new[cuts[low] : cuts[middle]], cuts[low]):
+            low = middle
+        else:
+            high = middle - 1
+    head, shift = cuts[low], len(old) - len(new)
+    low, high = max(low, bisect_left(cuts, head - shift)), len(cuts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if old.startswith(new[cuts[middle] : cuts[high]], cuts[middle] + shift):
+            high = middle
+        else:
+            low = middle + 1
+    return head, len(new) - cuts[high]
 
 
 def _spliced(chain: Sequence[Any]) -> bytes | None:

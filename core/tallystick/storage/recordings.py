@@ -18,7 +18,7 @@ from tallystick.storage.rows import inserting, readable
 __all__ = [
     "EntryRow",
     "add_entries",
-    "add_run",
+    "add_runs",
     "add_steps",
     "count_steps",
     "end_run",
@@ -73,10 +73,9 @@ _END_RUN = Hot(
 )  # fmt: skip
 
 
-def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> None:
-    """Write a run that starts, and the token of the process that records it."""
-    _INSERT_RUN(
-        tx,
+def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None:
+    """Write runs that start, each with the number of its scope and the token of the process that records it."""
+    rows = [
         {
             "id": run.run_id,
             "scope_id": scope_id,
@@ -91,8 +90,11 @@ def add_run(tx: Connection, run: RunRecord, *, scope_id: int, process: str) -> N
             "schema_version": run.schema_version,
             "process": process,
             "gaps": run.gaps,
-        },
-    )
+        }
+        for run, scope_id, process in runs
+    ]
+    if rows:
+        _INSERT_RUN(tx, rows)
 
 
 def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
