@@ -23,7 +23,7 @@ from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_langchain.messages import answer_of, completion_of, goal_of, model_of, request_of, said_in
+from tallystick_langchain.messages import answer_of, completion_of, goal_of, model_of, request_of, result_of, said_in
 
 __all__ = ["TallyCallbackHandler", "place_of", "session_of", "stop"]
 
@@ -265,7 +265,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool call ends: its result, which may be an error that the model is told of."""
         failed = getattr(output, "status", None) == "error"
-        self._finish(run_id, "tool_result", {"result": output}, {}, "failed" if failed else "completed")
+        self._finish(run_id, "tool_result", {"result": result_of(output)}, {}, "failed" if failed else "completed")
 
     @_captured
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:

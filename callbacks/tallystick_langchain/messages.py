@@ -21,7 +21,17 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 
 from tallystick.recorder import Written, recordable
 
-__all__ = ["answer_of", "answer_of_message", "goal_of", "model_of", "request_of", "said_in", "to_messages", "written"]
+__all__ = [
+    "answer_of",
+    "answer_of_message",
+    "goal_of",
+    "model_of",
+    "request_of",
+    "result_of",
+    "said_in",
+    "to_messages",
+    "written",
+]
 
 _OWN = {"_type", "stop", "messages", "input"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
@@ -147,6 +157,11 @@ def answer_of_message(message: BaseMessage) -> dict[str, Any]:
     data = message.__dict__ if _is_plain(message) else messages_to_dict([message])[0]["data"]
     envelope = {name: data[name] for name in _ENVELOPE if name in data}
     return {"answer": {name: data[name] for name in data if name not in _ENVELOPE}, "envelope": envelope}
+
+
+def result_of(output: Any) -> Any:
+    """What a tool gave, with the fields of a message as they are, which spares it pydantic."""
+    return output.__dict__ if isinstance(output, BaseMessage) and _is_plain(output) else output
 
 
 def goal_of(inputs: Any) -> str | None:
