@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
 
 from tallystick import Actor, Tally
 from tallystick.embedding import StaticEmbedder
 from tallystick.ports import TokenCounter
-from tallystick.ranking import RecallWeights, query_terms
+from tallystick.ranking import RecallWeights
+from tallystick.ranking.words import query_words
 from tallystick.records import NewMemory
 from tallystick.testing import StepClock
 from tallystick.tokens import counter_for
@@ -175,37 +177,21 @@ def mistyped(conversation: Conversation) -> Conversation:
     return replace(conversation, queries=tuple(replace(query, text=slip(query.text)) for query in conversation.queries))
 
 
-def chinese_japanese_korean() -> list[Conversation]:
-    """A small set of our own: twelve turns in three languages, nine questions."""
-    said = {
-        "zh": [
-            "我们下周去北京开会。",
-            "好的，火车票已经买了吗？",
-            "买了，星期三上午九点出发。",
-            "酒店订在天安门附近。",
-        ],
-        "ja": [
-            "昨日、新しい猫を飼い始めました。",
-            "名前は何ですか？",
-            "名前はさくらです。",
-            "魚が大好きで、よく寝ます。",
-        ],
-        "ko": ["어제 새 자전거를 샀어요.", "무슨 색이에요?", "파란색이고 아주 가벼워요.", "주말에 한강에서 탈 거예요."],
-    }
-    asked = {
-        "zh": [("火车票是几点出发的？", 2), ("酒店在哪里？", 3), ("去哪个城市开会？", 0)],
-        "ja": [("新しい猫はいつ飼い始めましたか", 0), ("猫の名前はさくらですか", 2), ("魚が好きなのは誰ですか", 3)],
-        "ko": [("자전거를 언제 샀어요?", 0), ("파란색 자전거", 2), ("한강에서 무엇을 탈 거예요?", 3)],
-    }
+def of_our_own(
+    said: Mapping[str, tuple[list[str], list[tuple[str, int]]]], speakers: Mapping[str, tuple[str, str]]
+) -> list[Conversation]:
+    """A small set of our own: all languages in one scope, each a session."""
     turns = [
-        Turn(f"{language}:{place}", f"cjk/{language}", place, ("美咲", "하준")[place % 2], text, None)
-        for language, texts in said.items()
+        Turn(f"{language}:{place}", f"own/{language}", place, speakers[language][place % 2], text, None)
+        for language, (texts, _) in said.items()
         for place, text in enumerate(texts)
     ]
     queries = [
-        Query(text, 4, frozenset({f"{language}:{place}"})) for language, pairs in asked.items() for text, place in pairs
+        Query(text, 4, frozenset({f"{language}:{place}"}))
+        for language, (_, asked) in said.items()
+        for text, place in asked
     ]
-    return [Conversation("cjk", tuple(turns), tuple(queries))]
+    return [Conversation("own", tuple(turns), tuple(queries))]
 
 
 # Systems
@@ -275,7 +261,9 @@ def plain_fts5(conversation: Conversation) -> Search:
     connection.executemany("INSERT INTO turns VALUES (?, ?)", [(turn.id, turn.line) for turn in conversation.turns])
 
     def search(query: str) -> list[str]:
-        kept = [word for word in re.findall(r"\w+", query.lower()) if _meaningful(word)] or re.findall(r"\w+", query)
+        meant = query_words(query)
+        words = re.findall(r"\w+", query.lower())
+        kept = [word for word in words if word in meant and len(word) > 1] or words
         wanted = " OR ".join(f'"{word}"' for word in kept)
         rows = connection.execute(
             f"SELECT id FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT {_DEPTH}", (wanted,)
@@ -283,10 +271,6 @@ def plain_fts5(conversation: Conversation) -> Search:
         return [row[0] for row in rows]
 
     return search
-
-
-def _meaningful(word: str) -> bool:
-    return bool(query_terms(f"{word} zzz") != ["zzz"]) and len(word) > 1
 
 
 @contextmanager
@@ -460,7 +444,8 @@ def main() -> None:
         "no captions": load(chosen.data, captions=False),
         "no dates": [undated(conversation) for conversation in conversations],
         "typos": [mistyped(conversation) for conversation in conversations],
-        "Chinese, Japanese, Korean (our own)": chinese_japanese_korean(),
+        "Chinese, Japanese, Korean (our own)": of_our_own(UNSPACED, dict.fromkeys(UNSPACED, ("美咲", "하준"))),
+        f"{len(SAID)} other languages (our own)": of_our_own(SAID, SPEAKERS),
     }
     for name, variant in variants.items():
         print(f"\n== {name}")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from Stemmer import algorithms  # type: ignore[import-not-found,unused-ignore]
 
 from tallystick.errors import DimensionMismatch, InvalidInput, InvalidRecord
 from tallystick.ranking import (
@@ -27,6 +28,10 @@ from tallystick.ranking import (
     query_terms,
     to_float16_bytes,
 )
+from tallystick.ranking.corpus import Corpus, Entry
+from tallystick.ranking.languages import _GRAMMAR, languages_of
+from tallystick.ranking.order import ask
+from tallystick.ranking.words import indexed_words, surfaces_of
 
 FTS5 = "CREATE VIRTUAL TABLE documents USING fts5(words, tokenize=\"unicode61 remove_diacritics 0 tokenchars '_'\")"
 
@@ -337,3 +342,54 @@ def test_importing_the_light_rooms_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("question", "languages"),
+    [
+        ("Was hat Anna über den Hund gesagt?", {"german"}),
+        ("¿Dónde vive Ana?", {"spanish"}),
+        ("Wanneer gaat Jan naar huis?", {"dutch"}),
+        ("Где живёт Анна?", {"russian"}),
+        ("Did anyone die in the war?", {"english"}),
+        ("Die Hard, La La Land and Da Vinci", {"english"}),
+        ("Die Hard", set()),
+        ("hund futter", set()),
+    ],
+)
+def test_a_question_is_in_the_language_of_its_words_of_grammar(question: str, languages: set[str]) -> None:
+    assert set(languages_of(surfaces_of(question))) == languages
+
+
+def test_words_are_compared_without_the_accents_of_latin_letters_alone() -> None:
+    assert analyze("teléfono GROẞ Łódź smørrebrød") == analyze("telefono gross lodz smorrebrod")
+    assert analyze("собаками") == analyze("собака")
+    assert analyze("Ёлка") == analyze("елка")
+    assert analyze("パパ") != analyze("ハハ")
+
+
+def test_every_language_of_grammar_has_a_stemmer() -> None:
+    assert set(_GRAMMAR) <= {*algorithms()}
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Sie hat zwei Häuser besichtigt.", "Welches Haus?"),
+        ("Sie hat zwei Häuser besichtigt.", "Haus"),
+        ("Los ladrones rompieron dos ventanas.", "¿Qué ventana rompió el ladrón?"),
+        ("Il gatto ha graffiato le poltrone.", "Chi graffiava la poltrona?"),
+        ("Les chevaux sont tombés malades.", "Quel cheval était malade ?"),
+        ("Соседские собаки громко лаяли.", "Какая собака лает?"),
+    ],
+)
+def test_a_word_is_found_in_the_forms_that_its_language_gives_it(said: str, asked: str) -> None:
+    others = ["Wir haben das nicht gesehen und sind dann noch zum Bahnhof gegangen.", "The bakery opens at six."]
+    corpus = Corpus.empty().updated(
+        [Entry(doc, indexed_words([text]), 0, None, "note", None, None, None, None, None)
+         for doc, text in enumerate([*others, said])]
+    )  # fmt: skip
+    question = ask(asked, [corpus], 0)
+    scores = corpus.text_scores(question.weights, average=question.average_length)
+    assert scores.argmax() == 2
+    assert scores[2] > 0

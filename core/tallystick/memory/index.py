@@ -13,7 +13,7 @@ from tallystick.storage import keyed, memories, outbox, scopes, search
 __all__ = ["analyze_anew", "hide", "keeps_vectors", "show", "show_anew", "text_row"]
 
 _ANALYSIS = "text_analysis"
-_VERSION = "2"
+_VERSION = "3"
 """Raise it when the words of a text come out differently: they are then analyzed anew on opening."""
 _PAGE = 500
 

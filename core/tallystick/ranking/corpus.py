@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tallystick.errors import DimensionMismatch
+from tallystick.ranking.languages import roots, spoken
 from tallystick.ranking.words import analyze, is_stop_word, stems
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Vocabulary:
         """For each surface the number of its term."""
         self.says = np.zeros(0, dtype=bool)
         """For each surface whether it carries meaning: no stop word, no single letter."""
+        self._roots: dict[str, tuple[int, dict[str, set[str]]]] = {}
+        """By language how many surfaces were looked through, and by each root the terms of the words that have it."""
         self._guard = threading.Lock()
         self._meant = np.zeros(0, dtype=bool)
         self._meanings = np.zeros((0, 0), dtype=np.float32)
@@ -114,6 +117,18 @@ class Vocabulary:
                 self._meanings[missing] = made
                 self._meant[missing] = True
             return self._meanings[numbers]
+
+    def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
+        """For each of some words the terms of all words here that have its root in a language."""
+        with self._guard:
+            done, known = self._roots.get(language, (0, {}))
+            new = [word for word in self.spelled[done:] if word.isalpha()]
+            for root, term in zip(roots(new, language), stems(new), strict=True):
+                known.setdefault(root, set()).add(term)
+            self._roots[language] = (len(self.spelled), known)
+            return {
+                word: frozenset(known.get(root, ())) for word, root in zip(words, roots(words, language), strict=True)
+            }
 
     def catch_up(self) -> None:
         """Stem the surfaces that came since the last time."""
@@ -448,6 +463,23 @@ class Corpus:
             for term in set(_name_terms(name)):
                 found.setdefault(term, []).append((name, who))
         return {term: tuple(named) for term, named in found.items()}
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The languages, English aside, that what stands here is written in, by its words of grammar."""
+        surfaces, terms = self.vocabulary.surfaces, self.vocabulary.term_of
+
+        def holds(word: str) -> bool:
+            number = surfaces.get(word)
+            if number is None or number >= len(terms):
+                return False
+            postings = (segment.postings(int(terms[number])) for segment in self.segments)
+            return any(
+                found is not None and bool(segment.alive[segment.owner[found[0]]].any())
+                for segment, found in zip(self.segments, postings, strict=True)
+            )
+
+        return spoken(holds)
 
     @cached_property
     def bytes(self) -> int:

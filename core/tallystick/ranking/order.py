@@ -11,8 +11,9 @@ from tallystick.ranking import signals as s
 from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.corpus import ASKS, NEVER, TELLS_TIME, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
+from tallystick.ranking.languages import ENGLISH, languages_of, script_of
 from tallystick.ranking.weights import RecallWeights
-from tallystick.ranking.words import analyze, query_words
+from tallystick.ranking.words import analyze, query_words, surfaces_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +57,10 @@ class Question:
     text: str
     words: Mapping[str, str] = field(default_factory=dict)
     """Each word without stop words and speakers' names, with its term."""
+    forms: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Other terms that a word may stand in, where the question's language bends it: by the word."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Each term with its inverse document frequency."""
+    """Each term with its inverse document frequency; all terms of one word have one."""
     names: Mapping[str, float] = field(default_factory=dict)
     """The terms of speakers' names; they are asked for in what nobody said."""
     speakers: frozenset[str] = frozenset()
@@ -88,19 +91,44 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     dropped = {term for name, _ in named for term in analyze(name)}
     kept = {surface: term for surface, term in words.items() if term not in dropped}
     statistics = Statistics.of(corpora)
+    forms = _forms(query, kept, corpora)
 
-    def weight(term: str) -> float:
-        return inverse_frequency(statistics.slices, sum(corpus.frequency(term) for corpus in corpora))
+    def weight(*terms: str) -> float:
+        found = sum(corpus.frequency(term) for corpus in corpora for term in terms)
+        return inverse_frequency(statistics.slices, min(found, statistics.slices))
 
+    weights: dict[str, float] = {}
+    for surface, term in kept.items():
+        every = [term, *sorted(forms.get(surface, ()))]
+        said = weight(*every)
+        weights |= {one: max(said, weights.get(one, 0.0)) for one in every}
     return Question(
         text=query,
         words=kept,
-        weights={term: weight(term) for term in dict.fromkeys(kept.values())},
+        forms=forms,
+        weights=weights,
         names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
         speakers=frozenset(_subject(query, named)),
         dates=spans(query, now),
         average_length=statistics.average_length,
     )
+
+
+def _forms(query: str, words: Mapping[str, str], corpora: Sequence[Corpus]) -> dict[str, frozenset[str]]:
+    """For words of a question the other terms that its language, or those of the scopes, make of their roots.
+
+    English and the scripts of one language need none: text is indexed by them.
+    """
+    asked = [word for word in words if word.isalpha() and script_of(word) is None]
+    languages = languages_of(surfaces_of(query)) if asked else (ENGLISH,)
+    found: dict[str, frozenset[str]] = {}
+    for corpus in corpora:
+        for language in languages or corpus.languages:
+            if language == ENGLISH:
+                continue
+            for word, terms in corpus.vocabulary.related(asked, language).items():
+                found[word] = found.get(word, frozenset()) | terms - {words[word]}
+    return {word: terms for word, terms in found.items() if terms}
 
 
 def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
@@ -271,9 +299,10 @@ def _likeness(
         likeness = np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
     terms = known.term_of[distinct]
     for column, word in enumerate(asked):
-        number = known.terms.get(question.words[word])
-        if number is not None:
-            likeness[terms == number, column] = 1.0
+        for term in (question.words[word], *question.forms.get(word, ())):
+            number = known.terms.get(term)
+            if number is not None:
+                likeness[terms == number, column] = 1.0
     return likeness
 
 

@@ -39,9 +39,33 @@ _TIME = """
     friday saturday sunday weekend january february march april june july august september october november december
     spring summer autumn winter day days week weeks month months year years ago last next recently lately soon since
     earlier later date birthday anniversary christmas easter thanksgiving am pm
+    heute gestern vorgestern morgen abend nachts montag dienstag mittwoch donnerstag freitag samstag sonnabend sonntag
+    wochenende januar februar märz juni juli oktober dezember frühling herbst tage tagen woche wochen monat monate
+    monaten jahr jahre jahren uhr geburtstag weihnachten ostern
+    aujourd hui hier demain soir lundi mardi mercredi jeudi vendredi samedi dimanche janvier février avril juin juillet
+    août septembre octobre novembre décembre printemps été automne hiver jour jours semaine semaines mois année années
+    anniversaire noël
+    hoy ayer anteayer mañana noche lunes martes miércoles jueves viernes sábado domingo enero febrero marzo abril
+    junio julio agosto septiembre octubre noviembre diciembre primavera verano otoño invierno día días semana semanas
+    meses año años cumpleaños navidad
+    oggi ieri domani sera lunedì martedì mercoledì giovedì venerdì sabato domenica gennaio febbraio aprile maggio giugno
+    luglio settembre ottobre dicembre autunno inverno giorno giorni settimana settimane mese mesi anno anni
+    compleanno natale
+    hoje ontem amanhã segunda terça quarta quinta sexta janeiro fevereiro março maio junho julho setembro outubro
+    novembro dezembro verão outono dia dias mês anos aniversário
+    vandaag gisteren maandag dinsdag woensdag donderdag vrijdag zaterdag zondag januari februari maart augustus oktober
+    lente zomer herfst dag dagen weken maand maanden jaar verjaardag kerst
+    dzisiaj dziś wczoraj jutro poniedziałek wtorek środa środę czwartek piątek sobota sobotę niedziela niedzielę tydzień
+    miesiąc roku urodziny
+    сегодня вчера завтра утром вечером ночью понедельник вторник среда среду четверг пятница пятницу суббота субботу
+    воскресенье январь января февраль февраля март марта апрель апреля май мая июнь июня июль июля август августа
+    сентябрь сентября октябрь октября ноябрь ноября декабрь декабря весной летом осенью зимой день дня неделя неделю
+    недели месяц месяца месяцев год года лет году
 """
+"""Words of time, of other languages those that are no English words."""
 _TIME_WORDS = frozenset(_TIME.split())
 _WORD = re.compile(r"[a-z']+")
+_ANY_WORD = re.compile(r"[^\W\d_]+")
 _UNSPACED_TIME = re.compile(
     r"[昨今明前去]天|[今明昨去]年|\d\s*[年月日号]|[年月周週日]前|先週|来週|先月|来月|昨日|今日|明日|[上下]周|어제|오늘|내일|지난|작년|\d\s*[월일년]"
 )
@@ -49,7 +73,7 @@ _YEAR_OR_HOUR = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?::\d\d|\s?[ap]m))\b", r
 _WHEN = re.compile(
     r"\bwhen\b|\b(?:what|which|on what|in what|in which)\s+(?:date|day|month|year|week|time|season)\b"
     r"|\bhow (?:long|many (?:days|weeks|months|years))\b|\bhow (?:recently|often)\b"
-    r"|\b(?:cuándo|quand|wann|quando|wanneer|когда)\b"
+    r"|\b(?:cu[áa]ndo|quand|wann|quando|wanneer|когда|kiedy|kdy|når|hvornår|när|milloin|mikor|când|ne zaman|πότε|متى)\b"
     r"|什么时候|什麼時候|何时|何時|哪天|哪一天|几月|哪年|几号|いつ|何月|何日|何年|언제|며칠|몇 월",
     re.IGNORECASE,
 )
@@ -159,7 +183,7 @@ def asks_when(query: str) -> bool:
 def has_time_word(text: str) -> bool:
     """Whether the text holds a word of time, a year or an hour."""
     return (
-        not _TIME_WORDS.isdisjoint(_WORD.findall(text.lower()))
+        not _TIME_WORDS.isdisjoint((_WORD if text.isascii() else _ANY_WORD).findall(text.lower()))
         or _YEAR_OR_HOUR.search(text) is not None
         or (not text.isascii() and _UNSPACED_TIME.search(text) is not None)
     )

@@ -1,8 +1,9 @@
 """Words: the one analysis by which text is indexed and asked for.
 
-Text is compared in Unicode's compatibility form without case. Words are stemmed as English; runs of scripts
-that write no spaces (Chinese, Japanese, Korean, Thai, …) become overlapping pairs of characters. Identifiers
-and paths are found whole and by part: `core/tally.py` gives `core`, `tally`, `py` and `core_tally_py`.
+Text is compared in Unicode's compatibility form without case and without the accents of Latin letters. Words are
+stemmed as English, or by the language of their script; runs of scripts that write no spaces (Chinese, Japanese, Korean,
+Thai, …) become overlapping pairs of characters. Identifiers and paths are found whole and by part: `core/tally.py`
+gives `core`, `tally`, `py` and `core_tally_py`.
 
 Every token holds letters, digits and underscores only, so that tokens can be stored separated by spaces and
 read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token character) and PostgreSQL.
@@ -11,16 +12,13 @@ read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token
 from __future__ import annotations
 
 import re
-import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
+from tallystick.ranking.languages import ENGLISH, languages_of, stemmed, stop_words
 
-__all__ = ["analyze", "indexed_words", "is_stop_word", "query_terms", "query_words", "stems"]
+__all__ = ["analyze", "indexed_words", "is_stop_word", "query_terms", "query_words", "stems", "surfaces_of"]
 
 _LONGEST = 128
 """Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the whole."""
@@ -53,22 +51,6 @@ _HUMP = re.compile(
 _MIXED = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
-_GRAMMAR = """
-    a about above after again all also am among an and any are arent as at be because been before being below
-    between both but by can cant cannot could couldnt did didnt do does doesnt doing dont done down during each
-    either else ever every few for from further get gets getting got had hadnt has hasnt have havent having he
-    her here hers herself him himself his how i if im in into is isnt it its itself just let lets many me
-    might mine more most much must my myself neither no nor not now of off on once one only onto or other
-    others ought our ours ourselves out over own please said same say says shall she should shouldnt since so
-    some such tell than that the their theirs them themselves then there these they this those though through
-    to too under until up upon very was wasnt we were werent what when where whether which while who whom
-    whose why will with within without wont would wouldnt yes yet you your yours yourself yourselves
-"""
-"""English words that carry grammar rather than meaning, as they stand before stemming."""
-_STOP_WORDS = frozenset(_GRAMMAR.split())
-
-_local = threading.local()
-
 
 def analyze(text: str) -> list[str]:
     """The tokens of `text` in order, repeats included; parts come before the whole they belong to.
@@ -85,14 +67,21 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
     """
     dropped = {token for words in drop for token in analyze(words)}
     pairs = list(_tokens(text))
-    kept = [token for surface, token in pairs if surface not in _STOP_WORDS and token not in dropped]
+    empty = _empty(surface for surface, _ in pairs)
+    kept = [token for surface, token in pairs if surface not in empty and token not in dropped]
     return list(dict.fromkeys(kept or [token for _, token in pairs]))
 
 
 def query_words(text: str) -> dict[str, str]:
     """Each word of `text` as it stands, without case, with its term; without stop words, unless that leaves none."""
     pairs = list(_tokens(text))
-    return dict([pair for pair in pairs if pair[0] not in _STOP_WORDS] or pairs)
+    empty = _empty(surface for surface, _ in pairs)
+    return dict([pair for pair in pairs if pair[0] not in empty] or pairs)
+
+
+def _empty(surfaces: Iterable[str]) -> frozenset[str]:
+    """The stop words of the language that a question is asked in."""
+    return frozenset().union(*map(stop_words, languages_of(surfaces)))
 
 
 def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
@@ -104,14 +93,19 @@ def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
     return "\n".join(" ".join([*first, *_surfaces(part)]) for part in parts)
 
 
+def surfaces_of(text: str) -> list[str]:
+    """The words of `text` as they stand, without case."""
+    return [surface for surface, _ in _tokens(text)]
+
+
 def stems(surfaces: Sequence[str]) -> list[str]:
     """The term of each word of `indexed_words`, in their order."""
-    return [_stem(surface) for surface in surfaces]
+    return [stemmed(surface) for surface in surfaces]
 
 
 def is_stop_word(surface: str) -> bool:
     """Whether a word carries grammar rather than meaning."""
-    return surface in _STOP_WORDS
+    return surface in stop_words(ENGLISH)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -155,10 +149,10 @@ def _split(compound: str) -> Sequence[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
-        found.extend((part, _stem(part)) for humps in parts for part in humps)
+        found.extend((part, stemmed(part)) for humps in parts for part in humps)
         if len(parts) > 1 or len(parts[0]) > 1:
             whole = _whole([parts])
-            found.append((whole, _stem(whole)))
+            found.append((whole, stemmed(whole)))
     if len(segments) > 1:
         whole = _whole(segments)
         found.append((whole, whole))
@@ -222,20 +216,3 @@ def _known(char: str) -> bool:
 
 def _is_letter(char: str) -> bool:
     return unicodedata.category(char)[0] in "LN"
-
-
-def _stem(token: str) -> str:
-    if not token.isalpha():
-        return token
-    stem: str = _stemmer().stemWord(token)
-    return stem or token
-
-
-def _stemmer() -> Stemmer:
-    # A stemmer keeps state while it works, so each thread has its own.
-    stemmer: Stemmer | None = getattr(_local, "stemmer", None)
-    if stemmer is None:
-        from Stemmer import Stemmer
-
-        stemmer = _local.stemmer = Stemmer("english")
-    return stemmer
