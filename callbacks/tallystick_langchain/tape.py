@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,21 +10,21 @@ from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMR
 from langchain_core.language_models import LLM, BaseChatModel
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     BaseMessage,
     ToolMessage,
     message_chunk_to_message,
     messages_from_dict,
 )
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, GenerationChunk
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableParallel, RunnableSequence
 from langchain_core.tools import BaseTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr, ValidationError
 
 from tallystick.errors import InvalidInput, NotReplayable
-from tallystick.recorder import Player, tool_form
-from tallystick.records import Json
+from tallystick.recorder import Player, pieces_of, tool_form
+from tallystick.records import Json, TapeCall
+from tallystick_langchain.chunks import chunks_of
 from tallystick_langchain.messages import completion_of, request_of
 
 __all__ = ["TapeChatModel", "TapeLLM", "normal", "tape_tools"]
@@ -75,29 +74,25 @@ class TapeChatModel(BaseChatModel):
         self, messages: list[BaseMessage], stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
     ) -> ChatResult:  # fmt: skip
-        parameters = (
-            {**kwargs, "stop": stop} if self.like is None else self.like._get_invocation_params(stop=stop, **kwargs)
-        )
-        form = _with_parameters if self.like is not None and _knows_parameters(self.player) else normal
-        played = self.player.model(request_of(messages, parameters), normal=form)
+        played = self.player.answer(self._played(messages, stop, kwargs))
         return ChatResult(generations=[ChatGeneration(message=_message(played))])
 
     def _stream(
         self, messages: list[BaseMessage], stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:  # fmt: skip
-        message = self._generate(messages, stop, **kwargs).generations[0].message
-        assert isinstance(message, AIMessage)
-        yield ChatGenerationChunk(
-            message=AIMessageChunk(
-                content=message.content, id=message.id, usage_metadata=message.usage_metadata,
-                response_metadata=message.response_metadata, additional_kwargs=message.additional_kwargs,
-                tool_call_chunks=[
-                    {"name": call["name"], "args": _json(call["args"]), "id": call["id"], "index": place}
-                    for place, call in enumerate(message.tool_calls)
-                ],
-            )
-        )  # fmt: skip
+        call = self._played(messages, stop, kwargs)
+        if call.response is not None:
+            yield from chunks_of(call, _message(call.response))
+        self.player.answer(call)  # a stream that broke breaks where it did
+
+    def _played(self, messages: list[BaseMessage], stop: list[str] | None, given: dict[str, Any]) -> TapeCall:
+        parameters = (
+            {**given, "stop": stop} if self.like is None else self.like._get_invocation_params(stop=stop, **given)
+        )
+        form = _with_parameters if self.like is not None and _knows_parameters(self.player) else normal
+        call: TapeCall = self.player.call_model(request_of(messages, parameters), normal=form)
+        return call
 
 
 class TapeLLM(LLM):
@@ -113,11 +108,31 @@ class TapeLLM(LLM):
         self, prompt: str, stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> str:  # fmt: skip
-        played: Any = self.player.model(completion_of(prompt, {**kwargs, "stop": stop}), normal=normal)
-        answer = played.get("answer") or {}
-        if "text" not in answer:
-            raise InvalidInput("This call was answered by a chat model. Play it with TapeChatModel.")
-        return str(answer["text"])
+        return _completion(self.player.answer(self._played(prompt, stop, kwargs)))
+
+    def _stream(
+        self, prompt: str, stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[GenerationChunk]:  # fmt: skip
+        call = self._played(prompt, stop, kwargs)
+        if call.response is not None:
+            for piece in pieces_of(call, [_completion(call.response)])[0]:
+                chunk = GenerationChunk(text=piece)
+                if run_manager is not None:
+                    run_manager.on_llm_new_token(piece, chunk=chunk)
+                yield chunk
+        self.player.answer(call)
+
+    def _played(self, prompt: str, stop: list[str] | None, given: dict[str, Any]) -> TapeCall:
+        call: TapeCall = self.player.call_model(completion_of(prompt, {**given, "stop": stop}), normal=normal)
+        return call
+
+
+def _completion(response: Any) -> str:
+    answer = response.get("answer") or {}
+    if "text" not in answer:
+        raise InvalidInput("This call was answered by a chat model. Play it with TapeChatModel.")
+    return str(answer["text"])
 
 
 def tape_tools(player: Player, tools: Sequence[BaseTool], *, safe: Collection[str] = ()) -> list[BaseTool]:
@@ -273,7 +288,3 @@ def _real(player: Player, tool: BaseTool) -> BaseTool:
     manager = given.copy()
     manager.add_handler(_Comparing(player, tool.name), inherit=False)
     return tool.model_copy(update={"callbacks": manager})
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -25,8 +25,11 @@ from tallystick.errors import InvalidInput
 from tallystick.recorder import Player, tool_form
 from tallystick.records import Json, TapeCall
 from tallystick_llama_index.messages import request_of
+from tallystick_llama_index.stream import chat_of, chats_of, completion_of, completions_of
 
 __all__ = ["TapeLLM", "normal", "tape_tools"]
+
+T = TypeVar("T")
 
 
 class TapeLLM(FunctionCallingLLM):
@@ -72,23 +75,13 @@ class TapeLLM(FunctionCallingLLM):
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
-        """Same as `chat`, in one piece."""
-        said = self._chat(messages, kwargs)
-
-        def pieces() -> Generator[ChatResponse, None, None]:
-            yield said
-
-        return pieces()
+        """Same as `chat`, in as many pieces as it was recorded in."""
+        return self._chats(messages, kwargs)
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
         """Same as `stream_chat`."""
-        said = self._chat(messages, kwargs)
-
-        async def pieces() -> AsyncGenerator[ChatResponse, None]:
-            yield said
-
-        return pieces()
+        return _later(self._chats(messages, kwargs))
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
@@ -104,25 +97,15 @@ class TapeLLM(FunctionCallingLLM):
     def stream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> Generator[CompletionResponse, None, None]:
-        """Same as `complete`, in one piece."""
-        said = self._complete(prompt, kwargs)
-
-        def pieces() -> Generator[CompletionResponse, None, None]:
-            yield said
-
-        return pieces()
+        """Same as `complete`, in as many pieces as it was recorded in."""
+        return self._completes(prompt, kwargs)
 
     @llm_completion_callback()
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> AsyncGenerator[CompletionResponse, None]:
         """Same as `stream_complete`."""
-        said = self._complete(prompt, kwargs)
-
-        async def pieces() -> AsyncGenerator[CompletionResponse, None]:
-            yield said
-
-        return pieces()
+        return _later(self._completes(prompt, kwargs))
 
     def _prepare_chat_with_tools(
         self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
@@ -164,24 +147,33 @@ class TapeLLM(FunctionCallingLLM):
         return found
 
     def _chat(self, messages: Sequence[ChatMessage], given: Mapping[str, Any]) -> ChatResponse:
-        answer, envelope = self._play(messages, given)
-        return ChatResponse(
-            message=ChatMessage.model_validate(answer or {"role": "assistant"}), delta="", raw=_raw(envelope),
-            additional_kwargs=envelope.get("additional_kwargs") or {},
-        )  # fmt: skip
+        return chat_of(self._player.answer(self._play(messages, given)))
 
     def _complete(self, prompt: str, given: Mapping[str, Any]) -> CompletionResponse:
-        answer, envelope = self._play(prompt, given)
-        text = (answer or {}).get("text") or ""
-        return CompletionResponse(
-            text=text, delta="", raw=_raw(envelope), additional_kwargs=envelope.get("additional_kwargs") or {}
-        )
+        return completion_of(self._player.answer(self._play(prompt, given)))
 
-    def _play(self, said: str | Sequence[ChatMessage], given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _chats(self, messages: Sequence[ChatMessage], given: Mapping[str, Any]) -> Generator[ChatResponse, None, None]:
+        call = self._play(messages, given)
+        return self._to_its_end(call, iter(()) if call.response is None else chats_of(call))
+
+    def _completes(self, prompt: str, given: Mapping[str, Any]) -> Generator[CompletionResponse, None, None]:
+        call = self._play(prompt, given)
+        return self._to_its_end(call, iter(()) if call.response is None else completions_of(call))
+
+    def _to_its_end(self, call: TapeCall, pieces: Iterator[T]) -> Generator[T, None, None]:
+        """The pieces, and then what broke the stream where one was recorded that broke."""
+        yield from pieces
+        self._player.answer(call)
+
+    def _play(self, said: str | Sequence[ChatMessage], given: Mapping[str, Any]) -> TapeCall:
         described = {} if self._like is None else _described(self._like)
         form = normal if self._like is None else _with_settings
-        played: Any = self._player.model(request_of(said, given, described), normal=form)
-        return played.get("answer"), played.get("envelope") or {}
+        return self._player.call_model(request_of(said, given, described), normal=form)
+
+
+async def _later(pieces: Generator[T, None, None]) -> AsyncGenerator[T, None]:
+    for piece in pieces:
+        yield piece
 
 
 def tape_tools(player: Player, tools: Sequence[Any], *, safe: Collection[str] = ()) -> list[AsyncBaseTool]:
@@ -233,10 +225,6 @@ def _described(model: LLM) -> dict[str, Any]:
     """A model's own description, as the events of LlamaIndex give it; those of early releases held its fields."""
     described: dict[str, Any] = model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
     return described
-
-
-def _raw(envelope: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in envelope.items() if name != "additional_kwargs" and value}
 
 
 def _calls(message: ChatMessage) -> Iterator[ToolSelection]:

@@ -201,14 +201,26 @@ class TallyRecorder(AbstractCapability[Any]):
             try:
                 response = await handler(request_context)
             except BaseException as error:
-                self._failed(step, owned, error)
+                self._broken(step, owned, error)
                 raise
             finally:
                 self.asking = None
+        self._ended(step, owned, lambda: self._answered(step, response))
+        return response
+
+    def _answered(self, step: Step, response: ModelResponse) -> None:
         told, times = usage_of(response.usage), self.times
         summary = {**({"usage": told} if any(told.values()) else {}), **({"stream": times.told()} if times else {})}
-        self._ended(step, owned, lambda: step.record("response", answer_of(response), summary=summary))
-        return response
+        step.record("response", answer_of(response), summary=summary)
+
+    def _broken(self, step: Step, owned: bool, error: BaseException) -> None:
+        """A request failed; what its stream said until then is kept."""
+        times = self.times
+        if times is not None and times.chunks and times.said is not None:
+            with self.capturing(step.run):
+                self._answered(step, times.said())
+        # Whoever reads a stream meets its error first, and cancels the task of the request.
+        self._failed(step, owned, error if times is None or times.broke is None else times.broke)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any],
@@ -354,6 +366,10 @@ class _Times:
     chunks: int = 0
     first: int = 0
     last: int = 0
+    said: Callable[[], ModelResponse] | None = None
+    """What the stream under way has said so far."""
+    broke: BaseException | None = None
+    """What went wrong in it."""
 
     def note(self) -> None:
         """A chunk came."""
@@ -370,15 +386,20 @@ _EVENTS = "_get_event_iterator"
 
 
 def _timed(stream: StreamedResponse, times: _Times) -> None:
-    """Note when the events of a stream come, where this release makes them as all did so far."""
+    """Note when the events of a stream come and what breaks it, where this release makes them as all did so far."""
     made = getattr(stream, _EVENTS, None)
+    times.said, times.broke = stream.get, None
     if made is None:
         return
 
     async def events() -> AsyncIterator[ModelResponseStreamEvent]:
-        async for event in made():
-            times.note()
-            yield event
+        try:
+            async for event in made():
+                times.note()
+                yield event
+        except Exception as error:
+            times.broke = error
+            raise
 
     setattr(stream, _EVENTS, events)
 
@@ -407,10 +428,11 @@ class _NotingModel(WrapperModel):
             messages, model_settings, model_request_parameters, run_context
         ) as stream:
             step = self._recorder.asking
-            if step is not None and self._recorder.times is None:
-                self._recorder.times = _Times(step)
+            if step is not None:
+                # An answer may come in several streams, each of which goes on where the one before ended.
+                times = self._recorder.times = self._recorder.times or _Times(step)
                 with self._recorder.capturing(step.run):
-                    _timed(stream, self._recorder.times)
+                    _timed(stream, times)
             yield stream
 
     def _note(

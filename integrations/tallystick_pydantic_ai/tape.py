@@ -11,7 +11,7 @@ from pydantic_ai import RunContext, exceptions
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, WrapToolExecuteHandler
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart
-from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -21,6 +21,7 @@ from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_pydantic_ai.capability import TallyRecorder
 from tallystick_pydantic_ai.messages import request_of
+from tallystick_pydantic_ai.stream import PlayedStream
 
 __all__ = ["TapeCapability", "normal"]
 
@@ -86,25 +87,32 @@ class _TapeModel(WrapperModel):
         self, messages: list[ModelMessage], model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:  # fmt: skip
-        return self._play(messages, model_settings, model_request_parameters)
+        return self._answer(self._play(messages, model_settings, model_request_parameters))
 
     @asynccontextmanager
     async def request_stream(
         self, messages: list[ModelMessage], model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters, run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[StreamedResponse]:  # fmt: skip
-        response = self._play(messages, model_settings, model_request_parameters)
-        yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
+        call = self._play(messages, model_settings, model_request_parameters)
+        # A stream that broke breaks where it did.
+        response = self._answer(call) if call.response is None else _response(call.response)
+        yield PlayedStream(response, call, model_request_parameters, lambda: self._answer(call))
 
     def _play(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
-    ) -> ModelResponse:
-        request = request_of(self.wrapped, messages, settings, parameters)
-        played: Any = self._player.model(request, normal=normal, errors=_ERRORS)
-        message = {**(played.get("envelope") or {}), **(played.get("answer") or {})}
-        response = ModelMessagesTypeAdapter.validate_python([message])[0]
-        assert isinstance(response, ModelResponse)
-        return response
+    ) -> TapeCall:
+        return self._player.call_model(request_of(self.wrapped, messages, settings, parameters), normal=normal)
+
+    def _answer(self, call: TapeCall) -> ModelResponse:
+        return _response(self._player.answer(call, errors=_ERRORS))
+
+
+def _response(played: Any) -> ModelResponse:
+    message = {**(played.get("envelope") or {}), **(played.get("answer") or {})}
+    response = ModelMessagesTypeAdapter.validate_python([message])[0]
+    assert isinstance(response, ModelResponse)
+    return response
 
 
 def normal(request: Json) -> Json:

@@ -2,19 +2,16 @@
 
 import asyncio
 import inspect
-import json
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent, base_agent
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
-from llama_index.core.llms.callbacks import llm_chat_callback
-from llama_index.core.llms.function_calling import FunctionCallingLLM
-from llama_index.core.llms.llm import ToolSelection
-from llama_index.core.tools import BaseTool, FunctionTool
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from pydantic import PrivateAttr
+from tests.integrations.llama_scripted import Scripted, calls
 
 from tallystick.records import Json
 from tallystick.tally import BoundTally
@@ -35,85 +32,22 @@ SCRIPTS: dict[Scene, list[list[tuple[str, dict[str, Any]]]]] = {
 }
 
 
-class Scripted(FunctionCallingLLM):
-    """Asks for the tools of its script, one turn for each answer of tools, then says `It is 42.`"""
+class Playing(Scripted):
+    """Asks for the tools of its scene, one turn for each answer of tools, then says `It is 42.`"""
 
-    _script: Any = PrivateAttr()
+    _turns: Any = PrivateAttr()
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
-        self._script = SCRIPTS[scene]
+        self._turns = SCRIPTS[scene]
 
-    @property
-    def metadata(self) -> LLMMetadata:
-        return LLMMetadata(is_function_calling_model=True, model_name="scripted")
-
-    def _next(self, messages: Sequence[ChatMessage]) -> ChatMessage:
+    def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
         answered = {message.additional_kwargs.get("tool_call_id") for message in messages}
-        for turn, calls in enumerate(self._script):
-            asked = [
-                {
-                    "id": f"c{turn}{place}",
-                    "type": "function",
-                    "function": {"name": name, "arguments": json.dumps(given)},
-                }
-                for place, (name, given) in enumerate(calls)
-            ]
-            if not answered.issuperset(call["id"] for call in asked):
-                return ChatMessage(role="assistant", content="", additional_kwargs={"tool_calls": asked})
+        for turn, asked in enumerate(self._turns):
+            keys = [f"c{turn}{place}" for place in range(len(asked))]
+            if not answered.issuperset(keys):
+                return calls(*((key, name, given) for key, (name, given) in zip(keys, asked, strict=True)))
         return ChatMessage(role="assistant", content="It is 42.")
-
-    @llm_chat_callback()
-    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self._next(messages))
-
-    @llm_chat_callback()
-    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self._next(messages))
-
-    @llm_chat_callback()
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
-        raise NotImplementedError
-
-    @llm_chat_callback()
-    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
-        async def chunks() -> AsyncGenerator[ChatResponse, None]:
-            said = ""
-            for word in ("It ", "is ", "42."):
-                said += word
-                yield ChatResponse(message=ChatMessage(role="assistant", content=said), delta=word)
-
-        return chunks()
-
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        raise NotImplementedError
-
-    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        raise NotImplementedError
-
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    def _prepare_chat_with_tools(
-        self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
-        chat_history: list[ChatMessage] | None = None, verbose: bool = False, allow_parallel_tool_calls: bool = False,
-        tool_required: bool = False, **kwargs: Any,
-    ) -> dict[str, Any]:  # fmt: skip
-        return {"messages": list(chat_history or []), "tools": [tool.metadata.to_openai_tool() for tool in tools]}
-
-    def get_tool_calls_from_response(
-        self, response: Any, error_on_no_tool_call: bool = True, **kwargs: Any
-    ) -> list[ToolSelection]:
-        return [
-            ToolSelection(
-                tool_id=call["id"], tool_name=call["function"]["name"],
-                tool_kwargs=json.loads(call["function"]["arguments"]),
-            )
-            for call in response.message.additional_kwargs.get("tool_calls", [])
-        ]  # fmt: skip
 
 
 def _event(kind: Any, **fields: Any) -> Any:
@@ -141,7 +75,7 @@ def _tools() -> list[Any]:
 
     async def expert(question: str) -> str:
         """Ask another agent."""
-        return str(await FunctionAgent(tools=[], llm=Scripted("text"), streaming=False).run(question))
+        return str(await FunctionAgent(tools=[], llm=Playing("text"), streaming=False).run(question))
 
     async def erase(ctx: Context, value: int) -> str:
         """Erase something, if a person agrees."""
@@ -167,7 +101,7 @@ class TestInstrumentation(CaptureContract):
             asyncio.run(self._play(scene))
 
     async def _play(self, scene: Scene) -> None:
-        agent = FunctionAgent(tools=_tools(), llm=Scripted(scene), streaming=scene == "streaming")
+        agent = FunctionAgent(tools=_tools(), llm=Playing(scene), streaming=scene == "streaming")
         running = agent.run("How much?")
         async for event in running.stream_events():
             if isinstance(event, InputRequiredEvent):

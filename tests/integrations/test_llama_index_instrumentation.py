@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent, base_agent
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import MockLLM
-from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
-from llama_index.core.llms.function_calling import FunctionCallingLLM
-from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.tools import BaseTool, FunctionTool
+from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import instrument_tags
-from pydantic import PrivateAttr
+from tests.integrations.llama_scripted import Scripted, calls
 
 from tallystick import Actor, Tally
 from tallystick.records import RunRecord
@@ -38,98 +34,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDepre
 def _event(kind: Any, **fields: Any) -> Any:
     """An event; its fields are its own, which types do not know."""
     return kind(**fields)
-
-
-class Scripted(FunctionCallingLLM):
-    """A model that says what its script says, one answer a call; an exception in it is raised."""
-
-    _script: Any = PrivateAttr()
-
-    def __init__(self, *script: ChatMessage | str | Exception) -> None:
-        super().__init__()
-        self._script = iter(script)
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "Scripted"
-
-    @property
-    def metadata(self) -> LLMMetadata:
-        return LLMMetadata(is_function_calling_model=True, model_name="scripted")
-
-    def _next(self) -> ChatMessage:
-        said = next(self._script)
-        if isinstance(said, Exception):
-            raise said
-        return ChatMessage(said, role="assistant") if isinstance(said, str) else said
-
-    def _pieces(self) -> Generator[ChatResponse, None, None]:
-        said = self._next()
-        whole = ""
-        for piece in (said.content or "").split(" ") if not said.additional_kwargs else []:
-            whole = f"{whole} {piece}".strip()
-            yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta=piece)
-        raw = {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}
-        yield ChatResponse(message=said, delta="", raw=raw)
-
-    @llm_chat_callback()
-    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self._next(), raw={"usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-
-    @llm_chat_callback()
-    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self._next())
-
-    @llm_chat_callback()
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
-        return self._pieces()
-
-    @llm_chat_callback()
-    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
-        async def pieces() -> AsyncGenerator[ChatResponse, None]:
-            for piece in self._pieces():
-                yield piece
-
-        return pieces()
-
-    @llm_completion_callback()
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=self._next().content or "")
-
-    @llm_completion_callback()
-    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=self._next().content or "")
-
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    def _prepare_chat_with_tools(
-        self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
-        chat_history: list[ChatMessage] | None = None, verbose: bool = False, allow_parallel_tool_calls: bool = False,
-        tool_required: bool = False, **kwargs: Any,
-    ) -> dict[str, Any]:  # fmt: skip
-        return {"messages": list(chat_history or []), "tools": [tool.metadata.to_openai_tool() for tool in tools]}
-
-    def get_tool_calls_from_response(self, response: Any, error_on_no_tool_call: bool = True, **kwargs: Any) -> Any:
-        return [
-            ToolSelection(
-                tool_id=call["id"], tool_name=call["function"]["name"],
-                tool_kwargs=json.loads(call["function"]["arguments"]),
-            )
-            for call in response.message.additional_kwargs.get("tool_calls", ())
-        ]  # fmt: skip
-
-
-def _calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:
-    """A message that calls tools, each as (id, name, arguments)."""
-    told = [
-        {"id": key, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-        for key, name, arguments in calls
-    ]
-    return ChatMessage("", role="assistant", additional_kwargs={"tool_calls": told})
 
 
 async def double(value: int) -> int:
@@ -186,7 +90,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally, s
     with open_sqlite() as tally:
         agent = FunctionAgent(
             name="calculator", tools=[_double()], streaming=streaming, system_prompt="You calculate.",
-            llm=Scripted(_calls(("c1", "double", {"value": 21})), "It is 42."),
+            llm=Scripted(calls(("c1", "double", {"value": 21})), "It is 42."),
         )  # fmt: skip
         with TallyInstrumentation(tally, strict=True):
             assert asyncio.run(_ask(agent)) == "It is 42."
@@ -210,8 +114,8 @@ def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTal
         return 1 / value
 
     with open_sqlite() as tally:
-        calls = _calls(("c1", "double", {"value": 1}), ("c2", "divide", {"value": 0}), ("c3", "double", {"value": 2}))
-        agent = FunctionAgent(tools=[_double(), divide], llm=Scripted(calls, "Done."))
+        asked = calls(("c1", "double", {"value": 1}), ("c2", "divide", {"value": 0}), ("c3", "double", {"value": 2}))
+        agent = FunctionAgent(tools=[_double(), divide], llm=Scripted(asked, "Done."))
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent))
 
@@ -325,7 +229,7 @@ def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: Open
             return str(await inner.run(question))
 
         outer = FunctionAgent(
-            name="outer", tools=[ask], llm=Scripted(_calls(("c1", "ask", {"question": "double 21"})), "42.")
+            name="outer", tools=[ask], llm=Scripted(calls(("c1", "ask", {"question": "double 21"})), "42.")
         )
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(outer))
@@ -363,7 +267,7 @@ def test_a_tool_that_waits_for_a_person_is_blocked_and_called_again(open_sqlite:
         return str(await running)
 
     with open_sqlite() as tally:
-        agent = FunctionAgent(tools=[delete], llm=Scripted(_calls(("c1", "delete", {"name": "a.txt"})), "Deleted."))
+        agent = FunctionAgent(tools=[delete], llm=Scripted(calls(("c1", "delete", {"name": "a.txt"})), "Deleted."))
         with TallyInstrumentation(tally, strict=True):
             assert asyncio.run(ask(agent)) == "Deleted."
 
@@ -394,7 +298,7 @@ def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
 
 def test_two_instrumentations_of_one_tally_record_each_event_once(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        agent = FunctionAgent(tools=[_double()], llm=Scripted(_calls(("c1", "double", {"value": 21})), "42."))
+        agent = FunctionAgent(tools=[_double()], llm=Scripted(calls(("c1", "double", {"value": 21})), "42."))
         with TallyInstrumentation(tally, strict=True), TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent))
 

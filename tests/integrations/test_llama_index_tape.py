@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, base_agent
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata, TextBlock
+from llama_index.core.base.llms.types import ChatMessage, TextBlock
 from llama_index.core.llms import MockLLM
-from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput
+from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel
+from tests.integrations.llama_scripted import Scripted, calls
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotReplayable, TapeDiverged
@@ -34,106 +33,6 @@ KEY, OTHER_KEY = (f"sk-proj-{letter * 40}A1b2" for letter in "ab")
 
 # LlamaIndex's agents look at every attribute of their pydantic selves, deprecated ones too.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
-
-
-class Scripted(FunctionCallingLLM):
-    """A model that says what its script says, one answer a call; an exception in it is raised."""
-
-    _script: Any = PrivateAttr()
-    temperature: float = 0.5
-
-    def __init__(self, *script: ChatMessage | str | Exception, **fields: Any) -> None:
-        super().__init__(**fields)
-        self._script = iter(script)
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "Scripted"
-
-    @property
-    def metadata(self) -> LLMMetadata:
-        return LLMMetadata(is_chat_model=True, is_function_calling_model=True, model_name="scripted")
-
-    def to_payload(self) -> dict[str, Any]:
-        # Early releases describe a model by its fields.
-        return {**self.metadata.model_dump(), "class_name": "Scripted", "temperature": self.temperature}
-
-    def _next(self) -> ChatMessage:
-        said = next(self._script)
-        if isinstance(said, Exception):
-            raise said
-        return ChatMessage(said, role="assistant") if isinstance(said, str) else said
-
-    def _pieces(self) -> Generator[ChatResponse, None, None]:
-        said, whole = self._next(), ""
-        for piece in (said.content or "").split(" ") if not said.additional_kwargs else []:
-            whole = f"{whole} {piece}".strip()
-            yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta=piece)
-        yield ChatResponse(message=said, delta="", raw={"usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-
-    @llm_chat_callback()
-    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self._next())
-
-    @llm_chat_callback()
-    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self._next())
-
-    @llm_chat_callback()
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
-        return self._pieces()
-
-    @llm_chat_callback()
-    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
-        async def pieces() -> AsyncGenerator[ChatResponse, None]:
-            for piece in self._pieces():
-                yield piece
-
-        return pieces()
-
-    @llm_completion_callback()
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=self._next().content or "")
-
-    @llm_completion_callback()
-    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=self._next().content or "")
-
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    def _prepare_chat_with_tools(
-        self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
-        chat_history: list[ChatMessage] | None = None, verbose: bool = False, allow_parallel_tool_calls: bool = False,
-        tool_required: bool = False, **kwargs: Any,
-    ) -> dict[str, Any]:  # fmt: skip
-        asked = [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg] if user_msg is not None else []
-        offered = [tool.metadata.to_openai_tool() for tool in tools]
-        return {
-            "messages": [*(chat_history or []), *asked], "tools": offered,
-            "parallel_tool_calls": allow_parallel_tool_calls, **kwargs,
-        }  # fmt: skip
-
-    def get_tool_calls_from_response(self, response: Any, error_on_no_tool_call: bool = True, **kwargs: Any) -> Any:
-        return [
-            ToolSelection(
-                tool_id=call["id"], tool_name=call["function"]["name"],
-                tool_kwargs=json.loads(call["function"]["arguments"]),
-            )
-            for call in response.message.additional_kwargs.get("tool_calls", ())
-        ]  # fmt: skip
-
-
-def _calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:
-    """A message that calls tools, each as (id, name, arguments)."""
-    told = [
-        {"id": key, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-        for key, name, arguments in calls
-    ]
-    return ChatMessage("", role="assistant", additional_kwargs={"tool_calls": told})
 
 
 WEIGH = ("c1", "weigh", {"what": "tea"})
@@ -187,8 +86,8 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(open_tally: OpenTall
     scale = Scale()
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        calls = _calls(WEIGH, ("c2", "lift", {"what": "ship"}))
-        model = Scripted(calls, "Three tons, and too heavy.")
+        asked = calls(WEIGH, ("c2", "lift", {"what": "ship"}))
+        model = Scripted(asked, "Three tons, and too heavy.")
         said = _recorded(anna, _agent(model, scale.tools, streaming=streaming))
         assert set(scale.ran) == {"weigh tea", "lift ship"}
         players = [_player(anna) for _ in range(2)]
@@ -226,7 +125,7 @@ def test_tools_that_changed_or_are_called_otherwise_are_divergences(open_sqlite:
 
     scale = Scale()
     with open_sqlite() as tally:
-        _recorded(tally, _agent(Scripted(_calls(WEIGH), "Heavy."), scale.tools))
+        _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         changed, called = _player(tally), _player(tally)
     with pytest.raises(TapeDiverged, match="call 1 is not the recorded one"):
         _run(_agent(TapeLLM(changed), tape_tools(changed, [weigh, scale.tools[1]])))
@@ -239,7 +138,7 @@ def test_tools_that_changed_or_are_called_otherwise_are_divergences(open_sqlite:
 def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        _recorded(tally, _agent(Scripted(_calls(WEIGH), "Heavy."), scale.tools))
+        _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         more, less = _player(tally), _player(tally)
     agent = _agent(TapeLLM(more), tape_tools(more, scale.tools))
     _run(agent)
@@ -258,7 +157,7 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
 
     scale = Scale()
     with open_sqlite() as tally:
-        said = _recorded(tally, _agent(Scripted(_calls(WEIGH), "Heavy."), scale.tools))
+        said = _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         player, other = _player(tally), _player(tally)
     scale.ran.clear()
     assert _run(_agent(TapeLLM(player), tape_tools(player, scale.tools, safe={"weigh"}))) == said
@@ -283,7 +182,7 @@ def test_a_tool_that_is_given_its_context_runs_with_it_or_is_played_without(open
     note.__annotations__ = {"ctx": Context, "text": str, "return": str}
 
     with open_sqlite() as tally:
-        said = _recorded(tally, _agent(Scripted(_calls(("c1", "note", {"text": "tea"})), "Noted."), [note]))
+        said = _recorded(tally, _agent(Scripted(calls(("c1", "note", {"text": "tea"})), "Noted."), [note]))
         played, real = _player(tally), _player(tally)
     assert _run(_agent(TapeLLM(played), tape_tools(played, [note]))) == said
     assert played.finish().matches
@@ -309,7 +208,7 @@ class Lookup(AsyncBaseTool):
 
 
 def test_tools_that_are_no_functions_play_with_their_blocks(open_sqlite: OpenTally) -> None:
-    call = _calls(("c1", "lookup", {"input": "tea"}))
+    call = calls(("c1", "lookup", {"input": "tea"}))
     with open_sqlite() as tally:
         said = _recorded(tally, _agent(Scripted(call, "Found."), [Lookup()]))
         played, real = _player(tally), _player(tally)
@@ -323,7 +222,7 @@ def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
         with tally.bind().run("caller") as run, run.active(), TallyInstrumentation(tally, strict=True):
-            model = Scripted("heron", "stork", "crane", "rook", _calls(WEIGH))
+            model = Scripted("heron", "stork", "crane", "rook", calls(WEIGH))
             said = [
                 model.chat([ChatMessage("Say it.")]).message.content,
                 [piece.message.content for piece in model.stream_chat([ChatMessage("Say it.")])][-1],
@@ -367,7 +266,7 @@ class Weight(BaseModel):
 
 def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
     prompt = PromptTemplate("How heavy is {what}?")
-    call = _calls(("c1", "Weight", {"tons": 3}))
+    call = calls(("c1", "Weight", {"tons": 3}))
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             assert Scripted(call).structured_predict(Weight, prompt, what="tea") == Weight(tons=3)
@@ -403,8 +302,8 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(ope
 
     scale = Scale()
     with open_sqlite() as tally:
-        expert = _agent(Scripted(_calls(WEIGH), "Three tons."), scale.tools, name="expert")
-        model, ask = boss(Scripted(_calls(("c9", "ask_expert", {"question": "tea?"})), "The expert agrees."), expert)
+        expert = _agent(Scripted(calls(WEIGH), "Three tons."), scale.tools, name="expert")
+        model, ask = boss(Scripted(calls(("c9", "ask_expert", {"question": "tea?"})), "The expert agrees."), expert)
         said = _recorded(tally, _agent(model, [ask]))
         played, real = _player(tally), _player(tally)
     assert len(played.tape.calls) == 6
@@ -426,8 +325,8 @@ def test_agents_that_hand_over_to_one_another_are_played(open_sqlite: OpenTally)
 
     scale = Scale()
     with open_sqlite() as tally:
-        over = _calls(("c1", "handoff", {"to_agent": "clerk", "reason": "It can weigh."}))
-        asked = _calls(("c2", "weigh", {"what": "tea"}))
+        over = calls(("c1", "handoff", {"to_agent": "clerk", "reason": "It can weigh."}))
+        asked = calls(("c2", "weigh", {"what": "tea"}))
         said = _recorded(tally, team(Scripted(over), Scripted(asked, "Three tons."), scale.tools))
         player = _player(tally)
     again = team(TapeLLM(player), TapeLLM(player), tape_tools(player, scale.tools))
@@ -465,7 +364,7 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
 
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
-            said = drive(_agent(Scripted(_calls(("c1", "pay", {"amount": 7})), "Paid."), [pay]))
+            said = drive(_agent(Scripted(calls(("c1", "pay", {"amount": 7})), "Paid."), [pay]))
         played, real = _player(tally), _player(tally)
     assert asked == ["really?"]
     assert drive(_agent(TapeLLM(played), tape_tools(played, [pay]))) == said
@@ -479,7 +378,7 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
 def test_with_like_the_settings_of_the_model_are_compared(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        _recorded(tally, _agent(Scripted(_calls(WEIGH), "Heavy."), scale.tools))
+        _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         same, warmer, serial, unlike = (_player(tally) for _ in range(4))
     _run(_agent(TapeLLM(same, like=Scripted()), tape_tools(same, scale.tools)))
     assert same.finish().matches
@@ -519,7 +418,7 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(tmp_path: Pa
 def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        _recorded(tally, _agent(Scripted(_calls(WEIGH), "Heavy."), scale.tools))
+        _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         player = _player(tally)
         said = _recorded(tally, _agent(TapeLLM(player), tape_tools(player, scale.tools)))
         assert said == "Heavy."
@@ -532,7 +431,7 @@ def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(open_sqlite: Open
 def test_a_secret_in_the_prompt_matches_whatever_it_is(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        model = Scripted(_calls(("c1", "weigh", {"what": KEY})), f"{KEY} weighs 3 tons.")
+        model = Scripted(calls(("c1", "weigh", {"what": KEY})), f"{KEY} weighs 3 tons.")
         _recorded(tally, _agent(model, scale.tools, system_prompt=f"The key is {KEY}."), f"How heavy is {KEY}?")
         players = [_player(tally) for _ in range(3)]
     assert KEY not in players[0].tape.dumps()

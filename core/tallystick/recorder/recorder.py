@@ -387,4 +387,5 @@ def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:
         payload=None if body is None else json.loads(body),
         payload_state=row.payload_state,
         redactions=json.loads(row.redactions),
+        summary=json.loads(row.summary),
     )

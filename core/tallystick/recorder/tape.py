@@ -81,8 +81,16 @@ def _call_of(
         step_id=step.step_id, kind=kind, name=step.name, request=asked.payload,
         response=None if answered is None else answered.payload,
         error=None if error is None else {name: str(error.get(name, "")) for name in ("type", "message")},
-        redacted=bool(asked.redactions), blocked=step.status == "blocked", inside=_tool_around(step, known),
+        redacted=bool(asked.redactions), blocked=step.status == "blocked", chunks=_chunks(answered),
+        inside=_tool_around(step, known),
     )  # fmt: skip
+
+
+def _chunks(answered: StepEntry | None) -> int | None:
+    """How many chunks an answer came in, as its receipt says it."""
+    streamed = None if answered is None else answered.summary.get("stream")
+    count = streamed.get("chunks") if isinstance(streamed, dict) else None
+    return count if isinstance(count, int) else None
 
 
 def _tool_around(step: StepRecord, known: Mapping[str, StepRecord]) -> str | None:
@@ -148,7 +156,28 @@ class Player:
 
         `errors` are classes of the runtime that a failure is raised as, by their names.
         """
-        return self._answer(self._play("model_call", None, plain(request), normal), errors)
+        return self.answer(self.call_model(request, normal=normal), errors=errors)
+
+    def call_model(self, request: Any, *, normal: Normal = lambda request: request) -> TapeCall:
+        """The recorded call of a model. Raises TapeDiverged.
+
+        `answer` gives what it said. A stream that broke holds both what it said until then and what went wrong.
+        """
+        return self._play("model_call", None, plain(request), normal)
+
+    def answer(self, call: TapeCall, *, errors: Iterable[type[Exception]] = ()) -> Json:
+        """What came back to a recorded call. Raises RecordedFailure where it failed, and NotReplayable."""
+        if call.error is not None:
+            kind, message = call.error["type"], call.error["message"]
+            raise _failure(kind, (*self._errors, *errors))(kind, message)
+        if call.response is None:
+            raise NotReplayable(
+                call.step_id, retention=self.tape.retention,
+                missing="it waits for a person" if call.blocked else "the recording ended before it had an answer",
+                hint="Let the tool run for real: name it in `safe`." if call.kind == "tool_call" else
+                "Record a run that comes to its end.",
+            )  # fmt: skip
+        return call.response
 
     def tool(self, name: str, asked: Any, *, errors: Iterable[type[Exception]] = ()) -> Json:
         """The recorded result of a tool, asked with `{"arguments": …}`. Raises the same as `model`, and NotReplayable
@@ -173,7 +202,7 @@ class Player:
 
     def result(self, call: TapeCall, *, errors: Iterable[type[Exception]] = ()) -> Json:
         """What a recorded call of a tool gave. Raises RecordedFailure where it failed, and NotReplayable."""
-        found = self._answer(call, errors)
+        found = self.answer(call, errors=errors)
         return found.get("result") if isinstance(found, dict) else found
 
     def finish(self) -> TapeReport:
@@ -187,19 +216,6 @@ class Player:
         if divergence is not None:
             raise TapeDiverged(divergence.what, step_id=divergence.step_id, diff=divergence.diff)
         return self.report
-
-    def _answer(self, call: TapeCall, errors: Iterable[type[Exception]]) -> Json:
-        if call.error is not None:
-            kind, message = call.error["type"], call.error["message"]
-            raise _failure(kind, (*self._errors, *errors))(kind, message)
-        if call.response is None:
-            raise NotReplayable(
-                call.step_id, retention=self.tape.retention,
-                missing="it waits for a person" if call.blocked else "the recording ended before it had an answer",
-                hint="Let the tool run for real: name it in `safe`." if call.kind == "tool_call" else
-                "Record a run that comes to its end.",
-            )  # fmt: skip
-        return call.response
 
     def _play(self, kind: str, name: str | None, asked: Json, normal: Normal) -> TapeCall:
         with self._guard:

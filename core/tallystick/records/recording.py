@@ -92,6 +92,8 @@ class StepEntry(Record):
     payload_state: Literal["kept", "redacted", "not_kept", "erased"] = "kept"
     redactions: dict[str, int] = {}
     """Kind of secret to how many were replaced before storing."""
+    summary: JsonObject = {}
+    """What its receipt says of it, which stays when the payload goes."""
 
 
 class ReceiptEntry(Record):

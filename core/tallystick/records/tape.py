@@ -24,6 +24,8 @@ class TapeCall(Record):
     """Whether secrets were taken out of the request before it was kept."""
     blocked: bool = False
     """Whether the call was not made, because it waits for a person."""
+    chunks: int | None = None
+    """How many chunks the answer came in, where it was recorded as a stream."""
     inside: str | None = None
     """The step of the tool call that made this one, such as an agent that is a tool: played with it."""
 

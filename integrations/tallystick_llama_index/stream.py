@@ -1,0 +1,103 @@
+"""A recorded answer as LlamaIndex's responses: whole, or as a stream whose last piece holds all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+
+from tallystick.recorder import pieces_of
+from tallystick.records import TapeCall
+
+__all__ = ["chat_of", "chats_of", "completion_of", "completions_of"]
+
+_TEXTS = {"text": "text", "thinking": "content", "tool_call": "tool_kwargs"}
+"""The field of each kind of block that models write piece by piece."""
+
+
+def chat_of(played: Any) -> ChatResponse:
+    """The answer to a chat."""
+    envelope = _envelope(played)
+    return ChatResponse(
+        message=ChatMessage.model_validate(_message(played)), delta="", raw=_raw(envelope),
+        additional_kwargs=envelope.get("additional_kwargs") or {},
+    )  # fmt: skip
+
+
+def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
+    """The answer to a chat as it grows, in as many responses as were recorded."""
+    message, envelope = _message(call.response), _envelope(call.response)
+    blocks: list[Mapping[str, Any]] = message.get("blocks") or []
+    grown = [
+        (block, part, piece, so_far)
+        for block, (part, pieces) in enumerate(zip(blocks, pieces_of(call, list(map(_text, blocks))), strict=True))
+        for piece, so_far in zip(pieces, accumulate(pieces), strict=True)
+    ]
+    for place, part, piece, so_far in grown[:-1]:
+        shown = {**message, "blocks": [*blocks[:place], _with_text(part, so_far)], "additional_kwargs": {}}
+        yield ChatResponse(
+            message=ChatMessage.model_validate(shown), raw=_raw({**envelope, "usage": None}), **_delta(part, piece)
+        )
+    last: dict[str, Any] = _delta(grown[-1][1], grown[-1][2]) if grown else {"delta": ""}
+    whole = chat_of(call.response)
+    told = {**last.get("additional_kwargs", {}), **whole.additional_kwargs}
+    yield whole.model_copy(update={**last, "additional_kwargs": told})
+
+
+def completion_of(played: Any) -> CompletionResponse:
+    """The completion of a prompt."""
+    envelope = _envelope(played)
+    return CompletionResponse(
+        text=_completed(played), delta="", raw=_raw(envelope),
+        additional_kwargs=envelope.get("additional_kwargs") or {},
+    )  # fmt: skip
+
+
+def completions_of(call: TapeCall) -> Iterator[CompletionResponse]:
+    """The completion of a prompt as it grows, in as many responses as were recorded."""
+    whole = completion_of(call.response)
+    [pieces] = pieces_of(call, [whole.text])
+    early = _raw({**_envelope(call.response), "usage": None})
+    for piece, so_far in list(zip(pieces, accumulate(pieces), strict=True))[:-1]:
+        yield CompletionResponse(text=so_far, delta=piece, raw=early)
+    yield whole.model_copy(update={"delta": pieces[-1]})
+
+
+def _message(played: Any) -> dict[str, Any]:
+    message: dict[str, Any] = played.get("answer") or {"role": "assistant"}
+    return message
+
+
+def _completed(played: Any) -> str:
+    return str((played.get("answer") or {}).get("text") or "")
+
+
+def _envelope(played: Any) -> dict[str, Any]:
+    envelope: dict[str, Any] = played.get("envelope") or {}
+    return envelope
+
+
+def _raw(envelope: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in envelope.items() if name != "additional_kwargs" and value}
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    """The text of a block that comes in pieces; the arguments of a call are JSON."""
+    text = block.get(_TEXTS.get(str(block.get("block_type")), ""))
+    return json.dumps(text, ensure_ascii=False) if isinstance(text, dict) else text if isinstance(text, str) else ""
+
+
+def _with_text(block: Mapping[str, Any], so_far: str) -> Mapping[str, Any]:
+    """A block of which so much has come."""
+    field = _TEXTS.get(str(block.get("block_type")))
+    return block if field is None or so_far == _text(block) else {**block, field: so_far}
+
+
+def _delta(block: Mapping[str, Any], piece: str) -> dict[str, Any]:
+    """What a response says of its piece, in the way of models that think before they speak."""
+    kind = block.get("block_type")
+    thought: dict[str, Any] = {"additional_kwargs": {"thinking_delta": piece}} if kind == "thinking" else {}
+    return {"delta": piece if kind == "text" else "", **thought}
