@@ -13,7 +13,7 @@ from tallystick.storage.database import Database
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["HEAD", "migrate", "revision_of"]
+__all__ = ["HEAD", "migrate", "revision_of", "upgrade"]
 
 HEAD = "0009"
 """The newest revision in `migrations/versions`."""
@@ -32,7 +32,7 @@ def migrate(database: Database) -> None:
         if found == HEAD:
             return
         _refuse_newer(found)
-        _upgrade(connection)
+        upgrade(connection)
 
 
 def _current(database: Database) -> str | None:
@@ -57,12 +57,13 @@ def _refuse_newer(found: str | None) -> None:
         raise NewerTally(found, HEAD)
 
 
-def _upgrade(connection: Connection) -> None:
+def upgrade(connection: Connection, revision: str = HEAD) -> None:
+    """Run the migrations that a database lacks, up to a revision."""
     from alembic import command
 
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)
 
 
 def _config() -> Config:
