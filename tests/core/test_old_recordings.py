@@ -59,7 +59,7 @@ def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
         with closing(sqlite3.connect(where / "tally.db")) as database, database:
             return [row[0] for row in database.execute(statement)]
     with psycopg.connect(where, options=f"-c search_path={schema}") as connection:
-        done = connection.execute(statement)
+        done = connection.execute(statement.encode())
         return [] if done.description is None else [row[0] for row in done]
 
 
@@ -91,7 +91,8 @@ def _loaded(archive: Path, url: str, schema: str) -> str:
 )
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
     """A copy of an old tally, opened by the code of today."""
-    archive, schema, where = request.param, f"t{uuid.uuid4().hex}", Path()
+    archive, schema = request.param, f"t{uuid.uuid4().hex}"
+    where: str | Path
     if archive in ARCHIVES:
         where = _unpacked(archive, tmp_path_factory.mktemp("old") / "tally")
     else:
@@ -145,7 +146,7 @@ def test_an_old_run_verifies_and_its_receipt_goes_out(old: Old, recorder: Record
 
 def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recorder) -> None:
     run_id = old.run.run_id
-    [(said)] = _sql(old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'")
+    [said] = _sql(old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'")
     for summary, untouched in (('{"tool":"other"}', False), (said, True)):
         changed = f"UPDATE step_entries SET summary = '{summary}' WHERE kind = 'tool_call' RETURNING step_id"
         assert len(_sql(old.where, old.schema, changed)) == 1

@@ -14,9 +14,11 @@ import pytest
 
 from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import InvalidInput
-from tallystick.recorder import verify_bundle
+from tallystick.recorder import Run, verify_bundle
 from tallystick.recorder.verify import NOT_COVERED
-from tallystick.records import EntryKind, Foil, RunRecord, StepRecord
+from tallystick.records import EntryKind, Foil, Retention, RunRecord, StepRecord
+from tallystick.tally import BoundTally
+from tallystick.testing import StepClock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text(encoding="utf-8")
 OWNER = Actor(user="local", role="operator")
@@ -123,3 +125,108 @@ def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_pag
     body = json.loads(json.loads(members["chain.jsonl"].splitlines()[1])["body"])
     told |= {*body, *body["details"], *body["details"]["entries"][0], *members, *NOT_COVERED, *get_args(EntryKind)}
     assert [one for one in sorted(told) if f"`{one}`" not in PAGE] == []
+
+
+def _talk(bound: BoundTally, run: Run) -> None:
+    """Two calls of a model and a write to memory, with a secret."""
+    for turn in range(2):
+        with run.step("model_call", name="model") as step:
+            bound.compile([ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500)
+            step.record("request", {"messages": ["word " * 20] * turn, "key": f"password={'hunter22' * 3}"})
+            step.record("response", {"answer": {"text": f"done {turn}"}})
+    bound.remember("The kiln is hot.")
+
+
+def _kept(retention: Retention) -> Callable[[Tally, StepClock], str]:
+    def made(tally: Tally, clock: StepClock) -> str:
+        bound = tally.bind(OWNER)
+        with bound.run("coder", retention=retention) as run:
+            _talk(bound, run)
+        return run.id
+
+    return made
+
+
+def _erased(tally: Tally, clock: StepClock) -> str:
+    run_id = _kept("full_payloads")(tally, clock)
+    for _ in range(2):
+        tally.bind(OWNER).erase_recorded(run_id, reason="asked to", mode="apply")
+    return run_id
+
+
+def _empty(tally: Tally, clock: StepClock) -> str:
+    with tally.bind(OWNER).run("coder") as run:
+        pass
+    return run.id
+
+
+def _going_on(tally: Tally, clock: StepClock) -> str:
+    run = tally.bind(OWNER).run("coder")
+    _talk(tally.bind(OWNER), run)
+    run.step("tool_call", name="read").record("tool_call", {"arguments": {}})
+    run.miss("test", ValueError("lost"))
+    return run.id
+
+
+def _purged(tally: Tally, clock: StepClock) -> str:
+    run_id = _kept("redacted_payloads")(tally, clock)
+    clock.advance(days=100)
+    tally.bind(OWNER).choose_journal_window(90)
+    tally.bind(OWNER).purge(mode="apply")
+    return run_id
+
+
+KINDS: dict[str, Callable[[Tally, StepClock], str]] = {
+    "metadata only": _kept("metadata_only"), "redacted": _kept("redacted_payloads"), "full": _kept("full_payloads"),
+    "erased": _erased, "empty": _empty, "going on": _going_on, "interrupted": _going_on, "purged": _purged,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_verifier_of_the_page_knows_every_kind_of_run(tmp_path: Path, kind: str) -> None:
+    clock = StepClock()
+    with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
+        run_id = KINDS[kind](tally, clock)
+        bundle, foil = tally.recorder.export_receipt(run_id), tally.recorder.foil(run_id)
+    if kind == "interrupted":
+        # The process is gone, and whoever opens the tally next says so.
+        with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
+            assert tally.recorder.run(run_id).status == "interrupted"
+            bundle = tally.recorder.export_receipt(run_id)
+    ours = verify_bundle(bundle, foil=foil)
+    assert (ours.ok, ours.problems, ours.foil_matches) == (True, (), True)
+    assert THEIRS(io.BytesIO(bundle)) == THEIRS(io.BytesIO(bundle), (foil.count, foil.head)) == []
+    assert _found(bundle, foil.replace(head=foil.head[::-1])) == (True, True)
+
+    members = _members(bundle)
+    for name, body in members.items():
+        changed = [body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :] for place in range(0, len(body), 89)]
+        lines = body.splitlines(keepends=True) if name.endswith(".jsonl") else []
+        changed += [
+            b"".join([*lines[:place], *lines[place:][:1] * 2, *lines[place:][1:]]) for place in range(len(lines))
+        ]
+        for one in changed:
+            found = _found(_packed({**members, name: one}))
+            assert found[0] is None or found[0] == found[1], (name, one)
+
+
+def test_a_step_or_an_entry_that_was_put_into_a_bundle_is_found(bundle: bytes) -> None:
+    members = _members(bundle)
+    step = members["steps.jsonl"].splitlines(keepends=True)[0]
+    entry = json.loads(members["entries.jsonl"].splitlines()[0])
+    stray = {**entry, "step_id": entry["step_id"][::-1], "payload_state": "erased", "payload": None, "salt": None}
+    for changed in (
+        {"steps.jsonl": step + members["steps.jsonl"]},
+        {"entries.jsonl": members["entries.jsonl"] + json.dumps(stray).encode() + b"\n"},
+    ):
+        assert _found(_packed({**members, **changed})) == (True, True)
+
+
+def test_what_a_purge_says_of_itself_is_read_with_care(tmp_path: Path) -> None:
+    clock = StepClock()
+    with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
+        run_id = _purged(tally, clock)
+        changed = "UPDATE journal SET body = replace(body, '\"before\":', '\"bef0re\":') WHERE event = 'run.purge'"
+        tally.store.database.write(lambda tx: tx.exec_driver_sql(changed), name="harm")
+        answer = tally.recorder.verify(run_id)
+    assert (answer.ok, answer.purged) == (False, None)

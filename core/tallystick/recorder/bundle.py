@@ -81,7 +81,7 @@ def verify_bundle(
     answer = verify(stock, foil)
     told = stock.told
     signed = check(told, public_key)
-    problems = list(answer.problems)
+    problems = [*answer.problems, *stock.strays()]
     if (told.run_id, told.count, told.head) != (stock.run.run_id, *stock.last):
         problems.append(VerificationProblem(where="run.json", problem="its foil is not the end of its chain"))
     if signed is False:
@@ -155,6 +155,11 @@ class _Bundled:
         if self._begins.count == 0 and self._begins.head != genesis:
             problems.append((run_stream(self.run.run_id), "does not begin where the chain of this run begins"))
         return problems
+
+    def strays(self) -> list[VerificationProblem]:
+        """Entries of steps that this run does not have, which a tally cannot hold."""
+        unknown = sorted(set(self._rows) - {step.step_id for step in self._steps})
+        return [VerificationProblem(where=f"step {one}", problem="has entries but is no step") for one in unknown]
 
     def end(self) -> Foil:
         """Same as `Stock.end`."""

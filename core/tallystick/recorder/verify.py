@@ -148,10 +148,13 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     except TallystickError as error:
         found.append(_problem(stream, f"an entry is not readable: {error}"))
     try:
-        steps = {step.step_id: step for step in stock.steps()}
+        listed = stock.steps()
     except TallystickError as error:
         found.append(_problem(f"run {run.run_id}", str(error)))
     else:
+        steps = {step.step_id: step for step in listed}
+        if len(steps) != len(listed):
+            found.append(_problem(f"run {run.run_id}", "has a step that stands twice"))
         found += _step_problems(chain, receipts, steps, run)
         erased = _erased_in(chain)
         for receipt in receipts:
@@ -184,12 +187,13 @@ def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
     if not chain or chain[0].event != PURGED:
         return None
     told = chain[0].details
-    count, steps, payloads = (told.get(name) for name in ("count", "steps", "payloads"))
+    count, steps, payloads, before = (told.get(name) for name in ("count", "steps", "payloads", "before"))
     if not (isinstance(count, int) and isinstance(steps, int) and isinstance(payloads, int)):
         return None
+    if not isinstance(before, int):
+        return None
     return PurgedRun(
-        at=chain[0].at, entries=count, steps=steps, payloads=payloads, head=str(told.get("head")),
-        before=cast(int, told.get("before")),
+        at=chain[0].at, entries=count, steps=steps, payloads=payloads, head=str(told.get("head")), before=before
     )  # fmt: skip
 
 
