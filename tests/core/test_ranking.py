@@ -361,6 +361,19 @@ def test_a_question_is_in_the_language_of_its_words_of_grammar(question: str, la
     assert set(languages_of(surfaces_of(question))) == languages
 
 
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("表哥的生日是什么时候？", ["表哥", "哥的", "的生", "生日", "日是"]),
+        ("何時に起きましたか", ["に起", "起き"]),
+        ("자전거를 언제 샀어요?", ["자전", "전거", "거를", "샀어", "어요"]),
+        ("什么时候", ["什么", "么时", "时候"]),
+    ],
+)
+def test_what_only_asks_is_left_out_of_a_question_unless_nothing_is_left(question: str, words: list[str]) -> None:
+    assert query_terms(question) == words
+
+
 def test_words_are_compared_without_the_accents_of_latin_letters_alone() -> None:
     assert analyze("teléfono GROẞ Łódź smørrebrød") == analyze("telefono gross lodz smorrebrod")
     assert analyze("собаками") == analyze("собака")

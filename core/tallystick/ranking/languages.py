@@ -6,6 +6,7 @@ another language asks for every term that has its words' roots in that language;
 
 from __future__ import annotations
 
+import re
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,18 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
 
-__all__ = ["ENGLISH", "folded", "languages_of", "roots", "script_of", "spoken", "stemmed", "stop_words"]
+__all__ = [
+    "ENGLISH",
+    "folded",
+    "is_latin",
+    "languages_of",
+    "roots",
+    "script_of",
+    "spoken",
+    "stemmed",
+    "stop_words",
+    "without_asking",
+]
 
 ENGLISH = "english"
 
@@ -228,10 +240,33 @@ _NAMES = """
 _ENGLISH_TOO = frozenset(_NAMES.split())
 
 
+_ASKING = re.compile(
+    "为什么|為什麼|什么时候|什麼時候|什么|什麼|怎么样|怎麼樣|怎么|怎麼|怎样|怎樣|哪里|哪裡|哪儿|哪個|哪个|哪些|哪位|多少|何时|何時"
+    "|是不是|有没有|有沒有|是否|吗|嗎|呢"
+    "|いつ|どこ|だれ|誰|なぜ|どうして|どうやって|どのように|どの|どれ|どんな|どちら|いくつ|いくら|何(?=[がをでにはのか時月日年曜人])"
+    "|(?:です|ます|でした|ました|ません|でしょう)か"
+    "|언제|어디(?:서|에서|에|로)?|누가|누구(?:를|와|에게)?|무엇(?:을|이)?|무슨|어떻게|어떤|왜|얼마나|몇|(?:나요|까요|습니까|입니까|인가요)"
+)
+"""How one asks in Chinese, Japanese and Korean, as far as no other word is written so."""
+
+
+def without_asking(text: str) -> str:
+    """A question in a script without spaces with a space where it only asks; unless that leaves nothing."""
+    if text.isascii():
+        return text
+    left = _ASKING.sub(" ", text)
+    return left if any(char.isalnum() for char in left) else text
+
+
 def script_of(word: str) -> str | None:
     """The language whose stemmer serves the script of a word; None for Latin letters and for all others."""
     code = ord(word[0])
     return next((language for first, last, language in _SCRIPTS if first <= code <= last), None)
+
+
+def is_latin(word: str) -> bool:
+    """Whether a word is written in Latin letters, which many languages share."""
+    return word[0] < "\u0250"
 
 
 def folded(word: str) -> str:

@@ -11,7 +11,7 @@ from tallystick.ranking import signals as s
 from tallystick.ranking.bm25 import inverse_frequency
 from tallystick.ranking.corpus import ASKS, NEVER, TELLS_TIME, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
-from tallystick.ranking.languages import ENGLISH, languages_of, script_of
+from tallystick.ranking.languages import ENGLISH, is_latin, languages_of
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, query_words, surfaces_of
 
@@ -119,7 +119,7 @@ def _forms(query: str, words: Mapping[str, str], corpora: Sequence[Corpus]) -> d
 
     English and the scripts of one language need none: text is indexed by them.
     """
-    asked = [word for word in words if word.isalpha() and script_of(word) is None]
+    asked = [word for word in words if word.isalpha() and is_latin(word)]
     languages = languages_of(surfaces_of(query)) if asked else (ENGLISH,)
     found: dict[str, frozenset[str]] = {}
     for corpus in corpora:

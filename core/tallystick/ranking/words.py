@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from tallystick.ranking.languages import ENGLISH, languages_of, stemmed, stop_words
+from tallystick.ranking.languages import ENGLISH, languages_of, stemmed, stop_words, without_asking
 
 __all__ = ["analyze", "indexed_words", "is_stop_word", "query_terms", "query_words", "stems", "surfaces_of"]
 
@@ -66,7 +66,7 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
     `drop` takes words or names as a person would write them. If nothing would be left, all terms are kept.
     """
     dropped = {token for words in drop for token in analyze(words)}
-    pairs = list(_tokens(text))
+    pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
     kept = [token for surface, token in pairs if surface not in empty and token not in dropped]
     return list(dict.fromkeys(kept or [token for _, token in pairs]))
@@ -74,7 +74,7 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
 
 def query_words(text: str) -> dict[str, str]:
     """Each word of `text` as it stands, without case, with its term; without stop words, unless that leaves none."""
-    pairs = list(_tokens(text))
+    pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
     return dict([pair for pair in pairs if pair[0] not in empty] or pairs)
 
