@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.recorder import Written, recordable
+from tallystick.recorder import KeptTexts, Written, recordable
 
 __all__ = [
     "answer_of",
@@ -81,15 +80,16 @@ def written(message: BaseMessage) -> Written | dict[str, Any]:
     """
     if not _is_plain(message):
         return messages_to_dict([message])[0]
-    known = _texts.find(message)
+    fields = message.__dict__
+    known = _texts.find(fields.get("content"), type(message), fields)
     if known is not None:
         return known
     try:
-        body = orjson.dumps({"data": message.__dict__, "type": message.type}, option=orjson.OPT_SORT_KEYS)
+        body = orjson.dumps({"data": fields, "type": message.type}, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         return messages_to_dict([message])[0]
     found = Written(body)
-    _texts.keep(message, found)
+    _texts.keep(fields.get("content"), type(message), fields, found)
     return found
 
 
@@ -97,51 +97,7 @@ def _is_plain(message: BaseMessage) -> bool:
     return type(message) in _PLAIN and not message.__pydantic_extra__
 
 
-class _Texts:
-    """Messages of nothing but text as they were written, because most of a prompt was in the one before. Thread-safe.
-
-    They are found by the identity of their content, a text, which stays the same as long as it is kept here; all else
-    that they hold is compared.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._held = 0
-        self._guard = threading.Lock()
-        self._known: dict[int, tuple[type, dict[str, Any], Written]] = {}
-
-    def find(self, message: BaseMessage) -> Written | None:
-        """The message as it was written last, if nothing about it has changed."""
-        fields = message.__dict__
-        known = self._known.get(id(fields.get("content")))
-        if known is None or known[0] is not type(message) or known[1] != fields:
-            return None
-        return known[2]
-
-    def keep(self, message: BaseMessage, written: Written) -> None:
-        """Remember how a message was written, unless it holds something that may be edited in place."""
-        fields = {name: _fixed(value) for name, value in message.__dict__.items()}
-        if type(fields.get("content")) is not str or _EDITABLE in fields.values():
-            return
-        with self._guard:
-            before = self._known.pop(id(fields["content"]), None)
-            self._held += len(written.body) - (0 if before is None else len(before[2].body))
-            self._known[id(fields["content"])] = (type(message), fields, written)
-            while self._held > self._most:
-                oldest = next(iter(self._known))
-                self._held -= len(self._known.pop(oldest)[2].body)
-
-
-def _fixed(value: Any) -> Any:
-    """A value that stays as it is: text, a number or nothing, and of what may be filled an empty one of its own."""
-    if value is None or type(value) in _FIXED:
-        return value
-    return type(value)() if type(value) in {dict, list} and not value else _EDITABLE
-
-
-_EDITABLE = object()
-_FIXED = frozenset({str, bool, int})
-_texts = _Texts(16 * 1024 * 1024)
+_texts = KeptTexts(16 * 1024 * 1024)
 
 
 def answer_of(result: LLMResult) -> dict[str, Any]:

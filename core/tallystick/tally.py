@@ -302,7 +302,7 @@ class Tally:
         """Let go of text that is kept in memory for speed; it is read anew when it is needed."""
         self.memory.shelves.drop()
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
-        self.store.database.write(lambda tx: self.recording.batches.bases.clear(), name="payloads.let_go")
+        self.recording.let_go()
 
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed."""

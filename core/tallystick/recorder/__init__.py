@@ -2,6 +2,7 @@
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture, Speakers
+from tallystick.recorder.kept import KeptTexts, let_go_of_texts
 from tallystick.recorder.parameters import recordable
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
@@ -15,7 +16,8 @@ from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 from tallystick.recorder.wire import asks, tap
 
 __all__ = [
-    "Call", "Capture", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Speakers", "Step", "Written", "asks",
-    "current_run", "current_step", "is_bundle", "neutral_request", "pieces_of", "read_tape", "recordable", "settle",
-    "status_for", "tap", "tool_form", "verify_bundle", "write_tape",
+    "Call", "Capture", "KeptTexts", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Speakers", "Step",
+    "Written", "asks", "current_run", "current_step", "is_bundle", "let_go_of_texts", "neutral_request",
+    "pieces_of", "read_tape", "recordable", "settle", "status_for", "tap", "tool_form", "verify_bundle",
+    "write_tape",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from tallystick.access import Gate
 from tallystick.errors import ClosedTally
 from tallystick.logs import get_logger
+from tallystick.recorder.kept import let_go_of_texts
 from tallystick.recorder.pieces import Piece, pieces_of, plain
 from tallystick.recorder.writing import Batches
 from tallystick.records import EntryKind, Json, Record, Retention, commitment
@@ -173,6 +174,12 @@ class RecorderRoom:
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", Batches(self.store))
         object.__setattr__(self, "_sealer", ThreadPoolExecutor(1, thread_name_prefix="tallystick-sealer"))
+
+    def let_go(self) -> None:
+        """Forget what is kept of texts in memory; it is found out anew."""
+        self._clean.clear()
+        let_go_of_texts()
+        self.store.database.write(lambda tx: self.batches.bases.clear(), name="payloads.let_go")
 
     def close(self) -> None:
         """Let go of the thread that seals, once it has sealed what waits."""

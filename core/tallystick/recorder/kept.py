@@ -1,0 +1,72 @@
+"""What adapters wrote of texts before, because most of a prompt was in the one before it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from tallystick.recorder.pieces import Written
+
+__all__ = ["KeptTexts", "let_go_of_texts"]
+
+
+class KeptTexts:
+    """Values that hold nothing but a text and fixed fields, as they were written. Thread-safe.
+
+    They are found by the identity of the text, which stays the same as long as it is kept here; all else that they
+    hold is compared, so that an edit in place is always seen.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._held = 0
+        self._guard = threading.Lock()
+        self._known: dict[int, tuple[type, dict[str, Any], Written]] = {}
+        _all.add(self)
+
+    def find(self, text: Any, kind: type, fields: Mapping[str, Any]) -> Written | None:
+        """How a value of this kind with these fields, one of which is `text`, was written; None if it was not yet."""
+        known = self._known.get(id(text))
+        if known is None or known[0] is not kind or known[1] != fields:
+            return None
+        return known[2]
+
+    def keep(self, text: Any, kind: type, fields: Mapping[str, Any], written: Written) -> None:
+        """Remember how a value was written, unless it holds something that may be edited in place."""
+        own = {name: _fixed(value) for name, value in fields.items()}
+        if type(text) is not str or _EDITABLE in own.values():
+            return
+        with self._guard:
+            before = self._known.pop(id(text), None)
+            self._held += len(written.body) - (0 if before is None else len(before[2].body))
+            self._known[id(text)] = (kind, own, written)
+            while self._held > self._most:
+                oldest = next(iter(self._known))
+                self._held -= len(self._known.pop(oldest)[2].body)
+
+    def let_go(self) -> None:
+        """Forget all of it."""
+        with self._guard:
+            self._known, self._held = {}, 0
+
+
+_all: weakref.WeakSet[KeptTexts] = weakref.WeakSet()
+
+
+def let_go_of_texts() -> None:
+    """Forget what any adapter in this process wrote of texts."""
+    for kept in list(_all):
+        kept.let_go()
+
+
+def _fixed(value: Any) -> Any:
+    """A value that stays as it is: text, a number or nothing, and of what may be filled an empty one of its own."""
+    if value is None or type(value) in _FIXED:
+        return value
+    return type(value)() if type(value) in {dict, list} and not value else _EDITABLE
+
+
+_EDITABLE = object()
+_FIXED = frozenset({str, bool, int})
