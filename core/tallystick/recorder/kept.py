@@ -35,9 +35,16 @@ class KeptTexts:
 
     def keep(self, text: Any, kind: type, fields: Mapping[str, Any], written: Written) -> None:
         """Remember how a value was written, unless it holds something that may be edited in place."""
-        own = {name: _fixed(value) for name, value in fields.items()}
-        if type(text) is not str or _EDITABLE in own.values():
+        if type(text) is not str:
             return
+        own: dict[str, Any] = {}
+        for name, value in fields.items():
+            if value is None or type(value) in _FIXED:
+                own[name] = value
+            elif type(value) in _FILLED and not value:
+                own[name] = type(value)()
+            else:
+                return
         with self._guard:
             before = self._known.pop(id(text), None)
             self._held += len(written.body) - (0 if before is None else len(before[2].body))
@@ -61,12 +68,6 @@ def let_go_of_texts() -> None:
         kept.let_go()
 
 
-def _fixed(value: Any) -> Any:
-    """A value that stays as it is: text, a number or nothing, and of what may be filled an empty one of its own."""
-    if value is None or type(value) in _FIXED:
-        return value
-    return type(value)() if type(value) in {dict, list} and not value else _EDITABLE
-
-
-_EDITABLE = object()
 _FIXED = frozenset({str, bool, int})
+_FILLED = frozenset({dict, list})
+"""Types of what may be filled later: an empty one of their own is kept of these."""

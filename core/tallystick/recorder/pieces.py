@@ -42,18 +42,14 @@ class Piece(NamedTuple):
     value: bytes
     """The JSON value within `body`."""
     name: str | None = None
-    """The key of the payload under which the value stands."""
-    listed: bool = False
-    """Whether the value is an element of a list under that key."""
+    """The key of the payload under whose list the value stands; None of a value with its keys."""
     written: Written | None = None
     """The element itself, where its adapter wrote it."""
 
     def alone(self) -> Json:
         """The value at its place in a payload that holds nothing else."""
         value: Json = read_json(self.value)
-        if self.name is None:
-            return value
-        return {self.name: [value] if self.listed else value}
+        return value if self.name is None else {self.name: [value]}
 
 
 class Pieces(NamedTuple):
@@ -79,22 +75,31 @@ def pieces_of(payload: Any, cleared: Callable[[str], object] = lambda name: None
             fields = {str(name): fields[name] for name in fields}
             break
     found = Pieces([], [])
-    bodies, doubtful = found
-    begin = b"{"
+    bodies = found.bodies
+    begin: bytes = b"{"
+    group: dict[str, Any] = {}
     for name in sorted(fields):
         value = fields[name]
-        start = begin + _key(name)
-        begin = b","
-        if isinstance(value, list) and value:
-            bodies.append(start + b"[")
-            _add_elements(name, value, cleared(name), found)
-            begin = b"],"
-        else:
-            own = _bytes(value)
-            bodies.append(start + own)
-            doubtful.append(Piece(bodies[-1], own, name))
+        if not isinstance(value, list) or not value:
+            group[name] = value
+            continue
+        if group:
+            begin, group = _add_group(begin, group, found), {}
+        bodies.append(begin + _key(name) + b"[")
+        _add_elements(name, value, cleared(name), found)
+        begin = b"],"
+    if group:
+        begin = _add_group(begin, group, found)
     bodies.append(begin[:-1] + b"}")
     return found
+
+
+def _add_group(begin: bytes, group: Mapping[str, Any], found: Pieces) -> bytes:
+    """Add fields that stand side by side; what the next field begins with."""
+    own = _bytes(group)
+    found.bodies.append(begin + own[1:-1])
+    found.doubtful.append(Piece(own, own))
+    return b","
 
 
 def _mapping_of(payload: Any) -> Mapping[Any, Any] | None:
@@ -109,10 +114,10 @@ def _add_elements(name: str, values: Sequence[Any], mark: object, found: Pieces)
         if type(value) is Written:
             body = value.body
             if mark is None or value.cleared is not mark:
-                doubtful.append(Piece(body, body, name, True, value))
+                doubtful.append(Piece(body, body, name, value))
         else:
             body = _bytes(value)
-            doubtful.append(Piece(body, body, name, True))
+            doubtful.append(Piece(body, body, name))
         bodies += (body, b",")
     bodies.pop()
 

@@ -233,7 +233,7 @@ class RecorderRoom:
     def _is_known(self, piece: Piece) -> bool:
         # Where an element stands counts too: the name of a list may say that what is in it is a secret.
         body = piece.body if len(piece.body) <= _SHORT else blake2b(piece.body, digest_size=16).digest()
-        key = (piece.name if piece.listed else None, body)
+        key = (piece.name, body)
         if key in self._clean:
             return True
         if self.redactor.may_hold(piece.body) or self._telling(piece):
@@ -250,7 +250,7 @@ class RecorderRoom:
 
     def _telling(self, piece: Piece) -> bool:
         """Whether the name of the list that an element stands in may say that it is a secret."""
-        if not piece.listed or piece.name is None:
+        if piece.name is None:
             return False
         if piece.name not in self._names:
             self._names[piece.name] = self.redactor.may_hold(piece.name.encode("utf-8", "replace"))

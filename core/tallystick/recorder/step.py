@@ -1,7 +1,8 @@
 """One step while it happens: hand over and go on, and be answered only at the end, after the commit.
 
-`record` serialises and returns. What waits is written together, at most a tenth of a second later; ending a step
-waits until everything in it and its receipt are committed, so that what was acknowledged survives a killed process.
+`record` serialises and returns. What waits is written together, when nothing more comes for a twentieth of a second,
+at the latest after half a second; ending a step waits until everything in it and its receipt are committed, so that
+what was acknowledged survives a killed process.
 """
 
 from __future__ import annotations

@@ -150,6 +150,7 @@ class Batches:
         self._guard = threading.Lock()
         self._waiting: dict[int, Item] = {}
         self._queued: Future[None] | None = None
+        self._noted = 0
 
     def add(self, item: Item, *, soon: bool) -> Future[None]:
         """Let `item` be written; the future is done after the commit. What became of it, the item knows."""
@@ -161,7 +162,9 @@ class Batches:
                     database.hurry()
                 return self._queued
             taken: list[Item] = []
-            self._queued = database.submit(lambda tx: self._write(tx, taken), name="recorder", soon=soon)
+            self._queued = database.submit(
+                lambda tx: self._write(tx, taken), name="recorder", soon=soon, grown=lambda: self._noted
+            )
             queued = self._queued
         queued.add_done_callback(lambda done: _settled(done, taken))
         return queued
@@ -169,6 +172,7 @@ class Batches:
     def note(self, item: Item) -> None:
         """Let `item` be written soon; call it when the item holds all that it is to give."""
         # What is read here without the guard is at worst taken just now: then the item is asked after this.
+        self._noted += 1
         if id(item) not in self._waiting:
             self.add(item, soon=True)
 

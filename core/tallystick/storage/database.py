@@ -15,6 +15,7 @@ import atexit
 import os
 import queue
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -48,8 +49,11 @@ Unit = Callable[[Connection], T]
 _GROUP = 256
 """Most units in one commit: bounds how long a reader of the answer waits for others."""
 
-_WINDOW = 0.1
-"""Seconds that work which nobody waits for may stand in the queue, so that more of it shares a commit."""
+_PAUSE, _LONGEST = 0.05, 0.5
+"""Seconds without more of it after which work that nobody waits for is done, and after which it is done at the latest.
+
+Beside a thread that computes a write costs twice as much, and holds that thread up: it is better done when it pauses.
+"""
 
 _WRITER_LOCK = 0x7A11_5710
 """The advisory lock that makes PostgreSQL writers take turns."""
@@ -69,6 +73,8 @@ class _Job(Generic[T]):
     unit: Unit[T]
     name: str
     answer: Future[T] = field(default_factory=Future)
+    grown: Callable[[], int] = field(default=lambda: 0)
+    """A number that changes when more was added to what it will do."""
 
 
 class _Jobs:
@@ -119,8 +125,7 @@ class _Jobs:
             if self.stopped:
                 return []
             if self._bell.get() == "soon":
-                with suppress(queue.Empty):
-                    self._bell.get(timeout=_WINDOW)
+                self._gather()
                 # Whoever comes from here on rings again; whoever came before is taken below.
                 self._rung = False
         group: list[_Job[Any]] = []
@@ -128,6 +133,15 @@ class _Jobs:
         while self._waiting and len(group) < _GROUP:
             group.append(self._waiting.popleft())
         return group
+
+    def _gather(self) -> None:
+        """Wait until no more comes for a while, or somebody is in a hurry."""
+        latest, before = time.monotonic() + _LONGEST, -1
+        while (grown := sum(job.grown() for job in list(self._waiting))) != before and time.monotonic() < latest:
+            before = grown
+            with suppress(queue.Empty):
+                self._bell.get(timeout=_PAUSE)
+                return
 
     def end(self) -> None:
         """Refuse what came too late, now and from here on."""
@@ -191,13 +205,16 @@ class Database:
         with self._writer.turn:
             return self._writer.commit_one(unit, name)
 
-    def submit(self, unit: Unit[T], *, name: str, soon: bool = False) -> Future[T]:
+    def submit(
+        self, unit: Unit[T], *, name: str, soon: bool = False, grown: Callable[[], int] = lambda: 0
+    ) -> Future[T]:  # fmt: skip
         """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
 
-        With `soon` it may wait a tenth of a second for company: for work that nobody waits for.
+        With `soon` it waits for company, as work may that nobody waits for: for a twentieth of a second, and while
+        `grown` keeps changing up to half a second.
         """
         self._refuse_inside(name)
-        job = _Job(unit, name)
+        job = _Job(unit, name, grown=grown)
         self._jobs.put(job, soon=soon)
         return job.answer
 

@@ -75,7 +75,7 @@ class Threads:
     ) -> Waited:  # fmt: skip
         """Same as `put`, begun: what is returned waits for the commit.
 
-        With `soon` the writer waits for more that shares it, at most a tenth of a second or until it is hurried.
+        With `soon` the writer waits for more that shares it, at most a twentieth of a second or until it is hurried.
         """
         desk = self._desk_made("record")
         begun = putting.begin_put(
