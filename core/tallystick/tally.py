@@ -1111,6 +1111,8 @@ class Binder(Generic[C]):
         self._scope = scope if scope is not None or not isinstance(tally, BoundTally) else tally.scope
         self._actor = actor
         self._surface = surface
+        self._last: tuple[Actor | None, str | None, BoundTally] | None = None
+        """Who acted last, in which session, and the view for that: most calls are those of one conversation."""
 
     @property
     def tally(self) -> Tally:
@@ -1123,7 +1125,11 @@ class Binder(Generic[C]):
         if actor is not None and not isinstance(actor, Actor):
             actor = actor(context) if context is not None else None
         session = None if context is None else self._session(context)
-        return self._tally.bind(actor or self._default, self._scope, session_id=session).on(self._surface)
+        last = self._last
+        if last is None or last[0] is not actor or last[1] != session:
+            made = self._tally.bind(actor or self._default, self._scope, session_id=session).on(self._surface)
+            last = self._last = (actor, session, made)
+        return last[2]
 
 
 def _owner_of(store: Store, given: Actor | None) -> Actor | None:

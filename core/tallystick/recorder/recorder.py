@@ -67,7 +67,7 @@ class Recorder:
 
         Under `redacted_payloads` secrets are taken out of `goal`; under `metadata_only` it is not kept.
         """
-        self._room.gate.require(self._actor, "record", scope)
+        self._room.gate.foresee(self._actor, "record", scope)
         kept = retention or self._room.retention
         if goal is not None and kept == "redacted_payloads":
             goal, _ = self._room.redactor.redact_text(goal)
