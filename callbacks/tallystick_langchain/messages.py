@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.recorder import KeptTexts, Written, recordable
+from tallystick.recorder import KeptTexts, Written, offered, recordable
 
 __all__ = [
     "answer_of",
@@ -51,7 +51,7 @@ def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -
         "level": "runtime",
         "model": model_of(parameters),
         "messages": [written(message) for message in messages],
-        "tools": parameters.get("tools") or [],
+        "tools": offered(parameters.get("tools")),
         "stop": parameters.get("stop"),
         "parameters": kept,
     }

@@ -9,7 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.recorder import recordable
+from tallystick.recorder import offered, recordable
 from tallystick.tokens import usage_of
 
 __all__ = ["answer_of", "found_of", "model_of", "request_of", "to_messages", "usage"]
@@ -34,7 +34,7 @@ def request_of(said: str | Sequence[ChatMessage], given: Mapping[str, Any], mode
         "level": "runtime",
         "model": model_of(model),
         **spoken,
-        "tools": given.get("tools") or [],
+        "tools": offered(given.get("tools")),
         "parameters": parameters,
         "settings": {name: model[name] for name in _SETTINGS if model.get(name) is not None},
     }

@@ -26,7 +26,7 @@ def request_of(
         "model": model.model_name,
         "messages": ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"),
         "settings": recordable(dict(settings or {})),
-        "parameters": _parameters.dump_python(parameters, mode="json"),
+        "parameters": recordable(_parameters.dump_python(parameters, mode="json")),
     }
 
 

@@ -148,3 +148,60 @@ def test_a_tap_that_fails_breaks_no_request_and_is_a_gap(
         with tally.bind().run("agent") as run, run.step("model_call"):
             assert client.post(provider, json={}).status_code == 200
         assert tally.bind().runs()[0].gaps == 2
+
+
+@pytest.mark.parametrize("retention", ["redacted_payloads", "full_payloads"])
+@pytest.mark.parametrize(
+    ("asked", "noted"),
+    [
+        # How tokens are asked for: of a form there are the names alone.
+        (
+            {"data": {"grant_type": "client_credentials", "client_secret": SECRET}},
+            {"fields": ["client_secret", "grant_type"]},
+        ),
+        ({"data": {"grant_type": "authorization_code", "code": SECRET}}, {"fields": ["code", "grant_type"]}),
+        ({"data": {"token": SECRET}}, {"fields": ["token"]}),
+        (
+            {"json": {"grant_type": "refresh_token", "refresh_token": SECRET}},
+            {"fields": ["grant_type", "refresh_token"]},
+        ),
+        ({"json": {"api_key": SECRET, "token": SECRET, "model": "m"}}, {"model": "m"}),
+        (
+            {"json": {"tools": [{"type": "mcp", "headers": {"X-Key": SECRET}, "server_label": "s"}]}},
+            {"tools": [{"type": "mcp", "server_label": "s"}]},
+        ),
+        ({"json": {"mcp_servers": [{"authorization_token": SECRET, "name": "s"}]}}, {"mcp_servers": [{"name": "s"}]}),
+        ({"json": {}, "headers": {"Cookie": SECRET, "X-Api-Key": SECRET, "Proxy-Authorization": SECRET}}, {}),
+    ],
+)
+def test_no_credential_of_a_request_is_noted(
+    open_sqlite: OpenTally, provider: str, asked: dict[str, Any], noted: Any, retention: Any
+) -> None:
+    with open_sqlite() as tally, tap(httpx.Client()) as client:
+        with tally.bind().run("agent", retention=retention) as run, run.step("model_call"):
+            client.post(provider.replace("//", f"//me:{SECRET}@"), **asked)
+        found = _payloads(tally)
+        assert found["wire_request"]["body"] == noted
+        assert SECRET not in str(found)
+
+
+def test_a_receipt_names_the_server_and_no_path(open_sqlite: OpenTally, provider: str) -> None:
+    """Some servers take a key in the path, and nothing is ever taken out of a receipt."""
+    with open_sqlite() as tally, tap(httpx.Client()) as client:
+        with tally.bind().run("agent") as run, run.step("model_call") as step:
+            client.post(provider.replace("/v1/chat", f"/bot{SECRET}/send"), json={})
+        summaries = {entry.kind: entry.summary for entry in tally.recorder.receipt(step.id).entries}
+    server = provider.partition("/v1")[0]
+    assert summaries["wire_request"] == {"method": "POST", "bytes": 2, "server": server}
+    assert (summaries["wire_response"]["status"], summaries["wire_response"]["server"]) == (200, server)
+
+
+def test_a_key_in_the_address_of_a_failure_is_redacted(open_sqlite: OpenTally, provider: str) -> None:
+    def fail() -> None:
+        raise ConnectionError(f"401 Unauthorized for url '{provider}'")
+
+    with open_sqlite() as tally:
+        with pytest.raises(ConnectionError), tally.bind().run("agent") as run, run.step("model_call"):
+            fail()
+        assert SECRET in provider
+        assert SECRET not in str(_payloads(tally)["error"])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic_ai import Agent
-from pydantic_ai.models.test import TestModel
+from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.native_tools import MCPServerTool
 
 from tallystick import Tally
 from tallystick.settings import Settings
@@ -22,11 +26,17 @@ HEADERS = {"Authorization": "Bearer 5b1fe0a7c2", "X-Team": "red"}
 def _langchain(bound: BoundTally) -> None:
     model = FakeListChatModel(responses=["Paris"])
     config = {"callbacks": [TallyCallbackHandler(bound, strict=True)]}
-    model.invoke("Capital of France?", config=config, extra_headers=HEADERS, temperature=0)  # type: ignore[arg-type]
+    server = {"type": "mcp", "server_label": "maps", "headers": HEADERS}
+    given: Any = {"extra_headers": HEADERS, "temperature": 0, "tools": [server], "mcp_servers": [server]}
+    model.invoke("Capital of France?", config=config, **given)  # type: ignore[arg-type]
 
 
 def _pydantic_ai(bound: BoundTally) -> None:
-    agent = Agent(TestModel(), capabilities=[TallyRecorder(bound, strict=True)])
+    server = MCPServerTool(
+        id="maps", url="https://maps.example", authorization_token=HEADERS["Authorization"], headers=HEADERS
+    )
+    watched = [TallyRecorder(bound, strict=True), NativeTool(server)]
+    agent = Agent(FunctionModel(lambda messages, info: ModelResponse([TextPart("Paris")])), capabilities=watched)
     agent.run_sync("Capital of France?", model_settings={"extra_headers": HEADERS, "temperature": 0})
 
 
@@ -40,5 +50,6 @@ def test_headers_given_to_a_model_are_in_no_payload(runtime: Callable[[BoundTall
         (step,) = bound.recorder.steps(bound.runs()[0].run_id)
         request = next(entry for entry in bound.recorder.entries(step.step_id) if entry.kind == "request")
         assert "temperature" in str(request.payload)
+        assert "maps" in str(request.payload)
         assert "extra_headers" not in str(request.payload)
     assert not any(b"5b1fe0a7c2" in file.read_bytes() for file in (tmp_path / "tally").rglob("*") if file.is_file())

@@ -412,6 +412,10 @@ def _url_password(match: re.Match[str]) -> bool:
     return bool(value) and not _NOT_A_SECRET.fullmatch(value)
 
 
+def _url_key(match: re.Match[str]) -> bool:
+    return _mixed(_PLACEHOLDER.sub("", match["secret"]))
+
+
 # Checks of personal data
 
 
@@ -543,6 +547,13 @@ SECRET_RULES: tuple[Rule, ...] = (
         r"(?<=://)[^\s:/@\"'<>]{0,128}+:(?P<secret>[^\s/\"'<>]{1,256})(?=@)",
         "://",
         check=_url_password,
+        certain=False,
+    ),
+    _rule(
+        "url_key",
+        r"(?<=[?&])(?i:key|sig|(?:x-amz-|x-goog-)?signature)=(?P<secret>[^\s&#\"'`<>\\]{16,1024})",
+        "key", "sig=", "signature=",
+        check=_url_key,
         certain=False,
     ),
     _rule(

@@ -3,7 +3,7 @@
 from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture, Speakers
 from tallystick.recorder.kept import KeptTexts, let_go_of_texts
-from tallystick.recorder.parameters import recordable
+from tallystick.recorder.parameters import offered, recordable
 from tallystick.recorder.pieces import Written
 from tallystick.recorder.recorder import Recorder
 from tallystick.recorder.replay import Call, Render, neutral_request
@@ -17,7 +17,7 @@ from tallystick.recorder.wire import asks, tap
 
 __all__ = [
     "Call", "Capture", "KeptTexts", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Speakers", "Step",
-    "Written", "asks", "current_run", "current_step", "is_bundle", "let_go_of_texts", "neutral_request",
+    "Written", "asks", "current_run", "current_step", "is_bundle", "let_go_of_texts", "neutral_request", "offered",
     "pieces_of", "read_tape", "recordable", "settle", "status_for", "tap", "tool_form", "verify_bundle",
     "write_tape",
 ]  # fmt: skip

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["recordable"]
+__all__ = ["offered", "recordable"]
 
 _SECRET = ("api_key", "apikey", "headers", "authorization", "credentials", "secret")
+_SECRETS = ("token", "access_token", "refresh_token", "id_token", "auth_token", "password")
 
 
 def recordable(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without headers, keys and credentials, whatever the retention: a replay takes its own."""
-    return {name: value for name, value in parameters.items() if not _is_secret(name)}
+    return {
+        name: offered(value) if isinstance(value, list) else value
+        for name, value in parameters.items()
+        if not _is_secret(name)
+    }
+
+
+def offered(tools: Iterable[Any] | None) -> list[Any]:
+    """Tools and servers of tools, without what such a server is reached with."""
+    return [recordable(tool) if isinstance(tool, Mapping) else tool for tool in tools or ()]
 
 
 @lru_cache(maxsize=1_024)
 def _is_secret(name: str) -> bool:
-    return any(word in name.lower() for word in _SECRET)
+    return name.lower() in _SECRETS or any(word in name.lower() for word in _SECRET)

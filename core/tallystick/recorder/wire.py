@@ -1,17 +1,20 @@
 """The wire: what an HTTP client sends for the model step under way, beside what the runtime says it asked.
 
 Only the method, the address without its query, and the body are noted, and of the answer its status: never a header,
-where credentials stand, and no query, where some providers take a key.
+where credentials stand, no query, where some providers take a key, and of a form, in which tokens are asked for, only
+the names of its fields. Receipts, which nothing is ever taken out of, name the server and no path.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from tallystick.recorder.parameters import recordable
 from tallystick.recorder.step import Step, current_step
 from tallystick.records import Json
 
@@ -27,6 +30,8 @@ class _Client(Protocol):
 
 
 C = TypeVar("C", bound=_Client)
+
+_FORM = "application/x-www-form-urlencoded"
 
 
 def asks(step: Step) -> None:
@@ -92,14 +97,20 @@ def _step() -> Step | None:
 
 
 def _note_request(step: Step, request: Any, body: bytes) -> None:
-    told = {"method": str(request.method), "url": _address(str(request.url)), "bytes": len(body)}
-    step.record("wire_request", lambda: {"level": "wire", **told, "body": _readable(body)}, summary=told)
+    told = {"method": str(request.method), "bytes": len(body)}
+    url, form = str(request.url), str(request.headers.get("content-type", "")).startswith(_FORM)
+    step.record(
+        "wire_request", lambda: {"level": "wire", **told, "url": _address(url), "body": _readable(body, form=form)},
+        summary={**told, "server": _server(url)},
+    )  # fmt: skip
 
 
 def _note_response(step: Step, response: Any) -> None:
     since = step.run.room.store.clock.now() - step.started_at
-    told = {"status": int(response.status_code), "url": _address(str(response.request.url)), "after_us": since}
-    step.record("wire_response", {"level": "wire", **told}, summary=told)
+    told, url = {"status": int(response.status_code), "after_us": since}, str(response.request.url)
+    step.record(
+        "wire_response", {"level": "wire", **told, "url": _address(url)}, summary={**told, "server": _server(url)}
+    )
 
 
 def _address(url: str) -> str:
@@ -109,14 +120,27 @@ def _address(url: str) -> str:
     return urlunsplit((parts.scheme, f"{host}:{parts.port}" if parts.port else host, parts.path, "", ""))
 
 
-def _readable(body: bytes) -> Json:
-    """JSON as it is, other text as text, and the rest as base64."""
+def _server(url: str) -> str:
+    parts = urlsplit(_address(url))
+    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+
+
+def _readable(body: bytes, *, form: bool) -> Json:
+    """JSON as it is but for credentials, of a form the names of its fields, other text as text, the rest as base64."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(body).decode()}
+    if form:
+        return _names(dict(parse_qsl(text, keep_blank_values=True)))
     try:
         value: Json = json.loads(text)
     except ValueError:
         return text
+    if isinstance(value, dict):
+        return _names(value) if "grant_type" in value else recordable(value)
     return value
+
+
+def _names(fields: Mapping[str, Any]) -> Json:
+    return {"fields": sorted(fields)}
