@@ -237,12 +237,19 @@ def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
 
 
 def main() -> None:
-    """Run the command; errors of Tallystick become one line and exit code 2."""
+    """Run the command; errors of Tallystick, and files that cannot be read or written, become one line and exit 2."""
     try:
         app()
     except TallystickError as error:
-        Console(stderr=True).print(Text(f"tally: {error}", style="red"), soft_wrap=True)
-        sys.exit(2)
+        told = str(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        told = f"{error.filename}: {error.strerror}."
+    else:
+        return
+    Console(stderr=True).print(Text(f"tally: {told}", style="red"), soft_wrap=True)
+    sys.exit(2)
 
 
 def _home_scopes(owner: BoundTally) -> list[Scope]:

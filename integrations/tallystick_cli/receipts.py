@@ -16,6 +16,7 @@ from tallystick.recorder.signing import new_key
 from tallystick.records import Foil, RunRecord, StepRecord
 from tallystick.tally import BoundTally
 from tallystick_cli import render
+from tallystick_cli.keeping import identity
 from tallystick_cli.options import AsJson, Where, opened, print_json, printed
 
 __all__ = ["register"]
@@ -45,6 +46,8 @@ def verify(
     if is_bundle(Path(run)):
         named = None if foil is None else verify_bundle(Path(run)).run_id
         answer = verify_bundle(Path(run), foil=None if named is None else _foil(named, foil), public_key=key)
+    elif Path(run).is_file():
+        raise InvalidInput(f"{run} is no bundle of a receipt, or a damaged one.")
     elif key is not None:
         raise InvalidInput("--public-key checks the signature of a bundle; `tally export-receipt` makes one.")
     else:
@@ -87,16 +90,20 @@ def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson
 
 
 def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
-    """Say what the agent knew at a step and why, what it did not see, and what changed since the step before."""
+    """Say what the agent knew at a step and why, what it did not see, what changed since the step before, and what it
+    wrote."""
     with opened(where) as owner:
         recorder, found = owner.recorder, _step(owner, step)
-        knew, unseen = recorder.knew(found.step_id), recorder.unseen(found.step_id)
+        try:
+            compiled = recorder.compiled(found.step_id)
+            knew, unseen = recorder.knew(found.step_id), recorder.unseen(found.step_id)
+        except NotFound:
+            compiled, knew, unseen = None, [], []
         try:
             changed = recorder.changed(found.step_id)
         except NotFound:
             changed = None
         written = [one for one in recorder.written(found.run_id) if one.step_id == found.step_id]
-        compiled = recorder.compiled(found.step_id)
     if as_json:
         print_json(
             {
@@ -105,7 +112,8 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
             }
         )  # fmt: skip
         return
-    parts: list[RenderableType] = [render.decision_table(*compiled)]
+    nothing = Text("No context is kept that was compiled in this step.", style="dim")
+    parts: list[RenderableType] = [nothing if compiled is None else render.decision_table(*compiled)]
     if changed is not None:
         parts.append(render.step_diff_view(changed))
     parts += [Text(f"wrote {one.event} {one.memory_id} by {one.by.get('user')}") for one in written]
@@ -136,11 +144,13 @@ def trace(
 
 
 def uses(
-    memory: Annotated[str, typer.Argument(help="Id of a memory.")], where: Where = ".tally", as_json: AsJson = False
+    memory: Annotated[str, typer.Argument(help="Id of a memory, or how it ends.")],
+    where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
     with opened(where) as owner:
-        found = owner.recorder.uses(memory)
+        found = owner.recorder.uses(identity(owner, memory))
     if as_json:
         print_json([one.dump() for one in found])
     elif not found:
@@ -180,10 +190,10 @@ def keygen(
     printed(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
 
 
-def _step(owner: BoundTally, identity: str) -> StepRecord:
-    found = owner.recorder.find(identity)
+def _step(owner: BoundTally, fragment: str) -> StepRecord:
+    found = owner.recorder.find(fragment)
     if isinstance(found, RunRecord):
-        raise InvalidInput(f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them.")
+        raise InvalidInput(f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them.")
     return found
 
 

@@ -205,7 +205,7 @@ def step_diff_view(diff: StepDiff) -> RenderableType:
             parts.append(Panel(Group(*map(_diff_line, lines)), title=title, title_align="left", border_style="dim"))
     parts += [Text(f"! {note}", style="yellow") for note in diff.notes]
     if diff.is_empty:
-        parts.append(Text("= nothing differs", style="green"))
+        parts.append(Text("= nothing differs" if not diff.notes else "= nothing else could be compared", style="green"))
     title = f"{short(diff.before)} → {short(diff.after)}"
     return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
 
@@ -304,8 +304,9 @@ def step_view(
     head = Table.grid(padding=(0, 2))
     head.add_column(style="dim")
     head.add_column()
-    head.add_row("run", f"{run.agent_name} · {run.user_goal or ''} ({short(run.run_id)}) in {run.scope}")
-    head.add_row("step", f"#{step.step_index} {step.step_kind} {step.name or ''} ({step.step_id})")
+    goal, name = f" · {run.user_goal}" if run.user_goal else "", f" {step.name}" if step.name else ""
+    head.add_row("run", f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}")
+    head.add_row("step", f"#{step.step_index} {step.step_kind}{name} ({step.step_id})")
     head.add_row("when", f"{_when(step.started_at)}  ")
     head.add_row("status", _status(step.status))
     if receipt is not None:
@@ -344,9 +345,9 @@ def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def _entry_panel(entry: StepEntry) -> Panel:
     if entry.payload_state in {"not_kept", "erased"}:
-        body: RenderableType = Text(
-            f"payload {entry.payload_state.replace('_', ' ')}; its commitment stands", style="dim"
-        )
+        told = f"\n{_readable(entry.summary)}" if entry.summary else ""
+        stands = "; its commitment stands" if entry.commitment else ""
+        body: RenderableType = Text(f"payload {entry.payload_state.replace('_', ' ')}{stands}{told}", style="dim")
     else:
         body = Text(_readable(entry.payload), overflow="fold")
     redacted = ", ".join(f"{count} {kind}" for kind, count in entry.redactions.items())

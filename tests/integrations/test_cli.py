@@ -13,6 +13,7 @@ import pytest
 from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import TapeDiverged
 from tallystick.recorder import Player, read_tape
+from tallystick.recorder.signing import new_key
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 
@@ -200,3 +201,62 @@ def test_a_tape_of_what_was_not_kept_is_refused_with_the_reason(
     assert refused.returncode != 0
     assert "its request was not kept (retention metadata_only)" in " ".join(refused.stderr.split())
     assert not (tmp_path / "tape.json").exists()
+
+
+def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(tally_command: Command, place: Path) -> None:
+    with Tally.open(place, background=False) as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("writer", retention="metadata_only") as run:
+            kept = bound.remember("The kiln is hot.")
+            with run.step("model_call", name="quiet") as step:
+                step.record("request", {"prompt": "secret plans"}, summary={"model": "m-1"})
+        [wrote, quiet] = bound.recorder.steps(run.id)
+    why = tally_command("why", wrote.step_id)
+    assert why.returncode == 0
+    assert f"wrote ADD {kept.memory_id} by local" in " ".join(why.stdout.split())
+    assert json.loads(tally_command("why", quiet.step_id, "--json").stdout)["knew"] == []
+    shown = tally_command("show", quiet.step_id).stdout
+    assert "payload not kept" in shown
+    assert "m-1" in shown
+    assert "commitment" not in shown
+    used = tally_command("uses", kept.memory_id[-8:])
+    assert "written" in used.stdout
+
+
+def test_a_difference_in_the_budget_alone_is_a_difference(tally_command: Command, place: Path) -> None:
+    with Tally.open(place, background=False) as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run:
+            for budget in (500, 900):
+                with run.step("model_call"):
+                    bound.compile([ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=budget)
+            with run.step("tool_call") as step:
+                step.record("tool_call", {"name": "look", "arguments": {}})
+        one, other, tool = (step.step_id for step in bound.recorder.steps(run.id))
+    assert "nothing differs" not in tally_command("diff", one, other).stdout
+    assert "= nothing differs" in tally_command("diff", one, one).stdout
+    unlike = tally_command("diff", one, tool).stdout
+    assert "only one of them compiled a context" in unlike
+    assert "nothing differs" not in unlike
+
+
+def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(tally_command: Command, place: Path, tmp_path: Path) -> None:
+    junk, bundle, key = tmp_path / "junk", tmp_path / "b", tmp_path / "k.pub"
+    junk.write_text("junk")
+    key.write_bytes(new_key()[1])
+    with Tally.open(place, background=False) as tally:
+        [run] = tally.bind(OWNER, scope="project:apollo").runs()
+        bundle.write_bytes(tally.bind(OWNER).recorder.export_receipt(run.run_id))
+    wrong: list[tuple[str, ...]] = [
+        ("/nowhere/run.receipt: No such file", "export-receipt", run.run_id, "--out", "/nowhere/run.receipt"),
+        ("is no bundle of a receipt", "verify", str(junk)),
+        ("This is no public key", "verify", str(bundle), "--public-key", str(junk)),
+        ("it is not signed", "verify", str(bundle), "--public-key", str(key)),
+        ("at least 6 characters", "uses", "nope"),
+        ("There is no memory no-such-memory", "uses", "no-such-memory"),
+    ]
+    for said, *command in wrong:
+        done = tally_command(*command)
+        assert done.returncode in (1, 2)
+        assert said in " ".join((done.stdout + done.stderr).split())
+        assert "Traceback" not in done.stderr

@@ -85,7 +85,8 @@ def verify_bundle(
     if (told.run_id, told.count, told.head) != (stock.run.run_id, *stock.last):
         problems.append(VerificationProblem(where="run.json", problem="its foil is not the end of its chain"))
     if signed is False:
-        problems.append(VerificationProblem(where="run.json", problem="its signature is not that of the key"))
+        said = "it is not signed" if told.signature is None else "its signature is not that of the key"
+        problems.append(VerificationProblem(where="run.json", problem=said))
     return answer.model_copy(update={"problems": tuple(problems), "ok": not problems, "signature_ok": signed})
 
 

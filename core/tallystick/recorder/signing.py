@@ -41,12 +41,13 @@ def check(foil: Foil, public_key: bytes | None = None) -> bool | None:
     None when nothing is signed and no key is given. Without a key it is checked under the one that the foil names,
     which only says that nothing changed since whoever holds that key signed. Raises InvalidInput, MissingExtra.
     """
+    given = None if public_key is None else public_key_of(public_key)
     if foil.signature is None or foil.signed_by is None:
-        return None if public_key is None else False
+        return None if given is None else False
     require("cryptography", extra="signing")
     from cryptography.exceptions import InvalidSignature
 
-    key = public_key_of(public_key if public_key is not None else foil.signed_by.encode())
+    key = given or public_key_of(foil.signed_by.encode())
     try:
         key.verify(bytes.fromhex(foil.signature), _signed(foil))
     except (InvalidSignature, ValueError):

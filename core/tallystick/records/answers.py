@@ -77,6 +77,7 @@ class StepDiff(Record):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing differs."""
-        same = self.compile is None or (self.compile.is_empty and not self.compile.rescored)
+        """Whether nothing differs, of what could be compared."""
+        one = self.compile
+        same = one is None or (one.is_empty and not one.rescored and one.budget_before == one.budget_after)
         return same and not (self.request or self.response or self.compaction)
