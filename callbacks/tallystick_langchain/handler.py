@@ -208,6 +208,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
             call.first = call.first if call.chunks else call.last
             call.chunks += 1
 
+    def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """A chunk of a stream came that is told in events."""
+        if event["event"] == "content-block-delta":
+            self.on_llm_new_token("", run_id=run_id)
+
     @_captured
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A model call failed; what it said until then is kept."""

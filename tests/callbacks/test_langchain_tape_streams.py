@@ -220,3 +220,16 @@ def test_an_answer_with_parts_of_its_own_comes_whole(open_sqlite: OpenTally) -> 
     assert isinstance(played, AIMessage)
     assert (played.id, played.additional_kwargs) == ("msg_1", {"reasoning_content": "Heavy."})
     assert played.content == reduce(add, recorded).content
+
+
+def test_a_stream_that_is_told_in_events_is_recorded_and_played(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        model = Streaming(script=[_says("It ", "weighs ", "three ", "tons.")])
+        said = "".join(model.stream_events("How heavy?", version="v3", config=config).text)
+        player = tally.recorder.player(tally.bind().runs()[0].run_id)
+    assert said == "It weighs three tons."
+    assert player.tape.calls[0].chunks == 4
+    pieces = list(TapeChatModel(player).stream_events("How heavy?", version="v3").text)
+    assert "".join(pieces) == said
+    assert len(pieces) == 4

@@ -104,3 +104,20 @@ def test_a_source_that_nothing_comes_from_is_refused(open_tally: OpenTally) -> N
         step_id, _ = _recorded(me)
         with pytest.raises(InvalidInput, match="nowhere"):
             me.recorder.replay(step_id, without_sources=["nowhere"])
+
+
+def test_a_recipe_is_followed_as_it_is_and_on_another_step_too(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        me = tally.bind(Actor(user="anna"))
+        first, source = _recorded(me)
+        recipe = me.recorder.replay(first, without_sources=[source], notes="no heron").recipe
+        with pytest.raises(InvalidInput, match="token_budget"):
+            me.recorder.replay(first, recipe=recipe, token_budget=500)
+        with me.run("planner") as run, run.step("model_call") as step:
+            me.compile([*me.recall("heron nest"), ASK], budget=900)
+            step.record("request", {"items": []})
+        again = me.recorder.replay(step.id, recipe=recipe)
+        assert (again.recipe.source_step_id, again.recipe.source_run_id) == (step.id, run.id)
+        assert (again.recipe.without_sources, again.recipe.notes) == ((source,), "no heron")
+        assert again.diff is not None
+        assert len(again.diff.removed) == 1

@@ -330,7 +330,12 @@ class Recorder:
         """Same as `replay`, with what it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
-        if recipe is None:
+        if recipe is not None and changes:
+            raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
+        if recipe is not None:
+            # The changes of another step's recipe are made to this one.
+            recipe = recipe.model_copy(update={"source_run_id": run.run_id, "source_step_id": step_id})
+        else:
             recipe = ReplayRecipe.load(
                 {
                     "replay_id": self._room.store.ids.new(),
