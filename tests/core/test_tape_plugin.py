@@ -57,6 +57,13 @@ def test_it_never_asks(tape):
     tape("refund.json")
 
 
+def test_it_asks_otherwise_among_other_tasks(tape):
+    try:
+        agent(tape("refund.json"), prompt="You keep the money.")
+    except Exception as error:
+        raise ExceptionGroup("tasks failed", [ValueError("another task"), error])
+
+
 def test_there_is_no_such_tape(tape):
     tape("absent.json")
 """
@@ -102,11 +109,12 @@ def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(proje
     said = _pytest(project, "-q")
 
     # What went wrong only at the end of a test is an error of its fixture.
-    assert "2 failed, 4 passed, 2 errors" in said
+    assert "3 failed, 4 passed, 2 errors" in said
     assert {line.partition(" - ")[0] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))} == {
         "FAILED test_clerk.py::test_it_asks_otherwise",
         "ERROR test_clerk.py::test_it_takes_the_error_for_its_own",
         "ERROR test_clerk.py::test_it_never_asks",
+        "FAILED test_clerk.py::test_it_asks_otherwise_among_other_tasks",
         "FAILED test_clerk.py::test_there_is_no_such_tape",
     }
     assert '-      "content": "You refund orders. Today is 2026-11-20.",' in said
@@ -114,9 +122,9 @@ def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(proje
     assert '-      "content": "Refund order 7.",' in said
     assert '+      "content": "Refund order 8.",' in said
     assert "the agent ended before 2 of 2 recorded calls; the next was model call" in said
-    assert "absent.json is no tape" in said
+    assert "There is no tape at absent.json. `tally tape RUN --out absent.json` writes one." in said
     # Of the way there only where it is asked for.
-    assert "recorder/tape.py" not in said.partition("test_there_is_no_such_tape")[0]
+    assert "recorder/tape.py" not in said
     assert "recorder/tape.py" in _pytest(project, "-q", "--full-trace", "-k", "asks_otherwise")
 
 

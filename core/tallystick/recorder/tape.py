@@ -114,6 +114,8 @@ def read_tape(path: str | Path) -> Tape:
     """A tape from its file. Raises InvalidInput."""
     try:
         return Tape.loads(Path(path).read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(f"There is no tape at {path}. `tally tape RUN --out {path}` writes one.") from error
     except (OSError, UnicodeDecodeError, InvalidRecord) as error:
         raise InvalidInput(f"{path} is no tape: {error}. `tally tape RUN` writes one.") from error
 

@@ -30,20 +30,25 @@ __all__ = ["pytest_runtest_makereport", "tape"]
 
 _TOLD = pytest.StashKey[bool]()
 """Whether the report of a test shows already where it left its tape."""
-_CAUSES = 8
-"""How far an error is followed to what it was made from."""
+_CAUSES = 32
+"""How many errors are looked at for what one was made from."""
 
 
 @pytest.fixture
 def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
     """Loads a tape, named from the folder of the test or the working folder, and plays it; see `Player` for options."""
+    from tallystick.errors import InvalidInput
     from tallystick.recorder import Player, read_tape
 
     players: list[Player] = []
 
     def load(path: str | Path, **options: Any) -> Player:
         beside = request.path.parent / path
-        player = Player(read_tape(beside if beside.exists() else path), **options)
+        try:
+            recorded = read_tape(beside if beside.exists() else path)
+        except InvalidInput as error:
+            pytest.fail(str(error), pytrace=False)
+        player = Player(recorded, **options)
         players.append(player)
         return player
 
@@ -83,9 +88,11 @@ def _diverged(error: BaseException) -> TapeDiverged | None:
     """Where an agent left its tape, if that is what an error was made from."""
     from tallystick.errors import TapeDiverged
 
-    found: BaseException | None = error
-    for _ in range(_CAUSES):
-        if found is None or isinstance(found, TapeDiverged):
-            return found
-        found = found.__cause__
+    found: list[BaseException] = [error]
+    for one in found:
+        if isinstance(one, TapeDiverged):
+            return one
+        # Tasks that ran side by side fail together.
+        made_from = [one.__cause__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+        found += [cause for cause in made_from if cause is not None][: _CAUSES - len(found)]
     return None
