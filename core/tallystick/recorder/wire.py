@@ -143,4 +143,4 @@ def _readable(body: bytes, *, form: bool) -> Json:
 
 
 def _names(fields: Mapping[str, Any]) -> Json:
-    return {"fields": sorted(fields)}
+    return {"fields": [*sorted(fields)]}
