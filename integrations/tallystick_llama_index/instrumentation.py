@@ -86,6 +86,8 @@ class _Tree:
     """Spans whose step is open."""
     ended: StepStatus | None = None
     """How the root ended, while streams that it gave back are still read."""
+    workflow: bool = False
+    """Whether the root is a workflow, which ends with an event unless somebody cancels it."""
 
 
 @dataclass
@@ -232,15 +234,17 @@ class TallyInstrumentation:
         """The result of a tool; the end of the run."""
         span = self._spans.get(span_id)
         doing = self._doing.get(span_id)
+        stopped = False
         try:
             if doing is not None and span is not None and span.tool is not None:
                 self._result(span_id, doing, result)
             elif doing is not None:
                 doing.streams = True
             if span is not None and span.tree is not None and span.tree.root == span_id:
+                stopped = span.tree.workflow and result is None
                 self._keep(span.tree, result)
         finally:
-            self._leave(span_id, "completed")
+            self._leave(span_id, "cancelled" if stopped else "completed")
 
     def _keep(self, tree: _Tree, result: Any) -> None:
         """Remember what was said, where that is asked for; an answer that still streams is not text yet."""
@@ -371,7 +375,10 @@ class TallyInstrumentation:
             return None
         name = getattr(instance, "name", None)
         called = name if isinstance(name, str) and name else type(instance).__name__
-        tree = _Tree(span_id, called if instance is not None else span_id.partition("-")[0], _asked(arguments), tags)
+        tree = _Tree(
+            span_id, called if instance is not None else span_id.partition("-")[0], _asked(arguments), tags,
+            workflow=isinstance(instance, Workflow),
+        )  # fmt: skip
         with self._guard:
             self._trees[span_id] = tree
         return tree

@@ -17,6 +17,7 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import instrument_tags
 from tests.integrations.llama_scripted import Scripted, calls
+from workflows.errors import WorkflowCancelledByUser, WorkflowTimeoutError
 
 from tallystick import Actor, Tally
 from tallystick.records import RunRecord
@@ -388,3 +389,36 @@ def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(open_sqlite
             Keyed(max_tokens=None).chat([ChatMessage("hi")], extra_headers={"Authorization": "Bearer hunter2-hunter2"})
 
         assert "hunter2" not in str(_payloads(tally))
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [("cancelled by its user", "cancelled"), ("out of time", "failed")],
+)
+def test_a_workflow_that_is_stopped_is_not_called_completed(open_sqlite: OpenTally, how: str, status: str) -> None:
+    begun = asyncio.Event()
+
+    async def slow(what: str) -> str:
+        """Take an hour."""
+        begun.set()
+        await asyncio.sleep(3_600)
+        return what
+
+    async def stopped() -> None:
+        asked = calls(("c1", "slow", {"what": "tea"}))
+        timeout = 0.2 if how == "out of time" else None
+        running = FunctionAgent(llm=Scripted(asked), tools=[slow], streaming=False, timeout=timeout).run("Go on.")
+        await begun.wait()
+        if how == "cancelled by its user":
+            await running.cancel_run()
+        with pytest.raises((WorkflowCancelledByUser, WorkflowTimeoutError)):
+            await running
+
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(stopped())
+        bound = tally.bind()
+        [run] = bound.runs()
+        assert run.status == status
+        assert [step.status for step in bound.recorder.steps(run.run_id)] == ["completed", "cancelled"]
+        assert bound.recorder.verify(run.run_id).ok
