@@ -463,6 +463,27 @@ def test_tracing_words_gives_no_source_that_is_no_longer_shown(open_tally: OpenT
         assert (after.source_id, after.raw) == (kept.source_id, None)
 
 
+def test_tracing_words_gives_the_source_of_a_replaced_memory_where_its_replacement_is_visible(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        alice, bob = (tally.bind(actor, scope="project:apollo") for actor in (ALICE, BOB))
+        old = alice.remember("The pelican's number is 7341, said the keeper.").memory_id
+        new = tally.bind(ALICE).remember("The pelican has no number any more.").memory_id
+        with alice.run("coder") as run, run.step("model_call") as step:
+            alice.compile(list(alice.recall("pelican number")), budget=500)
+        [before] = bob.recorder.trace(step.id, "number is")
+        assert before.raw == "The pelican's number is 7341, said the keeper."
+
+        _corrected(alice, old, "supersede", by=new)
+
+        [mine], [his] = (one.recorder.trace(step.id, "number is") for one in (alice, bob))
+        assert (mine.raw, his.raw) == ("The pelican's number is 7341, said the keeper.", None)
+        tally.bind(ALICE).forget(new, reason="nor that")
+        [after] = alice.recorder.trace(step.id, "number is")
+        assert after.raw is None
+
+
 def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_words_replaces_it(
     open_tally: OpenTally,
 ) -> None:

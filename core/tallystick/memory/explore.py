@@ -11,9 +11,10 @@ from functools import cache
 
 from sqlalchemy import Connection
 
+from tallystick.access import shown_to
 from tallystick.errors import Denied, InvalidInput, InvalidScope
 from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import beginning, shown_to
+from tallystick.memory.showing import beginning
 from tallystick.policy import PolicyState, decide
 from tallystick.records import (
     Actor,
@@ -172,7 +173,7 @@ def _shown(
     """What may be told of each, policy asked once more; those that may not be read are left out."""
     may_read = _reading(connection, room, actor)
     page = [one for one in page if may_read(one.memory.scope)]
-    shown = shown_to(connection, room, actor, page)
+    shown = shown_to(connection, room.gate, actor, page, room.store.clock.now())
     around = edges.touching(connection, [one.doc for one in page], most=_FAN * len(page))
     others = memories.get_docs(connection, _ends(around))
     readable = {doc for doc, other in others.items() if may_read(other.memory.scope)}

@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import Connection
 
+from tallystick.access import shown_to
 from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import shown_to
 from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
 from tallystick.storage import journal, memories
 
@@ -64,7 +64,7 @@ def entries(
     versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
-    if stored.doc not in shown_to(connection, room, actor, [stored]):
+    if stored.doc not in shown_to(connection, room.gate, actor, [stored], room.store.clock.now()):
         hidden = set(memories.BODY_FIELDS) - set(_ALWAYS)
     return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
 

@@ -9,11 +9,12 @@ from typing import get_args
 
 from sqlalchemy import Connection
 
+from tallystick.access import replacements, shown_to
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
 from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import beginning, shown_to
-from tallystick.memory.standing import is_current, replacements
+from tallystick.memory.showing import beginning
+from tallystick.memory.standing import is_current
 from tallystick.policy import ROLES
 from tallystick.records import (
     Action,
@@ -42,7 +43,9 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
         stored = room.visible(connection, actor, memory_id, "inspect")
         memory, now = stored.memory, room.store.clock.now()
         decision = room.gate.decide(connection, actor, "read", memory.scope)
-        readable = decision.allowed and stored.doc in shown_to(connection, room, actor, [stored])
+        readable = decision.allowed and stored.doc in shown_to(
+            connection, room.gate, actor, [stored], room.store.clock.now()
+        )
         events = journal.about(connection, memory_id)
         found = Inspection(
             memory_id=memory.id,

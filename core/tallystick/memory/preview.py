@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
+from tallystick.access import replacements
 from tallystick.memory.room import MemoryRoom
-from tallystick.memory.standing import replacements
 from tallystick.policy import PolicyState, decide
 from tallystick.records import AccessPreview, Actor, Scope, ScopePreview
 from tallystick.storage import memories, scopes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tallystick.access import shown_to
 from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import bare, shown_to
+from tallystick.memory.showing import bare
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import memories, scopes
 
@@ -16,7 +17,7 @@ def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
     """One memory. Raises NotFound alike for absent, forgotten and hidden ones, and where only a part may be seen."""
     with room.store.database.read() as connection:
         stored = room.visible(connection, actor, memory_id, "read")
-        if stored.doc not in shown_to(connection, room, actor, [stored]):
+        if stored.doc not in shown_to(connection, room.gate, actor, [stored], room.store.clock.now()):
             raise room.absent(actor, memory_id)
     room.gate.log_read(actor, "get", [stored.memory.scope], results=1)
     return stored.memory
@@ -45,6 +46,6 @@ def list_memories(
             limit=limit,
             before_doc=before_doc,
         )
-        shown = shown_to(connection, room, actor, found)
+        shown = shown_to(connection, room.gate, actor, found, room.store.clock.now())
     room.gate.log_read(actor, "list", [scope], results=len(found))
     return [stored.memory if stored.doc in shown else bare(stored.memory) for stored in found]

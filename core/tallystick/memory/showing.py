@@ -1,43 +1,16 @@
-"""Showing: of which memories the text is given to an actor who reads them by id or in order, and how a text begins.
-
-What was forgotten or hidden is shown to nobody; what was replaced only where its replacement may be seen too. What is
-redacted stands there with its replacement.
-"""
+"""Showing: a memory without its words, and how its text begins. Whose text is given at all is decided in `access`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.memory.room import MemoryRoom
-from tallystick.memory.standing import replacements
-from tallystick.records import Actor, Memory
-from tallystick.storage import memories
+from tallystick.records import Memory
 
-__all__ = ["UNREADABLE", "beginning", "bare", "shown_to"]
+__all__ = ["bare", "beginning"]
 
-UNREADABLE = ("deleted", "hidden")
-"""States in which no path gives the text, until the memory is back."""
 _WORDS: dict[str, Any] = {"content": "", "subject": None, "who": None, "category": None, "attributes": {}, "tags": (),
           "conversation": None}  # fmt: skip
-
-
-def shown_to(connection: Connection, room: MemoryRoom, actor: Actor, found: Iterable[memories.Stored]) -> set[int]:
-    """The numbers of those memories whose text this actor, who may read their scopes, may see."""
-    stored = list(found)
-    replaced = [one.doc for one in stored if one.memory.state == "superseded"]
-    heads = {}
-    if replaced:
-        now = room.store.clock.now()
-        heads = replacements(
-            connection, replaced, lambda scope: room.gate.decide(connection, actor, "read", scope).allowed, now
-        )
-    return {
-        one.doc for one in stored
-        if one.memory.state not in UNREADABLE and (one.memory.state != "superseded" or one.doc in heads)
-    }  # fmt: skip
 
 
 def bare(memory: Memory) -> Memory:

@@ -6,16 +6,17 @@ visible too, and never above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
+from tallystick.access import recallable, replacements
 from tallystick.ranking import Ranked
 from tallystick.records import Memory, Scope
 from tallystick.storage import edges, memories
 
-__all__ = ["HISTORY", "Standing", "arranged", "is_current", "replacements"]
+__all__ = ["HISTORY", "Standing", "arranged", "is_current"]
 
 HISTORY = 0.5
 """How much of its score what holds no longer keeps."""
@@ -38,23 +39,6 @@ def is_current(memory: Memory, at: int) -> bool:
     """Whether what it says holds at `at` (microseconds UTC)."""
     since, until = memory.valid_from, memory.valid_until
     return (since is None or since <= at) and (until is None or at < until)
-
-
-def replacements(
-    connection: Connection, docs: Iterable[int], may_read: Callable[[Scope], bool], now: int
-) -> dict[int, memories.Stored]:  # fmt: skip
-    """For each superseded memory what holds in its place, at the end of the chain, where that may be seen."""
-    heads = {doc: doc for doc in docs}
-    for _ in range(_CHAIN):
-        steps = edges.following(connection, "SUPERSEDES", set(heads.values()), forward=False)
-        if not steps:
-            break
-        heads = {doc: steps[head].from_doc if head in steps else head for doc, head in heads.items()}
-    found = memories.get_docs(connection, {head for doc, head in heads.items() if head != doc})
-    return {
-        doc: found[head] for doc, head in heads.items()
-        if head in found and _recallable(found[head].memory, now) and may_read(found[head].memory.scope)
-    }  # fmt: skip
 
 
 def arranged(
@@ -136,7 +120,7 @@ def _folded(
             folded[doc] = one if known is None else _joined(one, known)
             continue
         head = found.get(heads.get(doc, -1))
-        if head is None or not _recallable(head.memory, now) or not may_read(head.memory.scope):
+        if head is None or not recallable(head.memory, now) or not may_read(head.memory.scope):
             continue
         stands = Standing(head, replace(one.ranked, doc=head.doc), duplicates=(one.stored.memory.id,))
         known = folded.get(head.doc)
@@ -148,10 +132,6 @@ def _joined(first: Standing, second: Standing) -> Standing:
     """One standing for the same memory: the signals of the first, the better score."""
     score = max(first.ranked.score, second.ranked.score)
     return replace(first, ranked=replace(first.ranked, score=score), duplicates=(*first.duplicates, *second.duplicates))
-
-
-def _recallable(memory: Memory, now: int) -> bool:
-    return memory.state in ("active", "redacted") and (memory.expires_at is None or memory.expires_at > now)
 
 
 def _id(heads: Mapping[int, memories.Stored], doc: int) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from tallystick.access import shown_to
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
@@ -245,8 +246,10 @@ class Recorder:
             row = memories.find_source(connection, source_id)
             if row is None or not self._room.gate.decide(connection, self._actor, "read", row.scope).allowed:
                 return None, None
-            # What nobody is shown any more, neither is its source.
-            shown = memories.speaks_for(connection, source_id)
+            # What is not shown, neither is its source; of what is redacted only the replacement is.
+            gate, now = self._room.gate, self._room.store.clock.now()
+            drawn = [one for one in memories.drawn_from(connection, source_id) if one.memory.state != "redacted"]
+            shown = shown_to(connection, gate, self._actor, drawn, now)
             body = parts.get(connection, row.scope_id, row.content_key) if shown else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
 

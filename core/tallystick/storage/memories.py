@@ -29,6 +29,7 @@ __all__ = [
     "add_version",
     "body_of",
     "counted",
+    "drawn_from",
     "find_statement",
     "find_turn",
     "findable_docs",
@@ -42,7 +43,6 @@ __all__ = [
     "saying",
     "set_expiry",
     "source_refs",
-    "speaks_for",
     "standings",
     "update_row",
     "versions",
@@ -385,13 +385,11 @@ class FoundSource:
     content_key: str
 
 
-def speaks_for(connection: Connection, source_id: str) -> bool:
-    """Whether a memory that says what it was said to say was drawn from a source."""
+def drawn_from(connection: Connection, source_id: str) -> list[Stored]:
+    """The memories that were drawn from a source."""
     links = tables.memory_sources
-    query = select(_m.c.doc).join(links, links.c.doc == _m.c.doc).where(
-        links.c.source_id == source_id, _m.c.state.in_(("active", "superseded", "duplicate"))
-    )  # fmt: skip
-    return connection.execute(query.limit(1)).first() is not None
+    docs = connection.execute(select(links.c.doc).where(links.c.source_id == source_id)).scalars()
+    return list(get_docs(connection, docs).values())
 
 
 def find_source(connection: Connection, source_id: str) -> FoundSource | None:
