@@ -16,7 +16,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from tallystick.compiler import FRAMED
 from tallystick.edge import in_thread
@@ -230,6 +230,7 @@ def _shortened(node: NodeWithScore, said: dict[str, str]) -> NodeWithScore:
         id_=whole.node_id, text=said[whole.node_id], metadata={**whole.metadata, "tallystick": "compressed"},
         excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, "tallystick"],
         excluded_embed_metadata_keys=whole.excluded_embed_metadata_keys, relationships=whole.relationships,
+        text_template=getattr(whole, "text_template", DEFAULT_TEXT_NODE_TMPL),
     )  # fmt: skip
     return NodeWithScore(node=text, score=node.score)
 

@@ -11,8 +11,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from tallystick.edge import in_thread
 from tallystick.records import Actor, Hit, Scope
+from tallystick.records.framing import CLOSE, NOTICE, OPEN, escaped
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick.toolkit import NOTICE
 
 __all__ = ["TallyRetriever"]
 
@@ -21,6 +21,8 @@ ActorSource = Actor | Callable[[QueryBundle], Actor | None]
 
 _FOR_MODELS = ("notice", "kind", "who", "occurred_at")
 """What of a node's metadata a model is shown; the rest is for the application."""
+_FRAMED = f"{OPEN}\n{{metadata_str}}\n\n{{content}}\n{CLOSE}"
+"""How a node is given to a model; its metadata begin with the notice."""
 
 
 class TallyRetriever(BaseRetriever):
@@ -49,7 +51,7 @@ def _node(hit: Hit) -> NodeWithScore:
     metadata: dict[str, Any] = {
         "notice": NOTICE,
         "kind": memory.kind,
-        "who": memory.who,
+        "who": None if memory.who is None else escaped(memory.who),
         "occurred_at": None if memory.occurred_at is None else _iso(memory.occurred_at),
         "version": memory.version,
         "tags": list(memory.tags),
@@ -62,8 +64,8 @@ def _node(hit: Hit) -> NodeWithScore:
     kept = {name: value for name, value in metadata.items() if value is not None}
     hidden = [name for name in kept if name not in _FOR_MODELS]
     node = TextNode(
-        id_=memory.id, text=memory.content, metadata=kept, excluded_llm_metadata_keys=hidden,
-        excluded_embed_metadata_keys=list(kept),
+        id_=memory.id, text=escaped(memory.content), text_template=_FRAMED, metadata=kept,
+        excluded_llm_metadata_keys=hidden, excluded_embed_metadata_keys=list(kept),
     )  # fmt: skip
     return NodeWithScore(node=node, score=hit.score)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
 from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally
+from tallystick.testing.contracts import AdapterContract
 from tallystick.tokens import counter_for
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_langchain.render import CONTEXT_ID, items_of, render, tool_specs
@@ -87,6 +88,33 @@ def _steps(bound: BoundTally, run: int = 0) -> list[tuple[str, str | None, str]]
 def _ask(agent: Any, text: str, **options: Any) -> dict[str, Any]:
     answer: dict[str, Any] = agent.invoke({"messages": [HumanMessage(text)]}, **options)
     return answer
+
+
+class TestMiddleware(AdapterContract):
+    """What was said to an agent is remembered where that is wanted; what is remembered it is given."""
+
+    verbs = frozenset({"remember", "context", "tool_call"})
+
+    def as_kept(self, content: str) -> dict[str, Any]:
+        return {"content": content, "kind": "turn", "speaker": "alice", "conversation": "t1"}
+
+    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+        return [one.memory_id for one in bound.remember_many(list(contents))]
+
+    def remember(self, bound: BoundTally, content: str) -> None:
+        watching = TallyMiddleware(bound, memories=0, capture="user", strict=True)
+        agent = create_agent(_model("Noted."), [], middleware=[watching], checkpointer=InMemorySaver())
+        _ask(agent, content, config={"configurable": {"thread_id": "t1"}})
+
+    def context(self, bound: BoundTally, query: str) -> str:
+        model = _model("So.")
+        _ask(create_agent(model, [], middleware=[TallyMiddleware(bound, strict=True)]), query)
+        return "\n".join(str(message.content) for message in model.asked[0])
+
+    def tool_call(self, bound: BoundTally, value: int) -> None:
+        call = AIMessage("", tool_calls=[{"name": "double", "args": {"value": value}, "id": "call_1"}])
+        watching = TallyMiddleware(bound, memories=0, strict=True)
+        _ask(create_agent(_model(call, "It is."), [double], middleware=[watching]), "Double it.")
 
 
 @pytest.mark.smoke

@@ -14,6 +14,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from tallystick import Actor, Tally
+from tallystick.storage import journal
 from tallystick_langchain import TallyCallbackHandler
 from tallystick_langgraph import TallySaver
 
@@ -123,3 +124,26 @@ def test_a_run_id_that_is_set_in_the_configurable_or_the_metadata_counts_first(o
         graph.invoke(_say("one"), {**_config("u", run_id=FIRST), "metadata": {"run_id": "told"}})
 
         assert (_runs(saver), _runs(saver, "u")["graph"]) == ({"graph": {"mine"}, "subgraph": {"mine"}}, {"told"})
+
+
+def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        saver = TallySaver(alice)
+        _graph(saver).invoke(_say("hello"), _config("chat-7", run_id=FIRST))
+        saver.copy_thread("chat-7", "chat-8")
+        saver.prune(["chat-8"])
+        saver.delete_thread("chat-8")
+        alice.traced(session_id="desk", request_id="r1").threads.delete("chat-7")
+
+        def told(thread: str) -> list[tuple[str, str | None, str | None]]:
+            with tally.store.database.read() as connection:
+                found = list(journal.entries(connection, f"thread:{alice.scope}/{thread}"))
+            return [(entry.event, entry.session_id, entry.request_id) for entry in found]
+
+        assert told("chat-7") == [
+            ("checkpoint.put", "chat-7", str(FIRST)), ("thread.delete", "desk", "r1"),
+        ]  # fmt: skip
+        assert told("chat-8") == [
+            (event, "chat-8", None) for event in ("thread.copy", "thread.prune", "thread.delete")
+        ]  # fmt: skip

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -23,7 +24,9 @@ from langgraph.store.memory import InMemoryStore
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied, InvalidInput, StateConflict
+from tallystick.tally import BoundTally
 from tallystick.testing import HashEmbedder, StepClock
+from tallystick.testing.contracts import AdapterContract
 from tallystick_langgraph import TallySaver, TallyStore
 
 OpenTally = Callable[..., Tally]
@@ -379,29 +382,43 @@ def test_any_batches_do_what_langgraphs_own_store_does(open_sqlite: OpenTally, b
         assert _plain(ours.batch([every])[0]) == _plain(theirs.batch([every])[0])
 
 
-def _effects(bound: Any, memory_id: str) -> list[Any]:
-    """What the history of a memory tells, apart from what is about an item's address, times and ids."""
-    return [
-        (entry.event, entry.version, entry.actor, entry.new.get("state"), entry.withheld == ())
-        for entry in bound.history(memory_id)
-    ]
+class TestStore(AdapterContract):
+    """What is put is a memory like any other; a store has no place for reasons, and shows what stands."""
 
+    verbs = frozenset({"recall", "remember", "modify", "forget"})
+    shows = frozenset(("active",))
+    fills = True
+    reasons: ClassVar[Mapping[str, str]] = {"modify": "put in the store", "forget": "deleted from the store"}
+    keeps_recalls = True
 
-def test_what_a_store_does_is_what_direct_calls_do(open_tally: OpenTally) -> None:
-    with open_tally() as tally:
-        anna = tally.bind(ANNA)
-        direct = anna.remember("The heron nests in March.").memory_id
-        anna.modify(direct, content="In April.", reason="r")
-        anna.forget(direct, reason="r")
+    def as_kept(self, content: str) -> dict[str, Any]:
+        value = {"namespace": NOTES, "key": "heron", "value": {"text": content}}
+        told = json.dumps(value, ensure_ascii=False)
+        return {"content": told, "kind": "store_item", "attributes": {"store_index": ["$"]}}
 
-        store = TallyStore(anna)
-        store.put(NOTES, "heron", {"text": "The heron nests in March."})
-        [item] = anna.memories()
-        store.put(NOTES, "heron", {"text": "In April."})
-        store.delete(NOTES, "heron")
+    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+        store = TallyStore(bound)
+        for content in contents:
+            store.put(NOTES, content, {"text": content})
+        return [item.memory.id for content in contents for item in bound.items.find(NOTES) if item.key == content]
 
-        assert _effects(anna, item.id) == _effects(anna, direct)
-        assert {entry.surface for entry in anna.history(item.id)} == {"langgraph"}
+    def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
+        found = TallyStore(bound).search(NOTES, query=query)
+        ids = {item.key: item.memory.id for item in bound.items.find(NOTES)}
+        return [ids[item.key] for item in found]
+
+    def remember(self, bound: BoundTally, content: str) -> None:
+        TallyStore(bound).put(NOTES, "heron", {"text": content})
+
+    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
+        TallyStore(bound).put(NOTES, self._key(bound, memory_id), {"text": content})
+
+    def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
+        TallyStore(bound).delete(NOTES, self._key(bound, memory_id))
+
+    def _key(self, bound: BoundTally, memory_id: str) -> str:
+        [key] = [item.key for item in bound.items.find(NOTES) if item.memory.id == memory_id]
+        return key
 
 
 def test_a_store_is_refused_where_direct_calls_are_and_changes_nothing(open_tally: OpenTally) -> None:

@@ -20,10 +20,13 @@ OpenTally = Callable[..., Tally]
 
 @pytest.mark.smoke
 class TestRetriever(AdapterContract):
-    verbs = frozenset({"recall"})
+    verbs = frozenset({"recall", "context"})
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
         return [found.node.node_id for found in TallyRetriever(bound).retrieve(query)]
+
+    def context(self, bound: BoundTally, query: str) -> str:
+        return str(RetrieverQueryEngine.from_args(TallyRetriever(bound), llm=MockLLM()).query(query))
 
 
 def test_a_query_engine_answers_from_memory(open_sqlite: OpenTally) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,9 +22,76 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput
 from tallystick.records.framing import OPEN
+from tallystick.tally import BoundTally
+from tallystick.testing.contracts import AdapterContract
 from tallystick_llama_index import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor
 
 OpenTally = Callable[..., Tally]
+HEARD = [""]
+
+
+class _Hearing(MockLLM):
+    """Says nothing and keeps what it was given."""
+
+    def chat(self, messages: Any, **kwargs: Any) -> Any:
+        HEARD[0] = "\n".join(message.content or "" for message in messages)
+        return super().chat(messages, **kwargs)
+
+
+async def _closed(memory: Memory) -> None:
+    """LlamaIndex leaves the database of its memory open."""
+    engine: Any = getattr(memory.sql_store, "_async_engine")  # noqa: B009
+    await engine.dispose()
+
+
+class TestMemory(AdapterContract):
+    """A session's turns, and what is recalled from elsewhere."""
+
+    verbs = frozenset({"remember", "context"})
+
+    def as_kept(self, content: str) -> dict[str, Any]:
+        message = _user(content).model_dump(mode="json")
+        attributes = {"llama_index_message": message}
+        return {
+            "content": content, "kind": "turn", "speaker": "user", "conversation": "s1", "attributes": attributes
+        }  # fmt: skip
+
+    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+        return [one.memory_id for one in bound.remember_many(list(contents))]
+
+    def remember(self, bound: BoundTally, content: str) -> None:
+        TallyMemory.from_defaults(bound, session_id="s1").put(_user(content))
+
+    def context(self, bound: BoundTally, query: str) -> str:
+        HEARD[0] = ""
+        memory = TallyMemory.from_defaults(bound, session_id="s1")
+        SimpleChatEngine.from_defaults(llm=_Hearing(), memory=memory).chat(query)
+        return HEARD[0]
+
+
+class TestMemoryBlock(TestMemory):
+    """What falls out of the queue of LlamaIndex's own memory."""
+
+    def as_kept(self, content: str) -> dict[str, Any]:
+        kept = super().as_kept(content)
+        kept["attributes"]["llama_index_message"]["additional_kwargs"] = {"session_id": "s1"}
+        return kept
+
+    def remember(self, bound: BoundTally, content: str) -> None:
+        asyncio.run(TallyMemoryBlock.of(bound).aput([_user(content)], session_id="s1"))
+
+    def context(self, bound: BoundTally, query: str) -> str:
+        return asyncio.run(self._given(bound, query))
+
+    async def _given(self, bound: BoundTally, query: str) -> str:
+        memory = Memory.from_defaults(session_id="s1", memory_blocks=[TallyMemoryBlock.of(bound)])
+        try:
+            await memory.aput(_user(query))
+            return "\n".join(message.content or "" for message in await memory.aget())
+        finally:
+            await _closed(memory)
+
+
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 
 
@@ -185,8 +252,7 @@ def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(open_sqlite
             await memory.aput_messages([_user(f"Turn {number} of the river.") for number in range(12)])
             await memory.aput(_user("Where is the key?"))
             found = [await memory.aget(), await memory.aget()]
-            engine: Any = getattr(memory.sql_store, "_async_engine")  # noqa: B009
-            await engine.dispose()
+            await _closed(memory)
             return [" ".join(message.content or "" for message in messages) for messages in found]
 
         first, second = asyncio.run(ask())

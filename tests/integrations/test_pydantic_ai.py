@@ -56,7 +56,7 @@ def _through_tool(bound: BoundTally, name: str, arguments: dict[str, Any]) -> An
 
 @pytest.mark.smoke
 class TestCapability(AdapterContract):
-    verbs = frozenset({"recall", "remember", "modify", "forget", "model_call", "tool_call"})
+    verbs = frozenset({"recall", "context", "remember", "modify", "forget", "model_call", "tool_call"})
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
         answer = _through_tool(bound, "memory_search", {"query": query})
@@ -64,7 +64,8 @@ class TestCapability(AdapterContract):
         return [memory["id"] for memory in answer.get("memories", [])]
 
     def remember(self, bound: BoundTally, content: str) -> None:
-        assert _through_tool(bound, "memory_store", {"content": content})["status"] in ("created", "skipped")
+        answer = _through_tool(bound, "memory_store", {"content": content})
+        assert answer.get("status") in ("created", "skipped") or answer["error"] == "Denied"
 
     def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
         arguments = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
@@ -74,6 +75,16 @@ class TestCapability(AdapterContract):
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
         answer = _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})
         assert answer.get("state") == "deleted" or answer["error"] == "StateConflict"
+
+    def context(self, bound: BoundTally, query: str) -> str:
+        given: list[str] = []
+
+        def listen(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            given.append(str(messages))
+            return ModelResponse(parts=[TextPart("So.")])
+
+        _run(Agent(FunctionModel(listen), capabilities=[Tallystick(bound, tools=False)]), query)
+        return given[0]
 
     def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
         agent = Agent(_says(answer), capabilities=[Tallystick(bound, context=False)])

@@ -62,16 +62,22 @@ class Desk:
         count = checkpoints.delete_thread(tx, row.id)
         self._note(tx, name, event, self.now(), {"checkpoints": count})
 
-    def anchor(self, tx: Connection, event: str, row: ThreadRow, at: int, *, removed: int = 0) -> None:
-        """Note in the journal where a thread stands: what `verify` holds its rows against."""
+    def anchor(
+        self, tx: Connection, event: str, row: ThreadRow, at: int, *, removed: int = 0, run: str | None = None
+    ) -> None:  # fmt: skip
+        """Note in the journal where a thread stands: what `verify` holds its rows against. `run` is who put last."""
         details = {"puts": row.puts, "checkpoints": row.states, "seal": row.seal}
-        self._note(tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})})
+        self._note(tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})}, run)
 
-    def _note(self, tx: Connection, thread: str, event: str, at: int, details: Mapping[str, Any]) -> None:
+    def _note(
+        self, tx: Connection, thread: str, event: str, at: int, details: Mapping[str, Any], run: str | None = None
+    ) -> None:  # fmt: skip
+        # A thread is its own session, and a run the request, unless who acts says otherwise; as histories of memory.
+        known = {"session_id": self.actor.session_id or thread, "request_id": self.actor.request_id or run}
         journal.append(
             tx,
             journal.Event(
-                stream=f"thread:{self.scope}/{thread}", event=event, actor=self.actor, at=at,
+                stream=f"thread:{self.scope}/{thread}", event=event, actor=self.actor.model_copy(update=known), at=at,
                 audit_id=self.store.ids.new(), subject_id=thread, details=details,
             ),
         )  # fmt: skip

@@ -49,6 +49,8 @@ class _Draft:
     body: Leaf
     stored_body: bytes
     lifetime: int | None
+    run: str | None
+    """The run that puts, where its metadata name it."""
 
 
 def begin_put(
@@ -65,6 +67,7 @@ def begin_put(
     draft = _Draft(
         namespace, checkpoint_id, parent_id, marks_of(metadata, codec), noted, codec.pack(noted),
         body, codec.pack(body.body) if codec.sealed else body.body, lifetime,
+        run if isinstance(run := metadata.get("run_id"), str) else None,
     )  # fmt: skip
     begun = _put(desk, thread, draft, values, base, soon)
 
@@ -109,7 +112,7 @@ def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], ba
         )  # fmt: skip
         checkpoints.move(tx, moved)
         if replaced is not None or moved.writer != row.writer or moved.puts % _ANCHOR == 0:
-            desk.anchor(tx, "checkpoint.put", moved, at)
+            desk.anchor(tx, "checkpoint.put", moved, at, run=draft.run)
         return moved, ids
 
     written_down = desk.store.database.submit(unit, name="checkpoint.put", soon=soon)
