@@ -65,7 +65,7 @@ class TestMemory(AdapterContract):
     def context(self, bound: BoundTally, query: str) -> str:
         HEARD[0] = ""
         memory = TallyMemory.from_defaults(bound, session_id="s1")
-        SimpleChatEngine.from_defaults(llm=_Hearing(), memory=memory).chat(query)
+        SimpleChatEngine.from_defaults(llm=_Hearing(max_tokens=None), memory=memory).chat(query)
         return HEARD[0]
 
 
