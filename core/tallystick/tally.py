@@ -39,6 +39,8 @@ from tallystick.recorder import (
     settle,
 )
 from tallystick.records import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
     AccessDecision,
     AccessPreview,
     Actor,
@@ -590,7 +592,7 @@ class BoundTally:
         if_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> Change:
-        """Bring a forgotten memory back, within its window. Raises as `modify`."""
+        """Bring a forgotten memory back as it stood before, within its window. Raises as `modify`."""
         with self._observed("memory_write", "recover") as step:
             result = memory_room.recover(
                 self.tally.memory, self._who, memory_id, reason=reason, if_version=if_version,
@@ -1233,7 +1235,11 @@ def _compile_summary(compiled: CompiledContext) -> dict[str, Any]:
 
 
 def _micros(moment: Moment | None) -> int | None:
-    if moment is None or isinstance(moment, int):
+    if moment is None:
+        return None
+    if isinstance(moment, int):
+        if not FIRST_MOMENT <= moment <= LAST_MOMENT:
+            raise InvalidInput(f"{moment} is no moment of the years 1 to 9999. Give microseconds since 1970, UTC.")
         return moment
     if moment.tzinfo is None:
         raise InvalidInput("This datetime has no time zone. Give an aware one, such as datetime.now(UTC).")

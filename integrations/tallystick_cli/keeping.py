@@ -40,7 +40,7 @@ def init(
     """Make a tally, name its owner, and choose how long its journal is kept."""
     if journal_days is None and sys.stdin.isatty():
         journal_days = typer.prompt("Keep the journal for how many days? (90 or 180 are usual; `keep` for ever)", "180")
-    if journal_days is not None and journal_days != "keep" and not journal_days.isdigit():
+    if journal_days is not None and journal_days != "keep" and not journal_days.isdecimal():
         raise InvalidInput("--journal-days takes a number of days, or keep.")
     given = None
     if owner != "local" or project:
@@ -232,7 +232,7 @@ def forget(
 
 
 def recover(memory: Id, reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
-    """Bring a forgotten memory back, within its window."""
+    """Bring a forgotten memory back as it stood, within its window."""
     with opened(where) as owner:
         done = owner.recover(identity(owner, memory), reason=reason, idempotency_key=key)
     if as_json:

@@ -162,6 +162,36 @@ def test_waking_gives_what_one_should_know_before_anything_is_asked(open_tally: 
         assert "Mend the parser." in awake.text
 
 
+def test_what_is_too_long_is_cut_and_takes_no_place_from_what_is_short(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        apollo.remember("Never push on Friday.", kind="constraint", pinned=True)
+        apollo.remember("Be brief.", kind="preference")
+        for long in ("日本語の長い制約です。" * 400, "x" * 5_000, "🎉👩‍👩‍👧" * 800):
+            apollo.remember(long, kind="constraint", pinned=True)
+
+        awake, pack = apollo.wake(), apollo.context_pack("長い制約 push brief")
+
+        assert {item.why: item.cut for item in awake.items[:3]} == {"pinned": True}
+        assert [item.text for item in awake.items[3:]] == ["Never push on Friday.", "Be brief."]
+        assert {item.cut for item in pack.items} == {True, False}
+        for given in (awake, pack):
+            assert tally.count_tokens(given.text) == given.tokens <= given.budget_tokens
+        assert [item.text for item in apollo.context_pack("push", budget_tokens=110).items] == ["Never push on Friday."]
+
+
+def test_a_secret_where_a_text_is_cut_is_redacted_whole(open_sqlite: OpenTally) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    with open_sqlite() as tally:
+        mine = tally.bind(ALICE)
+        # The text is cut at 1,200 characters, inside of the secret.
+        mine.remember(f"{'heron nests ' * 98} {secret}", pinned=True)
+        for given in (mine.wake(), mine.context_pack("heron nests")):
+            [item] = given.items
+            assert (item.cut, secret[:8] in given.text) == (True, False)
+            assert given.redactions == {"github_token": 1}
+
+
 def test_two_hundred_turns_with_capture_do_not_grow_memory_by_its_own_recalls(open_sqlite: OpenTally) -> None:
     """What was recalled comes back in prompts, echoes and tool results; none of it is remembered again."""
     with open_sqlite() as tally:

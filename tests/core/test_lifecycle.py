@@ -449,6 +449,62 @@ def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(o
         assert [hit.memory.id for hit in bob.recall("pelican number")] == [copy_id]
 
 
+@pytest.mark.parametrize("correction", [one for one in get_args(CorrectionKind) if one not in ("restore", "delete")])
+def test_what_is_forgotten_and_recovered_stands_under_its_correction_again(
+    open_tally: OpenTally, correction: Any
+) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        kept = apollo.remember("The heron nests in March.").memory_id
+        other = apollo.remember("The heron breeds in April.").memory_id
+        options: dict[str, Any] = {"by": other} if correction in ("supersede", "mark_duplicate") else {}
+        before, found = apollo.get(kept), _found(apollo, "heron nests March")
+        _corrected(apollo, kept, correction, **options)
+        corrected, shown = apollo.inspect(kept), _found(apollo, "heron nests March")
+
+        apollo.forget(kept, reason="gone")
+        done = apollo.recover(kept, reason="back")
+
+        again = apollo.inspect(kept)
+        assert (done.state, again.state, again.preview) == (corrected.state, corrected.state, corrected.preview)
+        assert _found(apollo, "heron nests March") == shown
+        _corrected(apollo, kept, "restore")
+        assert (apollo.get(kept).state, apollo.get(kept).content) == (before.state, before.content)
+        assert _found(apollo, "heron nests March") == found
+
+
+def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
+    clock = StepClock(start=1_000 * DAY)
+    with open_tally(clock=clock) as tally:
+        mine = tally.bind(ALICE)
+        ids = [
+            mine.remember(text, expires_at=clock.now() + DAY).memory_id for text in ("Ferry at nine.", "Tea at ten.")
+        ]
+        clock.advance(days=2)
+        tally.bind(ROOT).purge(mode="apply")
+
+        mine.recover(ids[0], reason="needed")
+        _corrected(mine, ids[1], "restore")
+        tally.bind(ROOT).purge(mode="apply")
+
+        assert {hit.memory.id for hit in mine.recall("ferry tea")} == set(ids)
+        assert [mine.get(memory_id).expires_at for memory_id in ids] == [None, None]
+
+
+def test_a_replacement_is_shown_by_sources_that_are_there_and_may_be_read(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        old, new = (apollo.remember(text) for text in ("We deploy by hand.", "We deploy by pipeline."))
+        secret = tally.bind(BOB).remember("Bob saw the pipeline.")
+        messages = []
+        for evidence in (secret.source_id, "no-such-source"):
+            with pytest.raises(NotFound) as refused:
+                apollo.correct(old.memory_id, "supersede", by=new.memory_id, reason="r", evidence=[evidence])
+            messages.append(str(refused.value).replace(evidence, "?"))
+        assert messages[0] == messages[1]
+        _corrected(apollo, old.memory_id, "supersede", by=new.memory_id, evidence=[new.source_id])
+
+
 @pytest.mark.parametrize("correction", ["hide", "redact", "delete"])
 def test_tracing_words_gives_no_source_that_is_no_longer_shown(open_tally: OpenTally, correction: str) -> None:
     with open_tally() as tally:

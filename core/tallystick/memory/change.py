@@ -18,14 +18,15 @@ from tallystick.records import (
     Memory,
     Operation,
     SourceRef,
+    is_storable,
     part_key,
     validate_attributes,
 )
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes, search
 
 __all__ = [
-    "CHANGEABLE", "SHARED", "apply_modify", "check_recoverable", "follow", "forget", "forget_one", "modify", "recover",
-    "require_reason", "require_unlocked",
+    "CHANGEABLE", "SHARED", "apply_modify", "follow", "forget", "forget_one", "modify", "recover",
+    "require_mode", "require_reason", "require_unlocked", "returned",
 ]  # fmt: skip
 
 CHANGEABLE = (
@@ -64,6 +65,8 @@ def modify(
         )
     if lock_until is not None and actor.agent is not None:
         raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
+    if lock_until is not None and lock_until <= room.store.clock.now():
+        raise InvalidInput("An edit is locked until a moment that is still to come.")
     for _ in range(_TRIES):
         try:
             return _modify(
@@ -176,9 +179,10 @@ def recover(
     room: MemoryRoom, actor: Actor, memory_id: str, *, reason: str, if_version: int | None = None,
     idempotency_key: str | None = None, correlation_id: str | None = None,
 ) -> Change:  # fmt: skip
-    """Bring a forgotten memory back into recall, within its window. Recovering an active one changes nothing.
+    """Bring a forgotten memory back as it stood, within its window. Recovering an active one changes nothing.
 
-    Raises as `modify`, and StateConflict when the window has passed or another memory says the same by now.
+    What was hidden, redacted or replaced before it was forgotten is so again. An end that has passed since is taken
+    away. Raises as `modify`, and StateConflict when the window has passed or another memory says the same by now.
     """
     require_reason(reason)
     before = _look(room, actor, memory_id, "delete")
@@ -204,12 +208,11 @@ def recover(
             )
         else:
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-            check_recoverable(tx, room, current, writing.now)
+            again = returned(tx, room, current, writing.now)
             fits = vector if memory.content == before.memory.content else None
-            again = memory.model_copy(update={"state": "active", "corrected": None})
             again, audit_id = writing.rewrite(current, again, "memory.recover", reason=reason, vector=fits)
             result = Change(
-                memory_id=memory_id, event="RECOVER", status="changed", version=again.version, state="active",
+                memory_id=memory_id, event="RECOVER", status="changed", version=again.version, state=again.state,
                 audit_id=audit_id,
             )  # fmt: skip
         _keep(tx, scope, "recover", idempotency_key, request, result, room)
@@ -302,6 +305,12 @@ def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     validate_attributes(wanted.kind, wanted.attributes)
     if not wanted.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
+    if wanted.valid_from is not None and wanted.valid_until is not None and wanted.valid_from >= wanted.valid_until:
+        raise InvalidInput("`valid_from` must come before `valid_until`.")
+    for name in ("subject", "who", "category", "tags"):
+        words = getattr(wanted, name)
+        if not all(is_storable(text) for text in ((words or "",) if name != "tags" else words)):
+            raise InvalidInput(f"`{name}` holds a NUL or half a character; only `content` may hold any text.")
     return wanted
 
 
@@ -311,8 +320,14 @@ def _look(room: MemoryRoom, actor: Actor, memory_id: str, operation: Operation) 
 
 
 def require_reason(reason: str) -> None:
-    if not reason.strip():
+    if not isinstance(reason, str) or not reason.strip():
         raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
+
+
+def require_mode(mode: str, apply: str = "apply") -> None:
+    """Raise InvalidInput unless what is asked for is a preview or the deed."""
+    if mode not in ("preview", apply):
+        raise InvalidInput(f"There is no mode {mode!r}. Use 'preview' or {apply!r}.")
 
 
 def _require_active(memory: Memory) -> None:
@@ -339,22 +354,28 @@ def _check_version(memory: Memory, expected: int) -> None:
         raise VersionConflict(memory.id, expected=expected, actual=memory.version)
 
 
-def check_recoverable(tx: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> None:
+def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> Memory:
+    """A forgotten memory as it stood before. Raises StateConflict where it cannot come back."""
     memory = current.memory
     if memory.state != "deleted":
         raise StateConflict(memory.id, state=memory.state, reason="only a forgotten memory can be recovered")
-    if current.content_key.startswith("erased:"):
+    before = memories.before_deletion(tx, current.doc, memory.version)
+    if current.content_key.startswith("erased:") or before is None:
         raise StateConflict(memory.id, state="erased", reason="its text was destroyed")
     until = _until(room, current.forgotten_at)
     if until is not None and now > until:
         raise StateConflict(memory.id, state="deleted", reason="its recovery window has passed")
-    if memory.conversation is None:
+    if before["state"] == "active" and memory.conversation is None:
         same = memories.find_statement(tx, current.scope_id, memory.kind, current.content_key)
         if same is not None:
             raise StateConflict(
                 memory.id, state="deleted", reason=f"memory {same[1]} says the same by now",
                 hint="Use that one, or forget it first.",
             )  # fmt: skip
+    # What ran out would be forgotten again at once.
+    over = memory.expires_at is not None and memory.expires_at <= now
+    back = {"state": before["state"], "corrected": before.get("corrected")} | ({"expires_at": None} if over else {})
+    return memory.model_copy(update=back)
 
 
 def _until(room: MemoryRoom, forgotten_at: int | None) -> int | None:

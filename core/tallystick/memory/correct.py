@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
-from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.change import check_recoverable, follow, require_reason, require_unlocked
+from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
+from tallystick.memory.change import follow, require_mode, require_reason, require_unlocked, returned
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
@@ -31,6 +31,7 @@ from tallystick.records import (
     Operation,
     RecallImpact,
     canonical_json,
+    is_storable,
     part_key,
 )
 from tallystick.storage import edges, keyed, memories, scopes
@@ -121,6 +122,7 @@ def correct(
     IdempotencyMismatch; then nothing changed.
     """
     _check(asked)
+    require_mode(mode)
     with room.store.database.read() as connection:
         seen = room.visible(connection, actor, memory_id, _operation(asked, None))
         row = scopes.named(connection, seen.scope_id)
@@ -246,6 +248,10 @@ def _plan(
     other = None
     if asked.other_id is not None:
         other = _other(connection, room, actor, current, asked)
+    for source_id in asked.evidence:
+        source = memories.find_source(connection, source_id) if is_storable(source_id) else None
+        if source is None or not room.gate.decide(connection, actor, "read", source.scope).allowed:
+            raise NotFound(f"There is no source {source_id!a} that {actor.user} may see.")
     after = _after(connection, room, current, other, asked, now)
     correction = Correction(
         mode="preview",
@@ -349,12 +355,11 @@ def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any
 
 
 def _restored(connection: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> Memory:
-    memory = current.memory
-    under = memory.corrected or ("delete" if memory.state == "deleted" else None)
+    memory, under = current.memory, current.memory.corrected
+    if memory.state == "deleted":
+        return returned(connection, room, current, now)
     if under is None:
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
-    if memory.state == "deleted":
-        check_recoverable(connection, room, current, now)
     before = _before(connection, current, under)
     if before is None:
         raise StateConflict(memory.id, state=memory.state, reason="what stood there before was erased")
@@ -376,7 +381,8 @@ def _before(connection: Connection, current: memories.Stored, under: CorrectionK
     for version in reversed(memories.versions(connection, current.doc)):
         if version.body is None:
             return None
-        if version.body.get("corrected") != under and not (under == "delete" and version.body["state"] == "deleted"):
+        # It may have been forgotten and recovered in between: that is no state to go back to.
+        if version.body["state"] != "deleted" and version.body.get("corrected") != under:
             return Memory.load({**current.memory.model_dump(), **version.body})
     return None
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
 from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.change import SHARED, require_reason
+from tallystick.memory.change import SHARED, require_mode, require_reason
 from tallystick.memory.correct import TOKEN_LIFE_US
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
@@ -48,6 +48,7 @@ def cross(
     VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
     """
     require_reason(reason)
+    require_mode(mode)
     asked: Json = [operation, memory_id, str(into), reason]
     with room.store.database.read() as connection:
         origin = room.visible(connection, actor, memory_id, "read")

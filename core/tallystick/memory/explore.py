@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import shown_to
 from tallystick.errors import Denied, InvalidInput, InvalidScope
+from tallystick.memory.read import require_states
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.showing import beginning
 from tallystick.policy import PolicyState, decide
@@ -33,6 +34,7 @@ __all__ = ["explore"]
 
 _MOST = 120
 """Characters of a text that are shown."""
+_PAGE = 10_000
 _DEEPEST = 2
 _FAN = 200
 """Links of one memory that are followed."""
@@ -48,6 +50,8 @@ def explore(
     """
     if not 1 <= depth <= _DEEPEST or limit < 1:
         raise InvalidInput(f"`depth` is 1 or {_DEEPEST}, `limit` at least 1.")
+    require_states(states)
+    limit = min(limit, _PAGE)
     scope = _as_scope(actor, around)
     if scope is not None:
         room.gate.require(actor, "read", scope)

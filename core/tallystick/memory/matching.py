@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.change import forget_one, require_reason
+from tallystick.memory.change import forget_one, require_mode, require_reason
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.writing import Writing
@@ -33,8 +33,9 @@ def forget_matching(
     fit what matches now, or VersionConflict; then nothing changed.
     """
     require_reason(reason)
-    if threshold < 0:
-        raise InvalidInput("`threshold` is a score: 0 or more.")
+    require_mode(mode, "execute")
+    if not threshold >= 0 or limit < 1:
+        raise InvalidInput("`threshold` is a score, 0 or more; `limit` is at least 1.")
     decision = room.gate.require(actor, "delete", scope)
     with room.store.database.read() as connection:
         row = next(iter(scopes.find(connection, [scope])), None)

@@ -6,7 +6,7 @@ A pack answers a query; a wake is what one should know before anything was asked
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from tallystick.errors import InvalidInput
@@ -20,8 +20,10 @@ from tallystick.storage import memories, scopes
 
 __all__ = ["context_pack", "wake"]
 
-_LONGEST = 1_200
-"""Characters of one item; what is longer is cut and says so."""
+_LONGEST, _SHORTEST = 1_200, 40
+"""Characters of one item; what is longer is cut and says so, and is left out rather than cut shorter."""
+_LEAST = 16
+"""Tokens below which nothing more is looked for that would fit."""
 _MOST = 100
 _LATEST = 50
 """How many of each kind a wake looks at, newest first."""
@@ -36,7 +38,9 @@ _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """What a wake holds, in this order: why, and the kinds of it."""
 _SHARE = 0.3
-"""The part of a wake's budget that one reason takes at most, pins and constraints aside."""
+"""The part of a wake's budget that one reason takes at first, pins and constraints aside."""
+_OF_WAKE, _OF_PACK = 0.2, 0.5
+"""The part of a budget to which one item is cut."""
 
 
 def context_pack(
@@ -49,7 +53,10 @@ def context_pack(
         _item(hit.memory, hit.source_ids, hit.reason, why="relevance", score=hit.score, history=hit.history)
         for hit in found
     ]
-    return _packed(room, items, budget_tokens, counter)
+    filling = _Filling(room, budget_tokens, counter, longest=_OF_PACK)
+    for item in items:
+        filling.take(item, filling.left)
+    return filling.packed(items)
 
 
 def wake(
@@ -57,7 +64,8 @@ def wake(
 ) -> ContextPack:  # fmt: skip
     """What to know at the start: pins, constraints, preferences, decisions, open tasks, what came last.
 
-    Newest first within each; each but pins and constraints takes a part of the budget at most. Raises Denied.
+    Newest first within each; each but pins and constraints takes a part of the budget, and more where others leave it.
+    What is too long is cut. Raises Denied, InvalidInput.
     """
     decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
     now = room.store.clock.now()
@@ -83,16 +91,16 @@ def wake(
                 taken[memory.id] = _item(memory, sources, state[memory.scope].reason, why=why)
                 reasons.setdefault(why, []).append(taken[memory.id])
     room.gate.log_read(actor, "wake", scope_list, results=len(taken))
-    chosen: list[PackItem] = []
-    for why, items in reasons.items():
-        room_left = budget_tokens if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
-        for item in items:
-            cost = counter.count(_line(item))
-            if cost > room_left:
-                break
-            room_left -= cost
-            chosen.append(item)
-    return _packed(room, chosen, budget_tokens, counter, more=len(taken) - len(chosen))
+    items = [item for found in reasons.values() for item in found]
+    filling = _Filling(room, budget_tokens, counter, longest=_OF_WAKE)
+    for why, found in reasons.items():
+        left = filling.left if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
+        for item in found:
+            left -= filling.take(item, left)
+    # What one reason left free, the next may have.
+    for item in items:
+        filling.take(item, filling.left)
+    return filling.packed(items)
 
 
 def _wakes(memory: Memory, why: str, now: int) -> bool:
@@ -105,8 +113,6 @@ def _item(
     memory: Memory, source_ids: Iterable[str], reason: str, *, why: str, score: float | None = None,
     history: bool = False,
 ) -> PackItem:  # fmt: skip
-    text = f"{memory.who}: {memory.content}" if memory.who else memory.content
-    cut = len(text) > _LONGEST
     return PackItem(
         memory_id=memory.id,
         source_ids=tuple(source_ids),
@@ -117,42 +123,76 @@ def _item(
         fresh="redacted" if memory.state == "redacted" else "history" if history else "current",
         known_at=memory.freshness_ts,
         kind=memory.kind,
-        text=text[: _LONGEST - 1] + "…" if cut else text,
-        cut=cut,
+        text=f"{memory.who}: {memory.content}" if memory.who else memory.content,
     )
 
 
-def _packed(
-    room: MemoryRoom, items: Sequence[PackItem], budget_tokens: int, counter: TokenCounter, *, more: int = 0
-) -> ContextPack:  # fmt: skip
-    """The items that fit, in order, the frame and every label counted."""
-    if budget_tokens < 1:
-        raise InvalidInput("`budget_tokens` must be at least 1.")
-    counts: Counter[str] = Counter()
-    chosen: list[PackItem] = []
-    left, used = budget_tokens - counter.count(framed(["x"])), 0
-    for item in items:
-        text, found = room.redactor.redact_text(item.text)
-        clean = item.model_copy(update={"text": text})
-        cost = counter.count(_line(clean)) + 2
-        if used + cost > left:
-            continue
-        used += cost
-        chosen.append(clean)
-        counts.update(found)
-    text = framed(_line(item) for item in chosen)
-    while chosen and counter.count(text) > budget_tokens:
-        chosen.pop()
+class _Filling:
+    """A budget that is filled item by item, the frame and every label counted."""
+
+    def __init__(self, room: MemoryRoom, budget_tokens: int, counter: TokenCounter, *, longest: float) -> None:
+        """`longest` is the part of the budget to which one item is cut. Raises InvalidInput."""
+        if budget_tokens < 1:
+            raise InvalidInput("`budget_tokens` must be at least 1.")
+        self._room, self._budget, self._counter = room, budget_tokens, counter
+        self._most = int(budget_tokens * longest)
+        self._fitting: dict[str, tuple[PackItem, int, Mapping[str, int]]] = {}
+        self._taken: dict[str, PackItem] = {}
+        self.left = budget_tokens - counter.count(framed(["x"]))
+
+    def take(self, item: PackItem, left: int) -> int:
+        """Take an item if it costs no more than `left` tokens and was not taken before; what it costs, else 0."""
+        left = min(left, self.left)
+        if item.memory_id in self._taken or left < _LEAST:
+            return 0
+        if item.memory_id not in self._fitting:
+            self._fitting[item.memory_id] = self._fit(item)
+        fitting, cost, _ = self._fitting[item.memory_id]
+        if cost > left:
+            return 0
+        self._taken[item.memory_id] = fitting
+        self.left -= cost
+        return cost
+
+    def packed(self, items: Sequence[PackItem]) -> ContextPack:
+        """What was taken, in the order of `items`."""
+        chosen = [self._taken[item.memory_id] for item in items if item.memory_id in self._taken]
         text = framed(_line(item) for item in chosen)
-    return ContextPack(
-        text=text,
-        items=tuple(chosen),
-        tokens=counter.count(text) if text else 0,
-        budget_tokens=budget_tokens,
-        exact=counter.exact,
-        left_out=len(items) - len(chosen) + more,
-        redactions=dict(counts),
-    )
+        while chosen and self._counter.count(text) > self._budget:
+            chosen.pop()
+            text = framed(_line(item) for item in chosen)
+        counts: Counter[str] = Counter()
+        for item in chosen:
+            counts.update(self._fitting[item.memory_id][2])
+        return ContextPack(
+            text=text,
+            items=tuple(chosen),
+            tokens=self._counter.count(text) if text else 0,
+            budget_tokens=self._budget,
+            exact=self._counter.exact,
+            left_out=len(items) - len(chosen),
+            redactions=dict(counts),
+        )
+
+    def _fit(self, item: PackItem) -> tuple[PackItem, int, Mapping[str, int]]:
+        """The item without secrets, cut to what one may take, its tokens, and what was redacted."""
+        # Redacted whole and then cut: half a secret is one that no rule knows.
+        text, found = self._room.redactor.redact_text(item.text)
+        length, whole = min(len(text), _LONGEST), None
+        bare = self._cost(item.model_copy(update={"text": "…"}))
+        while length >= min(len(text), _SHORTEST):
+            cut = length < len(text)
+            said = item.model_copy(update={"text": text[: length - 1] + "…" if cut else text, "cut": cut})
+            cost = self._cost(said)
+            if cost <= self._most:
+                return said, cost, found
+            whole = whole or (said, cost, found)
+            length = min(length - 1, length * (self._most - bare) // max(1, cost - bare))
+        # In a small budget its label alone may be more than that.
+        return whole or (item, self._budget + 1, found)
+
+    def _cost(self, item: PackItem) -> int:
+        return self._counter.count(_line(item)) + 2
 
 
 def _line(item: PackItem) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from tallystick.access import shown_to
+from tallystick.errors import InvalidInput
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.showing import bare
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import memories, scopes
 
-__all__ = ["get", "list_memories"]
+__all__ = ["get", "list_memories", "require_states"]
+
+_MOST = 2**53
 
 
 def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
@@ -31,8 +35,11 @@ def list_memories(
     """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
 
     Those that were forgotten or hidden, or replaced by what the actor may not see, come without their text.
-    Raises Denied, and NotFound for an unknown `before`.
+    Raises Denied, InvalidInput, and NotFound for an unknown `before`.
     """
+    require_states(states)
+    if limit < 1:
+        raise InvalidInput("`limit` must be at least 1.")
     room.gate.require(actor, "read", scope)
     with room.store.database.read() as connection:
         ids = [row.id for row in scopes.find(connection, [scope])]
@@ -43,9 +50,16 @@ def list_memories(
             kinds=kinds,
             states=states,
             conversation=conversation,
-            limit=limit,
+            limit=min(limit, _MOST),
             before_doc=before_doc,
         )
         shown = shown_to(connection, room.gate, actor, found, room.store.clock.now())
     room.gate.log_read(actor, "list", [scope], results=len(found))
     return [stored.memory if stored.doc in shown else bare(stored.memory) for stored in found]
+
+
+def require_states(states: Sequence[str]) -> None:
+    """Raise InvalidInput for what is no state of a memory."""
+    unknown = sorted(set(states) - set(get_args(MemoryState)))
+    if unknown:
+        raise InvalidInput(f"There is no state {unknown[0]!r}. Use {', '.join(get_args(MemoryState))}.")

@@ -14,7 +14,7 @@ from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
-from tallystick.records import Actor, JsonObject, Memory, Operation
+from tallystick.records import Actor, JsonObject, Memory, Operation, is_storable
 from tallystick.records.framing import without_recalls
 from tallystick.storage import ChromaIndex, Store, memories
 from tallystick.storage.shelves import Shelves
@@ -105,7 +105,7 @@ class MemoryRoom:
 
     def visible(self, connection: Connection, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
         """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and for absent ones."""
-        stored = memories.get(connection, memory_id)
+        stored = memories.get(connection, memory_id) if is_storable(memory_id) else None
         if stored is None:
             raise self.absent(actor, memory_id)
         decision = self.gate.decide(connection, actor, operation, stored.memory.scope)
@@ -118,7 +118,8 @@ class MemoryRoom:
     @staticmethod
     def absent(actor: Actor, memory_id: str) -> NotFound:
         """What is raised for absent and for hidden memories alike."""
-        return NotFound(f"There is no memory {memory_id} that {actor.user} may see.")
+        told = memory_id if is_storable(memory_id) else ascii(memory_id)
+        return NotFound(f"There is no memory {told} that {actor.user} may see.")
 
 
 class _Silent:

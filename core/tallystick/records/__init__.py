@@ -1,6 +1,17 @@
 """The frozen values that cross rooms, their canonical form and their digests. No behaviour."""
 
-from tallystick.records._base import Json, JsonObject, Names, Persisted, Record
+from tallystick.records._base import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    Json,
+    JsonObject,
+    Micros,
+    Names,
+    Persisted,
+    Record,
+    Words,
+    is_storable,
+)
 from tallystick.records.answers import Known, MemoryUse, Provenance, StepDiff, Written
 from tallystick.records.canonical import (
     canonical_json,
@@ -142,6 +153,7 @@ __all__ = [
     "EntryKind",
     "Erasure",
     "ExtractionStatus",
+    "FIRST_MOMENT",
     "Fidelity",
     "Finding",
     "Foil",
@@ -157,6 +169,7 @@ __all__ = [
     "Json",
     "JsonObject",
     "Known",
+    "LAST_MOMENT",
     "Limited",
     "Link",
     "LinkCount",
@@ -164,6 +177,7 @@ __all__ = [
     "MemorySpace",
     "MemoryState",
     "MemoryUse",
+    "Micros",
     "Names",
     "NewMemory",
     "Operation",
@@ -221,10 +235,12 @@ __all__ = [
     "Transfer",
     "Verification",
     "VerificationProblem",
+    "Words",
     "Written",
     "canonical_json",
     "commitment",
     "digest",
+    "is_storable",
     "json_bytes",
     "part_key",
     "read_json",

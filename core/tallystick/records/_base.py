@@ -6,19 +6,55 @@ import json
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from tallystick.errors import InvalidRecord, explain_validation
 from tallystick.records.canonical import read_json
 
-__all__ = ["Json", "JsonObject", "Names", "Persisted", "Record"]
+__all__ = [
+    "FIRST_MOMENT",
+    "LAST_MOMENT",
+    "Json",
+    "JsonObject",
+    "Micros",
+    "Names",
+    "Persisted",
+    "Record",
+    "Words",
+    "is_storable",
+]
 
 Json = JsonValue
 """Any JSON value."""
 
 JsonObject = dict[str, JsonValue]
 """A JSON object."""
+
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999: what calendars and every database can hold."""
+
+Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
+"""A moment: microseconds since 1970 UTC."""
+
+
+def is_storable(text: str) -> bool:
+    """Whether every database can hold a text as a name: no NUL and no half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
+
+
+def _stored(text: str) -> str:
+    if not is_storable(text):
+        raise ValueError("holds a NUL or half a character; only `content` may hold any text")
+    return text
+
+
+Words = Annotated[str, AfterValidator(_stored)]
+"""A text that is stored as a name or label."""
 
 _REPLACED = "\ufffd"
 

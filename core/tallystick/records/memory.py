@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tallystick.errors import InvalidRecord, explain_validation
-from tallystick.records._base import JsonObject, Persisted, Record
+from tallystick.records._base import JsonObject, Micros, Persisted, Record, Words
 from tallystick.records.identity import Scope
 from tallystick.records.source import SourceRef
 
@@ -141,15 +141,15 @@ class Memory(Persisted):
     """The correction that it stands under; `restore` takes it back."""
     redacted: tuple[str, ...] = ()
     """Paths of the fields that were redacted: what stands there now is their replacement."""
-    locked_until: int | None = None
+    locked_until: Micros | None = None
     """Microseconds UTC until which agents may not change it: a person's edit."""
-    valid_from: int | None = None
+    valid_from: Micros | None = None
     """Microseconds UTC; None means since ever."""
-    valid_until: int | None = None
+    valid_until: Micros | None = None
     """Microseconds UTC, exclusive; None means still."""
-    freshness_ts: int | None = None
+    freshness_ts: Micros | None = None
     """Microseconds UTC of the last time it was known to hold."""
-    expires_at: int | None = None
+    expires_at: Micros | None = None
     """Microseconds UTC after which it leaves recall."""
     access_count: int = 0
     last_accessed: int | None = None
@@ -198,19 +198,19 @@ class NewMemory(Record):
     subject: str | None = None
     speaker: str | None = None
     category: str | None = None
-    occurred_at: int | None = None
+    occurred_at: Micros | None = None
     """Microseconds UTC."""
     conversation: str | None = None
-    position: int | None = Field(default=None, ge=0)
+    position: int | None = Field(default=None, ge=0, lt=2**53)
     source: SourceRef | None = None
-    tags: tuple[str, ...] = ()
+    tags: tuple[Words, ...] = ()
     attributes: JsonObject = {}
     importance: int = Field(default=50, ge=0, le=100)
     confidence: int = Field(default=100, ge=0, le=100)
     pinned: bool = False
-    valid_from: int | None = None
-    valid_until: int | None = None
-    expires_at: int | None = None
+    valid_from: Micros | None = None
+    valid_until: Micros | None = None
+    expires_at: Micros | None = None
     derived_from: tuple[str, ...] = ()
     """Memories of readable scopes from which this one was concluded."""
     source_run_id: str | None = None

@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tallystick.errors import IdempotencyMismatch
+from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 
-__all__ = ["first_answer", "get_setting", "keep_answer", "set_setting"]
+__all__ = ["check_key", "first_answer", "get_setting", "keep_answer", "set_setting"]
 
 _s = tables.settings
 _i = tables.idempotency
@@ -40,10 +40,17 @@ def set_setting(tx: Connection, name: str, value: str) -> None:
     )
 
 
+def check_key(key: str) -> None:
+    """Raise InvalidInput for what no database keeps as a key, or what says nothing of a request."""
+    if not key.isprintable() or not key.strip():
+        raise InvalidInput("An idempotency key is printable text, such as an id of the request.")
+
+
 def first_answer(
     connection: Connection, scope_id: int, operation: str, key: str, request_digest: str
 ) -> dict[str, Any] | None:
-    """What this call answered the first time, or None. Raises IdempotencyMismatch for other arguments."""
+    """What this call answered the first time, or None. Raises InvalidInput; IdempotencyMismatch for other arguments."""
+    check_key(key)
     row = connection.execute(_ANSWER, {"scope_id": scope_id, "operation": operation, "key": key}).first()
     if row is None:
         return None

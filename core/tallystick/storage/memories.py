@@ -27,6 +27,7 @@ __all__ = [
     "VersionBody",
     "add_source",
     "add_version",
+    "before_deletion",
     "body_of",
     "counted",
     "drawn_from",
@@ -132,6 +133,7 @@ _HASHES_OF = Hot(
     }
 )
 _NEXT_ORDINAL = select(func.count()).where(_ms.c.doc == bindparam("doc"))
+_VERSION = Hot(select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version")))
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
 _NOTE_ACCESS = (
     update(_m)
@@ -427,6 +429,16 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
         )
         for row in connection.execute(_VERSIONS, {"doc": doc})
     ]  # fmt: skip
+
+
+def before_deletion(connection: Connection, doc: int, version: int) -> Mapping[str, Any] | None:
+    """The body of the newest version before `version` in which a memory was not deleted; None once it was erased."""
+    for number in range(version - 1, 0, -1):
+        found = _VERSION(connection, {"doc": doc, "version": number})
+        body = _parsed(found[0][0]) if found and found[0][0] is not None else None
+        if body is None or body["state"] != "deleted":
+            return body
+    return None
 
 
 def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:

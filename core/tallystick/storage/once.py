@@ -9,7 +9,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.errors import InvalidInput
 from tallystick.records import Scope, part_key
 from tallystick.storage import keyed, scopes
 from tallystick.storage.scopes import ScopeRow
@@ -33,8 +32,7 @@ class Once:
         """What it answered the first time, or None. Raises IdempotencyMismatch, InvalidInput."""
         if self.key is None:
             return None
-        if not self.key.isprintable() or not self.key.strip():
-            raise InvalidInput("An idempotency key is printable text, such as an id of the request.")
+        keyed.check_key(self.key)
         row = next(iter(scopes.find(connection, [self.scope])), None)
         if row is None:
             return None

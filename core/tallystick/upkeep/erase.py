@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete
 from tallystick.access import fits, mint
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
 from tallystick.memory import MemoryRoom
-from tallystick.memory.change import require_reason
+from tallystick.memory.change import require_mode, require_reason
 from tallystick.memory.correct import TOKEN_LIFE_US
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.writing import Writing
@@ -69,6 +69,7 @@ def erase(
     not as it was previewed, StorageError when another process holds Chroma's folder, or IdempotencyMismatch.
     """
     require_reason(reason)
+    require_mode(mode)
     wanted = list(dict.fromkeys(ids))
     if not wanted:
         raise InvalidInput("Name one or more memories to erase.")
@@ -132,6 +133,7 @@ def erase_recorded(
     InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
     """
     require_reason(reason)
+    require_mode(mode)
     database = room.store.database
     database.settle()
     with database.read() as connection:

@@ -16,7 +16,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import Denied, InvalidInput
 from tallystick.memory import MemoryRoom
-from tallystick.memory.change import forget_one
+from tallystick.memory.change import forget_one, require_mode
 from tallystick.memory.writing import Writing
 from tallystick.recorder.step import run_stream
 from tallystick.recorder.verify import PURGED, RUN_FACTS
@@ -30,6 +30,8 @@ __all__ = ["JOURNAL_WINDOW", "Windows", "choose_journal_window", "journal_window
 JOURNAL_WINDOW = "retention.journal_days"
 """Setting: after how many days entries of journals may go; `keep` for never. Absent until somebody chose."""
 _DAY_US = 24 * 3600 * 1_000_000
+_LONGEST = 36_500
+"""Days: a hundred years. For longer the journal is kept."""
 _PAGE = 500
 _RUNS, _THREADS = "run:", "thread:"
 _CUT = "journal.purge"
@@ -62,8 +64,10 @@ def choose_journal_window(
 ) -> None:  # fmt: skip
     """Choose after how many days journal entries may go, or None to keep them. Raises Denied, InvalidInput."""
     require_operator(room, actor)
-    if days is not None and days < 1:
-        raise InvalidInput("The window of the journal is 1 day or more; 90 or 180 are usual. None keeps it.")
+    if days is not None and (not isinstance(days, int) or not 1 <= days <= _LONGEST):
+        raise InvalidInput(
+            f"The window of the journal is a number of days from 1 to {_LONGEST:,}; 90 or 180 are usual. None keeps it."
+        )
     value = "keep" if days is None else str(days)
     once = Once(actor.private_scope, "retention.choose", idempotency_key, value)
 
@@ -83,6 +87,7 @@ def purge(
     idempotency_key: str | None = None,
 ) -> Purge:  # fmt: skip
     """Count what is past its window, or remove it, page by page. An operator's work. Raises Denied."""
+    require_mode(mode)
     require_operator(room, actor)
     database, now = room.store.database, room.store.clock.now()
     once = Once(actor.private_scope, "purge", idempotency_key if mode == "apply" else None, windows.asked())

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryRoom
-from tallystick.records import Actor, Json, Operation, Scope
+from tallystick.records import LAST_MOMENT, Actor, Json, Operation, Scope, is_storable
 from tallystick.storage import journal, scopes, tables
 from tallystick.storage.once import Once
 
@@ -38,12 +38,13 @@ class WorkingMemory:
         Under a key that was used before nothing changes, whatever stands there by now; IdempotencyMismatch is raised
         where it was used for something else.
         """
-        if not name.strip() or seconds < 1:
-            raise InvalidInput("A value is kept under a name, for at least one second.")
+        now = self._room.store.clock.now()
+        if not name.strip() or not is_storable(name) or not 1 <= seconds <= (LAST_MOMENT - now) // 1_000_000:
+            raise InvalidInput("A value is kept under a name, for one second at least, and not beyond the year 9999.")
         try:
             body = json.dumps(value, ensure_ascii=False, allow_nan=False)
             body.encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput("A value of working memory is JSON: text, numbers, lists and objects.") from error
         self._room.gate.require(self._actor, "write", self._scope)
         once = Once(self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds])
