@@ -55,8 +55,6 @@ __all__ = ["TallyInstrumentation", "unrecorded"]
 ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
 """Who acts: an Actor, or a callable from the tags of the call (`instrument_tags`)."""
 
-_GOAL = 500
-"""Characters of a goal that are kept."""
 _unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=False)
 
 
@@ -387,8 +385,7 @@ class TallyInstrumentation:
         if tree.run is None:
             bound = self._binder.bound(tree.tags)
             known = {"llama_index_run_id": tree.tags["llamaindex.run_id"]} if "llamaindex.run_id" in tree.tags else {}
-            goal = None if tree.asked is None else tree.asked[:_GOAL]
-            tree.run, tree.owned = bound.join_run(self._agent_name or tree.name, goal=goal, metadata=known)
+            tree.run, tree.owned = bound.join_run(self._agent_name or tree.name, goal=tree.asked, metadata=known)
         return tree.run
 
     def _begin(self, kind: StepKind, span_id: str, name: str | None) -> _Doing:

@@ -154,7 +154,7 @@ class TallyRecorder(AbstractCapability[Any]):
 
     def _joined(self, ctx: RunContext[Any]) -> tuple[Run, bool]:
         agent = getattr(ctx.agent, "name", None)
-        goal = ctx.prompt[:500] if isinstance(ctx.prompt, str) else None
+        goal = ctx.prompt if isinstance(ctx.prompt, str) else None
         return self._binder.bound(ctx).join_run(
             self.agent_name or agent or "agent", goal=goal, metadata={"pydantic_ai_run_id": ctx.run_id}
         )

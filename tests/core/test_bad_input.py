@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import pytest
@@ -16,6 +15,14 @@ OpenTally = Callable[..., Tally]
 ROOT = Actor(user="root", role="operator")
 FAR, HALF = 10**30, "\ud800"
 Call = Callable[[BoundTally, str], Any]
+
+
+def _nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
 
 REFUSED: dict[str, Call] = {
     "moments far away": lambda mine, _: mine.remember("x", expires_at=FAR),
@@ -47,7 +54,7 @@ REFUSED: dict[str, Call] = {
     "a window of ages": lambda mine, _: mine.choose_journal_window(FAR),
     "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, seconds=FAR),
     "half of a character in a name": lambda mine, _: mine.working("r").set(HALF, 1),
-    "a value without a bottom": lambda mine, _: mine.working("r").set("a", reduce(lambda a, _: [a], range(9_999), 1)),
+    "a value without a bottom": lambda mine, _: mine.working("r").set("a", _nested(9_999)),
 }  # fmt: skip
 
 

@@ -288,6 +288,67 @@ def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) 
         assert [entry.event for entry in mine.history(shared.memory_id)] == ["ADD", "SHARE", "UPDATE", "FORGET"]
 
 
+def _shared(mine: BoundTally, memory_id: str) -> str:
+    preview = mine.share(memory_id, "project:apollo", reason="useful")
+    done = mine.share(memory_id, "project:apollo", reason="useful", mode="apply", confirm_token=preview.confirm_token)
+    assert done.copy_id is not None
+    return done.copy_id
+
+
+def test_a_shared_copy_is_changed_by_its_origin_alone_and_never_outlives_it(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
+        kept = mine.remember("The stork nests in May.").memory_id
+        copy = _shared(mine, kept)
+
+        with pytest.raises(StateConflict, match="says what its origin says"):
+            bob.modify(copy, content="The stork nests in July.", reason="seen")
+        assert bob.modify(copy, pinned=True, reason="dear").status == "changed"
+        bob.modify(copy, pinned=False, reason="not so dear")
+        bob.forget(copy, reason="tidy")
+        assert bob.recover(copy, reason="it is shared still").status == "changed"
+
+        mine.forget(kept, reason="private after all")
+        with pytest.raises(StateConflict, match="withdrawn"):
+            bob.recover(copy, reason="I want it back")
+        with pytest.raises(StateConflict, match="withdrawn"):
+            _corrected(bob, copy, "restore")
+        mine.recover(kept, reason="well")
+        assert list(bob.recall("stork nests")) == []
+        _shared(mine, kept)
+        assert [hit.memory.content for hit in bob.recall("stork nests")] == ["The stork nests in May."]
+
+
+def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
+
+        def shared(text: str) -> tuple[str, str]:
+            kept = mine.remember(text, subject="pelican", attributes={"phone": "42"}).memory_id
+            return kept, _shared(mine, kept)
+
+        (first, named), (second, numbered), (third, secret) = (
+            shared(text) for text in ("The pelican dives.", "The pelican swims.", "The pelican flies.")
+        )  # fmt: skip
+        _corrected(bob, named, "redact", replacement="a bird")
+        _corrected(bob, numbered, "redact", field="attributes.phone")
+        _corrected(bob, secret, "mark_sensitive")
+        for memory_id in (first, second, third):
+            mine.modify(memory_id, content=f"{mine.get(memory_id).content} Often.", reason="seen", importance=80)
+
+        assert [(bob.get(one).content, bob.get(one).importance) for one in (named, numbered, secret)] == [
+            ("a bird", 80), ("The pelican swims. Often.", 80), ("The pelican flies. Often.", 80),
+        ]  # fmt: skip
+        assert bob.get(numbered).attributes == {"phone": "[redacted]"}
+        assert bob.get(secret).attributes["local_only"] is True
+        _corrected(mine, first, "redact", replacement="an animal")
+        _corrected(bob, named, "restore")
+        assert (bob.get(named).content, bob.get(named).state) == ("an animal", "redacted")
+        for one in (numbered, secret):
+            _corrected(bob, one, "restore")
+            assert bob.get(one).attributes == {"phone": "42"}
+
+
 @pytest.mark.parametrize(
     ("into", "reason"),
     [

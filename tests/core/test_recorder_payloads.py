@@ -268,3 +268,12 @@ def test_what_an_adapter_missed_stands_at_the_end_of_the_run(open_tally: OpenTal
             run.miss("langchain", ValueError("odd"))
         assert bound.recorder.run(run.id).gaps == 1
         assert bound.recorder.verify(run.id).gaps == {f"run {run.id}": {"ValueError": 1}}
+
+
+def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    with open_sqlite() as tally:
+        with tally.bind().run("coder", goal=f"{'x ' * 240}{secret} and more") as run:
+            pass
+        goal = str(tally.recorder.run(run.id).user_goal)
+        assert (len(goal), secret[:8] in goal) == (500, False)

@@ -41,6 +41,9 @@ SHARED = (
 )  # fmt: skip
 """Fields that a copy in another scope takes over."""
 
+_CORRECTABLE = ("content", "subject", "who", "category", "tags", "attributes", "valid_until")
+"""Fields that a correction of the copy itself may have changed."""
+
 _TRIES = 4
 """How often a change without `if_version` starts anew when another change came in between."""
 
@@ -232,7 +235,12 @@ def apply_modify(
 ) -> Change:  # fmt: skip
     """Let `memory` stand in place of `current`, inside the open transaction. Raises StateConflict."""
     tx, actor, now = writing.tx, writing.actor, writing.now
-    content_key = current.content_key
+    content_key, sharing = current.content_key, edges.sharing(tx, current.doc)
+    if sharing.origin is not None and any(getattr(memory, name) != getattr(current.memory, name) for name in SHARED):
+        raise StateConflict(
+            memory.id, state="shared", reason="a shared copy says what its origin says",
+            hint="Let its owner change that, or remember what holds here.",
+        )  # fmt: skip
     details: dict[str, Any] = {"fields": fields}
     if memory.content != current.memory.content:
         # The new words arrived from somebody: they are a source of their own.
@@ -250,16 +258,20 @@ def apply_modify(
     memory, audit_id = writing.rewrite(
         current, memory, "memory.update", reason=reason, vector=vector, content_key=content_key, details=details
     )
-    follow(writing, current, memory, vector=vector)
+    follow(writing, current, memory, vector=vector, sharing=sharing)
     return Change(
         memory_id=memory.id, event="UPDATE", status="changed", version=memory.version, state=memory.state,
         audit_id=audit_id,
     )  # fmt: skip
 
 
-def follow(writing: Writing, origin: memories.Stored, memory: Memory | None, *, vector: bytes | None = None) -> None:
+def follow(
+    writing: Writing, origin: memories.Stored, memory: Memory | None, *, vector: bytes | None = None,
+    sharing: edges.Sharing | None = None,
+) -> None:  # fmt: skip
     """Bring shared copies along: they say what their origin says, and go when it goes (`memory` is None)."""
-    for edge_id, copy in edges.shared(writing.tx, origin.doc):
+    sharing = edges.sharing(writing.tx, origin.doc) if sharing is None else sharing
+    for edge_id, copy in sharing.copies:
         copied = memories.get_docs(writing.tx, [copy])[copy]
         if copied.memory.state == "deleted":
             continue
@@ -268,22 +280,31 @@ def follow(writing: Writing, origin: memories.Stored, memory: Memory | None, *, 
             writing.rewrite(copied, gone, "memory.forget", reason="the shared memory was withdrawn")
             edges.close(writing.tx, [edge_id], at=writing.now)
             continue
-        fields = {name: getattr(memory, name) for name in SHARED} | {"redacted": memory.redacted}
-        if copied.memory.state in ("active", "redacted"):
-            # What is redacted in its origin is withheld from the history of the copy too.
-            fields["state"] = memory.state
-        scope = scopes.named(writing.tx, copied.scope_id)
-        key = parts.put(writing.tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=writing.now)
-        again = copied.memory.model_copy(update=fields)
-        if memories.body_of(again) != memories.body_of(copied.memory):
-            same = memories.find_statement(writing.tx, scope.id, again.kind, key)
-            if same is not None and same[0] != copied.doc:
-                again = copied.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"})
-                key = copied.content_key
-            if vector is None and again.content != copied.memory.content:
-                vector = _vector_of(writing, origin)
-            why = "the shared memory was changed"
-            writing.rewrite(copied, again, "memory.update", reason=why, vector=vector, content_key=key)
+        again = as_shared(copied.memory, origin.memory, memory)
+        if memories.body_of(again) == memories.body_of(copied.memory):
+            continue
+        key, scope = copied.content_key, scopes.named(writing.tx, copied.scope_id)
+        if again.content != copied.memory.content:
+            key = parts.put(writing.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=writing.now)
+            vector = vector or _vector_of(writing, origin)
+        same = memories.find_statement(writing.tx, scope.id, again.kind, key)
+        if same is not None and same[0] != copied.doc:
+            again = copied.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"})
+            key = copied.content_key
+        why = "the shared memory was changed"
+        writing.rewrite(copied, again, "memory.update", reason=why, vector=vector, content_key=key)
+
+
+def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
+    """A shared copy as its origin says it, which was `before` and is `after`. What was corrected in the copy stays."""
+    own = {name for name in _CORRECTABLE if getattr(copied, name) != getattr(before, name)}
+    fields: dict[str, Any] = {name: getattr(after, name) for name in SHARED if name not in own}
+    redacted = [path for path in copied.redacted if path not in before.redacted and path not in after.redacted]
+    fields["redacted"] = (*after.redacted, *redacted)
+    if copied.state in ("active", "redacted"):
+        # What is redacted in its origin is withheld from the history of the copy too.
+        fields["state"] = "redacted" if "content" in fields["redacted"] else after.state
+    return copied.model_copy(update=fields)
 
 
 def _vector_of(writing: Writing, stored: memories.Stored) -> bytes | None:
@@ -365,6 +386,11 @@ def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: in
     until = _until(room, current.forgotten_at)
     if until is not None and now > until:
         raise StateConflict(memory.id, state="deleted", reason="its recovery window has passed")
+    if edges.withdrawn(tx, current.doc):
+        raise StateConflict(
+            memory.id, state="deleted", reason="the shared memory was withdrawn",
+            hint="Ask who shared it to share it again.",
+        )  # fmt: skip
     if before["state"] == "active" and memory.conversation is None:
         same = memories.find_statement(tx, current.scope_id, memory.kind, current.content_key)
         if same is not None:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
-from tallystick.memory.change import follow, require_mode, require_reason, require_unlocked, returned
+from tallystick.memory.change import SHARED, follow, require_mode, require_reason, require_unlocked, returned
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
@@ -365,6 +365,15 @@ def _restored(connection: Connection, room: MemoryRoom, current: memories.Stored
         raise StateConflict(memory.id, state=memory.state, reason="what stood there before was erased")
     kept = {name: getattr(before, name) for name in (*_TOUCHES[under], "corrected")}
     after = memory.model_copy(update=kept)
+    origin = edges.sharing(connection, current.doc).origin
+    if origin is not None:
+        # A shared copy says what its origin says by now, which may have been redacted in between.
+        says = memories.get_docs(connection, [origin])[origin].memory
+        update: dict[str, Any] = {name: getattr(says, name) for name in _TOUCHES[under] if name in SHARED}
+        redacted = says.redacted if under == "redact" else after.redacted
+        if after.state in ("active", "redacted"):
+            update["state"] = "redacted" if "content" in redacted else "active"
+        after = after.model_copy(update={**update, "redacted": redacted})
     if after.state == "active" and memory.state != "active" and memory.conversation is None:
         key = current.content_key
         same = memories.find_statement(connection, current.scope_id, memory.kind, key)

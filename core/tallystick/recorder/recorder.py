@@ -51,6 +51,9 @@ from tallystick.storage.payloads import Payloads
 
 __all__ = ["Recorder"]
 
+_GOAL = 500
+"""Characters of a goal that are kept."""
+
 
 class Recorder:
     """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an operator."""
@@ -66,12 +69,15 @@ class Recorder:
     ) -> Run:  # fmt: skip
         """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied.
 
-        Under `redacted_payloads` secrets are taken out of `goal`; under `metadata_only` it is not kept.
+        Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets, under `metadata_only`
+        nothing.
         """
         self._room.gate.foresee(self._actor, "record", scope)
         kept = retention or self._room.retention
         if goal is not None and kept == "redacted_payloads":
             goal, _ = self._room.redactor.redact_text(goal)
+        # Cut only now: half a secret is one that no rule knows.
+        goal = None if goal is None else goal[:_GOAL]
         record = RunRecord(
             run_id=run_id or self._room.store.ids.new(),
             scope=scope,

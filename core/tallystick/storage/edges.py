@@ -13,7 +13,9 @@ from tallystick.records import EdgeKind
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 
-__all__ = ["EdgeRow", "add", "close", "following", "of", "remove", "shared", "touching", "within"]
+__all__ = [
+    "EdgeRow", "Sharing", "add", "close", "following", "of", "remove", "sharing", "touching", "withdrawn", "within",
+]  # fmt: skip
 
 _e = tables.edges
 _from, _to = tables.memories.alias("from_memory"), tables.memories.alias("to_memory")
@@ -65,16 +67,39 @@ def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
     tx.execute(update(_e).where(_e.c.id.in_(list(edge_ids))).values(valid_until=at))
 
 
+_SHARES = (_e.c.kind == literal_column("'SHARES'")) & _e.c.valid_until.is_(None)
 _SHARED = Hot(
-    select(_e.c.id, _e.c.from_doc).where(
-        _e.c.to_doc == bindparam("doc"), _e.c.kind == literal_column("'SHARES'"), _e.c.valid_until.is_(None)
+    select(_e.c.id, _e.c.from_doc, _e.c.to_doc).where(_e.c.to_doc == bindparam("doc"), _SHARES)
+    .union_all(select(_e.c.id, _e.c.from_doc, _e.c.to_doc).where(_e.c.from_doc == bindparam("doc"), _SHARES))
+)  # fmt: skip
+_WITHDRAWN = Hot(
+    select(_e.c.id).where(
+        _e.c.from_doc == bindparam("doc"), _e.c.kind == literal_column("'SHARES'"), _e.c.valid_until.is_not(None)
     )
 )
 
 
-def shared(connection: Connection, doc: int) -> list[tuple[str, int]]:
-    """(id of the edge, number of the copy) of each copy of a memory that follows it."""
-    return [(edge_id, copied) for edge_id, copied in _SHARED(connection, {"doc": doc})]
+@dataclass(frozen=True)
+class Sharing:
+    """What a memory shares with others, by number."""
+
+    copies: tuple[tuple[str, int], ...] = ()
+    """(id of the edge, number) of each copy that follows it."""
+    origin: int | None = None
+    """What it follows itself, if it is a shared copy."""
+
+
+def sharing(connection: Connection, doc: int) -> Sharing:
+    """What follows a memory, and what it follows."""
+    found = _SHARED(connection, {"doc": doc})
+    origins = [to_doc for _, from_doc, to_doc in found if from_doc == doc]
+    copies = tuple((edge_id, from_doc) for edge_id, from_doc, to_doc in found if to_doc == doc)
+    return Sharing(copies, origins[0] if origins else None)
+
+
+def withdrawn(connection: Connection, doc: int) -> bool:
+    """Whether a memory is a copy that was shared once and is no longer."""
+    return bool(_WITHDRAWN(connection, {"doc": doc}))
 
 
 def of(connection: Connection, doc: int) -> list[EdgeRow]:
