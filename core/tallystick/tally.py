@@ -566,7 +566,8 @@ class BoundTally:
         self, query: str, *, reason: str, mode: Literal["preview", "execute"] = "preview", threshold: float = 0.5,
         limit: int = 100, confirm_token: str | None = None, idempotency_key: str | None = None,
     ) -> Forgetting:  # fmt: skip
-        """Forget what recall scores at `threshold` or more in the bound scope; pinned memories are kept.
+        """Forget what recall scores at `threshold` or more in the bound scope; pinned memories are kept, and from
+        agents those that a person's edit locks.
 
         A preview changes nothing and gives the token with which, within 15 minutes, exactly the ids it shows, at
         their versions, are forgotten, all or none. Raises Denied (`confirm_token_required` without one),

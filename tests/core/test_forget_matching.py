@@ -49,6 +49,36 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(open_tally
         assert apollo.recover(done.results[0].memory_id, reason="it came back").status == "changed"
 
 
+def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        person = _filled(tally)
+        agent = tally.bind(person.actor.replace(agent="tidy"), person.scope)
+        [locked] = [memory.id for memory in person.memories() if "nests" in memory.content]
+        person.modify(locked, tags=("kept",), reason="mine", manual_override=True)
+
+        preview = agent.forget_matching("heron", reason="r", threshold=0.2)
+        agent.forget_matching("heron", reason="r", threshold=0.2, mode="execute", confirm_token=preview.confirm_token)
+
+        assert {match.memory_id: match.action for match in preview.matches}[locked] == "keep_locked"
+        assert {memory.content for memory in person.memories()} == {
+            "The heron nests here.", "Tabs are four wide.", "The heron is our emblem.",
+        }  # fmt: skip
+        assert "keep_locked" not in {one.action for one in person.forget_matching("heron", reason="r").matches}
+
+
+def test_a_lock_that_comes_after_the_preview_is_kept_too(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        person = _filled(tally)
+        agent = tally.bind(person.actor.replace(agent="tidy"), person.scope)
+        preview = agent.forget_matching("heron", reason="r", threshold=0.2)
+        person.modify(preview.matches[0].memory_id, importance=90, reason="mine", manual_override=True)
+        with pytest.raises(StateConflict):
+            agent.forget_matching(
+                "heron", reason="r", threshold=0.2, mode="execute", confirm_token=preview.confirm_token
+            )
+        assert len(person.memories()) == 4
+
+
 def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         apollo = _filled(tally)

@@ -25,7 +25,7 @@ from tallystick.records import (
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes, search
 
 __all__ = [
-    "CHANGEABLE", "SHARED", "apply_modify", "follow", "forget", "forget_one", "modify", "recover",
+    "CHANGEABLE", "SHARED", "apply_modify", "follow", "forget", "forget_one", "is_locked", "modify", "recover",
     "require_mode", "require_reason", "require_unlocked", "returned",
 ]  # fmt: skip
 
@@ -99,7 +99,8 @@ def _modify(
         scope = scopes.named(tx, current.scope_id)
         request = ""
         if idempotency_key is not None:
-            asked = {"changes": wanted_values(wanted, changes), "if": if_version, "lock": lock_until is not None}
+            asked = {"changes": wanted_values(wanted, changes), "reason": reason, "if": if_version,
+                     "lock": lock_until is not None}  # fmt: skip
             request = _request_key(scope, memory_id, asked)
         answered = _answered(tx, scope, "modify", idempotency_key, request)
         if answered is not None:
@@ -141,7 +142,7 @@ def forget(
         current = room.visible(tx, actor, memory_id, "delete")
         memory = current.memory
         scope = scopes.named(tx, current.scope_id)
-        request = _request_key(scope, memory_id, {"if": if_version, "force": force})
+        request = _request_key(scope, memory_id, {"reason": reason, "if": if_version, "force": force})
         answered = _answered(tx, scope, "forget", idempotency_key, request)
         if answered is not None:
             return Forgotten.load(answered)
@@ -195,7 +196,7 @@ def recover(
         current = room.visible(tx, actor, memory_id, "delete")
         memory = current.memory
         scope = scopes.named(tx, current.scope_id)
-        request = _request_key(scope, memory_id, {"if": if_version})
+        request = _request_key(scope, memory_id, {"reason": reason, "if": if_version})
         answered = _answered(tx, scope, "recover", idempotency_key, request)
         if answered is not None:
             return Change.load(answered)
@@ -361,9 +362,14 @@ def _require_active(memory: Memory) -> None:
         )
 
 
+def is_locked(memory: Memory, actor: Actor, now: int) -> bool:
+    """Whether a person's edit is locked against this actor, an agent."""
+    return actor.agent is not None and memory.locked_until is not None and now < memory.locked_until
+
+
 def require_unlocked(memory: Memory, actor: Actor, now: int) -> None:
     """Raise StateConflict where a person's edit is locked against this agent."""
-    if actor.agent is not None and memory.locked_until is not None and now < memory.locked_until:
+    if is_locked(memory, actor, now):
         raise StateConflict(
             memory.id, state="locked", reason="manual_override",
             hint="A person locked this edit; ask one, or wait until the lock has ended.",

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
-from tallystick.memory.change import SHARED, follow, require_mode, require_reason, require_unlocked, returned
+from tallystick.memory.change import SHARED, follow, is_locked, require_mode, require_reason, require_unlocked, returned
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
@@ -428,7 +428,7 @@ def _link(writing: Writing, plan: _Plan, asked: Asked, other: memories.Stored) -
         scope_id=plan.current.scope_id, from_doc=from_doc, to_doc=to_doc, at=writing.now, reason=asked.reason,
         evidence=asked.evidence, valid_from=since,
     )  # fmt: skip
-    if supersedes and other.memory.valid_from is None:
+    if supersedes and other.memory.valid_from is None and not is_locked(other.memory, writing.actor, writing.now):
         holds = other.memory.model_copy(update={"valid_from": since})
         writing.rewrite(
             other, holds, "memory.correct", reason=asked.reason,

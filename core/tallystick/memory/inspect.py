@@ -10,6 +10,7 @@ from typing import get_args
 from sqlalchemy import Connection
 
 from tallystick.access import replacements, shown_to
+from tallystick.memory.change import is_locked
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
 from tallystick.memory.room import MemoryRoom
@@ -149,8 +150,7 @@ def _actions(connection: Connection, room: MemoryRoom, actor: Actor, memory: Mem
         decision = room.gate.decide(connection, actor, operation, memory.scope)
         if not decision.allowed:
             return Action(name=name, allowed=False, reason=decision.reason, previewed=previewed)
-        locked = actor.agent is not None and memory.locked_until is not None and now < memory.locked_until
-        if locked and name not in ("promote", "share"):
+        if is_locked(memory, actor, now) and name not in ("promote", "share"):
             return Action(name=name, allowed=False, reason="manual_override", previewed=previewed)
         if name in ("forget", "delete") and memory.pinned and not actor.is_operator:
             return Action(name=name, allowed=False, reason="pinned_memory", previewed=previewed)

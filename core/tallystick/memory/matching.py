@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.change import forget_one, require_mode, require_reason
+from tallystick.memory.change import forget_one, is_locked, require_mode, require_reason, require_unlocked
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.writing import Writing
@@ -27,7 +27,7 @@ def forget_matching(
     threshold: float, limit: int, confirm_token: str | None, idempotency_key: str | None,
     correlation_id: str | None,
 ) -> Forgetting:  # fmt: skip
-    """Preview, or forget in one transaction what a preview showed; pinned memories are kept.
+    """Preview, or forget in one transaction what a preview showed; pinned memories are kept, locked ones from agents.
 
     Raises Denied (`confirm_token_required` without a token), InvalidInput, StateConflict when the token does not
     fit what matches now, or VersionConflict; then nothing changed.
@@ -74,6 +74,7 @@ def forget_matching(
             current = room.visible(tx, actor, memory_id, "delete")
             if current.memory.version != version:
                 raise VersionConflict(memory_id, expected=version, actual=current.memory.version)
+            require_unlocked(current.memory, actor, writing.now)
             results.append(forget_one(writing, current, reason))
         done = Forgetting(mode="execute", matches=matches, complete=complete, results=tuple(results))
         if idempotency_key is not None:
@@ -91,10 +92,12 @@ def _matches(
     # What stands beside a match is no match.
     wanted = Wanted(limit=limit + 1, states=("active",), weights=room.weights.by_itself(), sources=False)
     hits = [hit for hit in recall(room, actor, [scope], query, wanted, logged=False) if hit.score >= threshold]
+    now = room.store.clock.now()
     return tuple(
         ForgetMatch(
             memory_id=hit.memory.id, version=hit.memory.version, score=hit.score,
-            action="keep_pinned" if hit.memory.pinned else "forget",
+            action="keep_pinned" if hit.memory.pinned
+            else "keep_locked" if is_locked(hit.memory, actor, now) else "forget",
         )
         for hit in hits[:limit]
     ), len(hits) <= limit  # fmt: skip

@@ -271,7 +271,8 @@ class ForgetMatch(Record):
     version: int
     score: float
     """As recall scores it against the query."""
-    action: Literal["forget", "keep_pinned"]
+    action: Literal["forget", "keep_pinned", "keep_locked"]
+    """Pinned ones are kept, and from an agent those that a person's edit locks."""
 
 
 class Forgetting(Record):
