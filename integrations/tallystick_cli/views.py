@@ -240,6 +240,8 @@ def erasure_view(found: Erasure) -> RenderableType:
     facts.add_row("sources", ", ".join(short(one) for one in found.sources) or "none of their own")
     facts.add_row("recorded steps", ", ".join(short(one) for one in found.payloads) or "none")
     facts.add_row("threads", ", ".join(found.threads) or "none")
+    if found.runs:
+        facts.add_row("goals of runs", ", ".join(short(one) for one in found.runs))
     if found.elsewhere:
         facts.add_row("stays in", Text(", ".join(short(one) for one in found.elsewhere), style="yellow"))
     for proof in found.proofs:

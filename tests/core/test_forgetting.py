@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
+from tallystick.memory import Put
 from tallystick.records import Actor, Erasure
 from tallystick.storage import journal, traces
 from tallystick.tally import BoundTally, Tally
@@ -102,6 +103,88 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         assert events == [("ADD", {}, True), ("UPDATE", {}, True), ("ERASE", {}, True)]
         with pytest.raises(StateConflict):
             apollo.recover(kept.memory_id, reason="too late")
+
+
+def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        kept = mine.remember(SECRET).memory_id
+        with mine.run("coder", goal=f"Find out: {SECRET}") as run:
+            pass
+        quoted = mine.remember(f"They told me: {SECRET}").memory_id
+        mine.items.put([Put(("notes",), "k", {"text": SECRET})])
+        [item] = [one.memory.id for one in mine.items.find()]
+        mine.forget(kept, reason="gone")
+        assert f"goal of run {run.id}" in mine.prove_unreachable(kept).copies
+
+        preview = root.erase(kept, reason="asked for")
+        assert (preview.runs, set(preview.elsewhere)) == ((run.id,), {quoted, item})
+        done = root.erase(kept, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+        assert not done.proofs[0].holds
+        assert _erased(root, quoted, item).proofs[0].holds
+        assert root.prove_erased(kept, text=SECRET).holds
+        assert (mine.recorder.run(run.id).user_goal, mine.recorder.verify(run.id).ok) == (None, True)
+
+
+def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        with tally.bind(ALICE).run("coder", goal=SECRET) as run:
+            pass
+        root = tally.bind(ROOT)
+        root.erase_recorded(run.id, reason="asked for")
+        assert root.recorder.run(run.id).user_goal == SECRET
+        root.erase_recorded(run.id, reason="asked for", mode="apply")
+        assert (root.recorder.run(run.id).user_goal, root.recorder.verify(run.id).ok) == (None, True)
+
+
+def _keeps(tally: Tally, actor: Actor) -> BoundTally:
+    """Somebody who keeps the text in a memory, a run, a thread and a value."""
+    bound = tally.bind(actor)
+    bound.remember(SECRET)
+    with bound.run("coder", goal=SECRET) as run, run.step("model_call") as step:
+        step.record("request", {"prompt": SECRET})
+    bound.threads.put(
+        "chat", checkpoint_id="1", namespace="", parent_id=None, metadata={}, body=Leaf("json", b"{}"),
+        values={"messages": Leaf("json", SECRET.encode())},
+    )  # fmt: skip
+    bound.working("r1").set("seen", {"text": SECRET})
+    return bound
+
+
+def test_a_proof_of_forgetting_tells_nothing_of_what_others_keep(open_tally: OpenTally) -> None:
+    """Else anybody could guess a text, forget it and see who has it."""
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        guess = alice.remember(SECRET)
+        alice.forget(guess.memory_id, reason="only a guess")
+        alone = alice.prove_unreachable(guess.memory_id)
+        _keeps(tally, Actor(user="bob"))
+        again = alice.prove_unreachable(guess.memory_id)
+        assert (again.copies, again.problems) == (alone.copies, alone.problems)
+        assert any("may not look" in open_question for open_question in again.cannot_prove)
+
+
+def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_keep(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        worker = Actor(user="ann", organization="acme")
+        acme = tally.bind(Actor(user="boss", organization="acme", role="operator"))
+        ann, bob = _keeps(tally, worker), _keeps(tally, Actor(user="bob"))
+        [own], [other] = ann.memories(), bob.memories()
+
+        preview = acme.erase(own.id, reason="asked for")
+        told = [preview.payloads, preview.threads, preview.runs, preview.working, preview.elsewhere]
+        assert [len(one) if isinstance(one, tuple) else one for one in told] == [1, 1, 1, 1, 0]
+        done = acme.erase(own.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+
+        [proof] = done.proofs
+        assert (proof.holds, proof.problems) == (True, ())
+        assert any("what others keep" in open_question for open_question in proof.cannot_prove)
+        assert acme.prove_erased(own.id, text=SECRET).holds
+        assert [memory.id for memory in bob.memories()] == [other.id]
+        assert bob.threads.names() == ["chat"]
+        assert bob.working("r1").get("seen") == {"text": SECRET}
+        assert bob.recorder.run(bob.runs()[0].run_id).user_goal == SECRET
+        assert not tally.bind(ROOT).prove_erased(own.id, text=SECRET).holds
 
 
 def test_no_file_of_an_embedded_tally_holds_erased_bytes(open_sqlite: OpenTally, tmp_path: Path) -> None:

@@ -56,8 +56,11 @@ class Erasure(Record):
     """Threads of checkpoints that hold the text: they are deleted, because live state cannot be cut."""
     working: int = 0
     """Values of runs that hold the text."""
+    runs: tuple[str, ...] = ()
+    """Recorded runs whose goal holds the text: the goal goes."""
     elsewhere: tuple[str, ...] = ()
-    """Memories that stay and say the same, or were promoted from it."""
+    """Memories that stay and hold the text, or were promoted or concluded from it: erase them too where that is meant.
+    """
     cannot_prove: tuple[str, ...] = ()
     confirm_token: str | None = None
     expires_at: int | None = None

@@ -16,7 +16,7 @@ from tallystick.storage import edges, items, scopes, tables
 from tallystick.storage.database import Database, translate
 from tallystick.storage.payloads import Payloads, detach, resting_on
 
-__all__ = ["destroy", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
+__all__ = ["destroy", "drop_goals", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
 
 _m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
 _ms, _s, _p, _e, _steps = tables.memory_sources, tables.sources, tables.parts, tables.step_entries, tables.steps
@@ -118,6 +118,13 @@ def erase_payloads(
         if key is not None:
             _drop_part(tx, scope_id, key)
     return erased
+
+
+def drop_goals(tx: Connection, run_ids: Iterable[str]) -> None:
+    """Take the goals of runs away; no chain covers them."""
+    runs = tables.runs
+    for run_id in run_ids:
+        tx.execute(update(runs).where(runs.c.id == run_id).values(user_goal=None))
 
 
 def working_with(tx: Connection, condition: Any, *, remove: bool) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import Column, Connection, delete
+from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.access import fits, mint
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
@@ -23,7 +24,7 @@ from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.writing import Writing
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.recorder.step import run_stream
-from tallystick.records import AccessDecision, Actor, Erasure, Proof, canonical_json, part_key
+from tallystick.records import AccessDecision, Actor, Erasure, Proof, Scope, canonical_json, part_key
 from tallystick.storage import (
     checkpoints,
     edges,
@@ -38,7 +39,8 @@ from tallystick.storage import (
 )
 from tallystick.storage.once import Once
 from tallystick.threads.tracing import threads_holding
-from tallystick.upkeep.proof import CANNOT_ERASE, prove_erased
+from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased
+from tallystick.upkeep.reach import Reach
 
 __all__ = ["PENDING", "erase", "erase_recorded", "finish"]
 
@@ -50,12 +52,45 @@ _LONG = 16
 
 
 @dataclass(frozen=True)
+class _Found:
+    """Where the text stands beside the memories themselves, as far as the operator's reach goes."""
+
+    payloads: tuple[tuple[str, int, str], ...] = ()
+    threads: tuple[tuple[int, str, str], ...] = ()
+    runs: tuple[str, ...] = ()
+    memories: tuple[str, ...] = ()
+    sealed: int = 0
+    within: tuple[int, ...] | None = None
+    """The numbers of the scopes within reach; None is every one."""
+
+    @classmethod
+    def of(cls, connection: Connection, needles: Sequence[bytes], ids: Iterable[str], reach: Reach) -> _Found:
+        within = None if reach.whole else tuple(row.id for row in scopes.find(connection, reach.scopes()))
+        if not needles:
+            return cls(within=within)
+        held = threads_holding(connection, needles)
+        # A payload that names a memory holds it by its id where it does not quote it.
+        payloads = traces.payloads_with(connection, [*needles, *(one.encode() for one in ids)])
+        return cls(
+            tuple(one for one in payloads if reach.covers_number(one[1])),
+            tuple(one for one in held.threads if reach.covers(Scope.parse(one[1]))),
+            tuple(run for run, scope_id in traces.goals_with(connection, needles) if reach.covers_number(scope_id)),
+            tuple(one for one, scope_id in traces.versions_with(connection, needles) if reach.covers_number(scope_id)),
+            held.sealed, within,
+        )  # fmt: skip
+
+    def rows(self, connection: Connection, column: Column[Any], needles: Sequence[bytes]) -> ColumnElement[bool]:
+        """The condition for rows within reach of which a column holds the text."""
+        holding = traces.holds(connection, column, needles)
+        return holding if self.within is None else holding & column.table.c.scope_id.in_(self.within)
+
+
+@dataclass(frozen=True)
 class _Plan:
     stored: tuple[memories.Stored, ...]
     texts: tuple[str, ...]
     needles: tuple[bytes, ...]
-    payloads: tuple[tuple[str, int, str], ...]
-    threads: tuple[tuple[int, str, str], ...]
+    found: _Found
     shown: Erasure
 
 
@@ -127,7 +162,7 @@ def erase_recorded(
     room: MemoryRoom, actor: Actor, run_id: str, *, step_id: str | None, reason: str,
     mode: Literal["preview", "apply"], idempotency_key: str | None = None, rebuilt: Callable[[], None] = lambda: None,
 ) -> list[str]:  # fmt: skip
-    """Take the payloads of a run, or of one of its steps, away with their salts; the steps that lose any.
+    """Take the payloads of a run and its goal, or of one of its steps, away with their salts; the steps that lose any.
 
     The chain still verifies and says that they were erased. Raises Denied unless an operator asks, NotFound,
     InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
@@ -157,13 +192,15 @@ def erase_recorded(
         at = room.store.clock.now()
         kept = recordings.kept_payloads(tx, run_id, step_id)
         gone = _erase_payloads(tx, room, actor, kept, at=at, reason=reason)
-        if kept:
+        if step_id is None:
+            erasing.drop_goals(tx, [run_id])
+        if kept or step_id is None:
             keyed.set_setting(tx, PENDING, "1")
         once.keep(tx, {"steps": gone}, at=at)
         return gone
 
     done = database.write(unit, name="payload.erase")
-    if payloads:
+    if payloads or step_id is None:
         rebuilt()
         finish(room)
     return done
@@ -204,13 +241,13 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
     # Who may inspect the run is not who may read the memory: its journal alone says which, and why.
-    _erase_payloads(tx, writing.room, writing.actor, plan.payloads, at=now, reason="text of a memory was erased")
-    erasing.working_with(tx, traces.holds(tx, tables.working.c.body, plan.needles), remove=True)
+    _erase_payloads(tx, writing.room, writing.actor, plan.found.payloads, at=now, reason="text of a memory was erased")
+    erasing.working_with(tx, plan.found.rows(tx, tables.working.c.body, plan.needles), remove=True)
+    erasing.drop_goals(tx, plan.shown.runs)
     keys = tables.idempotency.c
-    tx.execute(delete(tables.idempotency).where(
-        traces.holds(tx, keys.key, plan.needles) | traces.holds(tx, keys.result, plan.needles)
-    ))  # fmt: skip
-    for number, scope, name in plan.threads:
+    for column in (keys.key, keys.result):
+        tx.execute(delete(tables.idempotency).where(plan.found.rows(tx, column, plan.needles)))
+    for number, scope, name in plan.found.threads:
         count = checkpoints.delete_thread(tx, number)
         journal.append(
             tx,
@@ -219,7 +256,11 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
                 audit_id=writing.room.store.ids.new(), subject_id=name, details={"checkpoints": count},
             ),
         )  # fmt: skip
-    told = {"payloads": len(plan.shown.payloads), "threads": len(plan.threads), "sources": len(plan.shown.sources)}
+    told = {
+        "payloads": len(plan.shown.payloads),
+        "threads": len(plan.found.threads),
+        "sources": len(plan.shown.sources),
+    }
     return tuple(
         writing.write_down(
             stored.memory.scope, "memory.erase", stored.memory.id, {"version": stored.memory.version, **told},
@@ -237,38 +278,36 @@ def _bound(reason: str, plan: _Plan) -> str:
 def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[str]) -> _Plan:
     named = [_operable(connection, room, actor, memory_id) for memory_id in ids]
     stored = {one.doc: one for one in named}
-    kept: set[str] = set()
+    reach = Reach(connection, room, actor, "manage")
+    origins: set[int] = set()
     for one in named:
         around = edges.of(connection, one.doc)
         shared = [edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == one.doc]
         stored |= memories.get_docs(connection, shared)
-        kept |= {edge.from_id for edge in around if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc}
+        origins |= {edge.from_doc for edge in around if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc}
     bodies = [body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None]
     texts = tuple(dict.fromkeys(text for body in bodies for text in _texts(json.loads(body))))
     needles = tuple(needle for text in texts if text for needle in traces.forms(text))
-    names = tuple(one.memory.id.encode() for one in stored.values())
-    payloads = tuple(traces.payloads_with(connection, [*needles, *names])) if needles else ()
-    held = threads_holding(connection, needles) if needles else None
+    found = _Found.of(connection, needles, [one.memory.id for one in stored.values()], reach)
+    kept = {one.memory.id for one in memories.get_docs(connection, origins).values() if reach.covers(one.memory.scope)}
     same = memories.saying(connection, [one.content_key for one in stored.values()], besides=list(stored))
-    kept |= {found for found, _ in same}
-    cannot: list[str] = list(CANNOT_ERASE)
-    if held is not None and held.sealed:
-        cannot.append(f"what {held.sealed} encrypted pieces of checkpoints hold")
+    kept |= {memory_id for memory_id, _ in same} | set(found.memories)
+    cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
+    if found.sealed:
+        cannot.append(f"what {found.sealed} encrypted pieces of checkpoints hold")
     shown = Erasure(
         mode="preview",
         memory_ids=tuple(sorted(one.memory.id for one in stored.values())),
         versions=len(bodies),
         sources=tuple(source_id for source_id, _, _ in erasing.own_sources(connection, list(stored))),
-        payloads=tuple(sorted({step for step, _, _ in payloads})),
-        threads=() if held is None else tuple(f"{scope} {name}" for _, scope, name in held.threads),
-        working=erasing.working_with(
-            connection, traces.holds(connection, tables.working.c.body, needles), remove=False
-        ),
+        payloads=tuple(sorted({step for step, _, _ in found.payloads})),
+        threads=tuple(f"{scope} {name}" for _, scope, name in found.threads),
+        working=erasing.working_with(connection, found.rows(connection, tables.working.c.body, needles), remove=False),
+        runs=found.runs,
         elsewhere=tuple(sorted(kept - {one.memory.id for one in stored.values()})),
         cannot_prove=tuple(cannot),
     )
-    threads = () if held is None else held.threads
-    return _Plan(tuple(stored.values()), texts, needles, payloads, threads, shown)
+    return _Plan(tuple(stored.values()), texts, needles, found, shown)
 
 
 def _texts(body: dict[str, Any]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from tallystick.storage.migrate import HEAD
 from tallystick.storage.once import Once
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
-__all__ = ["FORMAT", "export", "import_from"]
+__all__ = ["FORMAT", "LEFT_OUT", "Chosen", "export", "import_from"]
 
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
@@ -39,7 +39,7 @@ _OWN = "tally"
 _INLINE = 4_096
 """Bytes up to which a binary value stands in its line; longer ones are blobs of their own."""
 _PAGE = 500
-_LEFT_OUT = {"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"}
+LEFT_OUT = {"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"}
 """What is derived, and tables of the first schema, which are empty."""
 
 _t = tables
@@ -134,7 +134,7 @@ def _note(tx: Connection, room: MemoryRoom, actor: Actor, wanted: Iterable[Scope
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class Chosen:
     """What belongs to the scopes that are exported."""
 
     names: tuple[str, ...]
@@ -144,7 +144,7 @@ class _Chosen:
     """The scopes of lines of the access log that are about these alone, as they are written there."""
 
     @classmethod
-    def of(cls, connection: Connection, wanted: Sequence[Scope]) -> _Chosen:
+    def of(cls, connection: Connection, wanted: Sequence[Scope]) -> Chosen:
         rows = scopes.find(connection, wanted)
         ids = tuple(sorted(row.id for row in rows))
         runs = connection.execute(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(ids))).scalars()
@@ -190,11 +190,11 @@ class _Chosen:
 
 
 def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> Transfer:
-    chosen = _Chosen.of(connection, wanted)
+    chosen = Chosen.of(connection, wanted)
     files: dict[str, dict[str, Any]] = {}
     blobs: dict[str, int] = {}
     for table in tables.metadata.sorted_tables:
-        if table.name in _LEFT_OUT:
+        if table.name in LEFT_OUT:
             continue
         digest, count = hashlib.sha256(), 0
         file = folder / f"{table.name}.jsonl"

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Table, func, select, true
+from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import NotFound, StateConflict, StorageError
 from tallystick.memory import MemoryRoom, Wanted, explore, get, history, inspect, list_memories, recall
-from tallystick.records import Actor, MemoryState, Proof, Searched
+from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
 from tallystick.storage import erasing, journal, keyed, memories, tables, traces
 from tallystick.threads.tracing import threads_holding
+from tallystick.upkeep.portable import LEFT_OUT, Chosen
+from tallystick.upkeep.reach import Reach
 
-__all__ = ["CANNOT_ERASE", "prove_erased", "prove_unreachable"]
+__all__ = ["CANNOT_BEYOND", "CANNOT_ERASE", "prove_erased", "prove_unreachable"]
 
 _CANNOT_REACH = (
     "that nobody wrote the text down elsewhere, or that a model that was shown it does not remember it",
     "that runs and threads named among the copies do not show it: they are read by their own paths",
     "that backups and other copies of the tally's files do not hold it",
+    "that scopes into which this actor may not look do not hold a copy",
 )
 CANNOT_ERASE: tuple[str, ...] = (
     "that backups, replicas and file-system snapshots do not hold it",
     "that blocks which the file system or the disk has given free do not hold it",
     "that a model, a provider or anybody who was shown it has forgotten it",
 )
+CANNOT_BEYOND = ("that what others keep in this tally, and its files, do not hold it: that is for its operator to see",)
 _CANNOT_SERVER = ("that the write-ahead log and the files of a database server do not hold it",)
 _NO_TEXT = ("that the text stands nowhere else in the tally: give `text=` to search for it",)
 _SINCE = ("that the text was not written again since it was searched for: give `text=` to search anew",)
@@ -72,6 +77,7 @@ def prove_erased(
         stored = memories.get(connection, memory_id)
         if stored is None:
             raise room.absent(actor, memory_id)
+        reach = Reach(connection, room, actor, "manage")
         problems += _left(connection, stored.doc)
         problems += _indexed(connection, room, stored)
         if keyed.get_setting(connection, "erase.pending") == "1":
@@ -83,17 +89,21 @@ def prove_erased(
                 f"the last search found the text in {searched.problems} places: give `text=` to search anew"
             )
         if needles:
-            found = traces.rows_with(connection, needles)
+            found = traces.rows_with(connection, needles, among=_rows_within(connection, reach))
             problems += [f"{place} holds the text in {count} rows" for place, count in found.items()]
-            held = threads_holding(connection, needles)
-            problems += [f"the thread {scope} {name} holds the text" for _, scope, name in held.threads]
+            held = threads_holding(connection, needles).threads
+            problems += [
+                f"the thread {scope} {name} holds the text" for _, scope, name in held
+                if reach.covers(Scope.parse(scope))
+            ]  # fmt: skip
             checked += ["every column of every table", "pieces of checkpoints"]
     folder = room.store.place.folder
-    if needles and folder is not None:
+    if needles and folder is not None and reach.whole:
         problems += [f"the file {name} holds the text" for name in traces.files_with(folder, [t for t in texts if t])]
         checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
     open_question = () if needles else _NO_TEXT if searched is None else _SINCE
     cannot = CANNOT_ERASE + (_CANNOT_SERVER if folder is None else ()) + open_question
+    cannot += () if reach.whole else CANNOT_BEYOND
     proof = Proof(
         memory_id=memory_id, claim="erased", holds=not problems, checked=tuple(checked), problems=tuple(problems),
         cannot_prove=cannot, searched=searched, at=room.store.clock.now(),
@@ -163,11 +173,24 @@ def _copies(
     texts = dict.fromkeys(str(json.loads(body)["content"]) for body in bodies)
     needles = [needle for text in texts if text for needle in traces.forms(text)]
     if needles:
-        steps = {step for step, _, _ in traces.payloads_with(connection, needles)}
+        inspects, reads = (Reach(connection, room, actor, operation) for operation in ("inspect", "read"))
+        found = traces.payloads_with(connection, needles)
+        steps = {step for step, scope_id, _ in found if inspects.covers_number(scope_id)}
         copies += [f"recorded step {step}" for step in sorted(steps)]
-        copies += [f"thread {scope} {name}" for _, scope, name in threads_holding(connection, needles).threads]
+        goals = traces.goals_with(connection, needles)
+        copies += [f"goal of run {run}" for run, scope_id in goals if inspects.covers_number(scope_id)]
+        threads = threads_holding(connection, needles).threads
+        copies += [f"thread {scope} {name}" for _, scope, name in threads if reads.covers(Scope.parse(scope))]
     same = memories.saying(connection, [stored.content_key], besides=[stored.doc])
     return copies, [f"memory {memory_id} says the same" for memory_id, _ in same]
+
+
+def _rows_within(connection: Connection, reach: Reach) -> Callable[[Table], ColumnElement[bool] | None]:
+    """Which rows of each table are looked through for a text: all, or those of the scopes within reach."""
+    if reach.whole:
+        return lambda table: true()
+    chosen = Chosen.of(connection, reach.scopes())
+    return lambda table: None if table.name in LEFT_OUT else chosen.condition(table)
 
 
 def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]:
