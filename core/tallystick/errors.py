@@ -180,14 +180,38 @@ class NotFound(TallystickError):
     """No such record in the scopes of this actor."""
 
 
+_MEET: Mapping[str, str] = {
+    "missing_actor": "Name who acts.",
+    "missing_organization": "Give the actor its organization.",
+    "missing_memory_space": "Let an operator create the space first.",
+    "missing_scope_key": "Name the diary by its project.",
+    "missing_project_id": "Name the project of the diary.",
+    "scope_disabled": "It stays closed until an operator creates or opens its space.",
+    "missing_permission": "Ask a steward for another role, or let an operator do it.",
+    "unverified_membership": "Name the project in the credential, or let a steward add the member.",
+    "principal_mismatch": "It belongs to somebody else; sharing is the owner's to do.",
+    "agent_identity_required": "Give the actor its agent.",
+    "delegation_required": "Let the delegator add the agent to the space, and name the delegation in the credential.",
+    "delegation_expired": "Let the delegator renew it.",
+    "scope_crossing_requires_promotion": "Ask who owns the scope to promote or share it.",
+    "unsupported_scope": "Nothing is shared into a private scope or a diary; share from it instead.",
+    "hidden_source": "Restore that memory first.",
+    "redacted_source": "Restore that memory first.",
+    "source_deleted": "Recover that memory first.",
+    "confirm_token_required": "Preview it, and confirm with the token that the preview gives.",
+    "mutations_frozen": "An operator suspended every change; wait until it is taken back.",
+}
+"""What to do about a refusal, by its reason code. docs/policy.md says more."""
+
+
 class Denied(TallystickError):
     """Policy refused. `decision.reason` holds the stable reason code."""
 
     def __init__(self, decision: AccessDecision, message: str | None = None) -> None:
         self.decision = decision
-        super().__init__(
-            message or f"{decision.operation} in {decision.scope or 'no scope'} was refused: {decision.reason}"
-        )
+        told = f"{decision.operation} in {decision.scope or 'no scope'} was refused: {decision.reason}"
+        meet = _MEET.get(decision.reason)
+        super().__init__(message or (told if meet is None else f"{told}. {meet}"))
 
     @property
     def reason(self) -> str:

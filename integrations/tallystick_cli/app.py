@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
@@ -15,8 +14,8 @@ from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import deciding, keeping, receipts, render
-from tallystick_cli.options import AsJson, InScope, Limit, Where
+from tallystick_cli import deciding, keeping, opening, receipts, render
+from tallystick_cli.options import AsJson, InScope, Limit, Terminal, Where
 from tallystick_cli.options import opened as _opened
 from tallystick_cli.options import print_json as _print_json
 from tallystick_cli.options import printed as _print
@@ -32,6 +31,7 @@ CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit w
 
 keeping.register(app)
 deciding.register(app)
+opening.register(app)
 receipts.register(app)
 
 
@@ -248,7 +248,7 @@ def main() -> None:
         told = f"{error.filename}: {error.strerror}."
     else:
         return
-    Console(stderr=True).print(Text(f"tally: {told}", style="red"), soft_wrap=True)
+    Terminal(stderr=True).print(Text(f"tally: {told}", style="red"), soft_wrap=True)
     sys.exit(2)
 
 
@@ -284,7 +284,9 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
         shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
         _print_json({**shown, "receipt": receipt.dump() if receipt else None, "state": places})
         return
-    _print(render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled, places, width=Console().width))
+    _print(
+        render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled, places, width=Terminal().width)
+    )
 
 
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:

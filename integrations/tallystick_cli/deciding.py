@@ -68,17 +68,23 @@ def prove(
         raise typer.Exit(1)
 
 
-def freeze(reason: Reason, key: Key = None, where: Where = ".tally") -> None:
+def freeze(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Suspend every change of memory, by anybody, until `tally thaw`."""
     with opened(where) as owner:
         owner.freeze(reason=reason, idempotency_key=key)
+    if as_json:
+        print_json({"frozen": True, "reason": reason})
+        return
     printed(Text("✓ nothing is changed until you thaw it: tally thaw --reason …", style="green"))
 
 
-def thaw(reason: Reason, key: Key = None, where: Where = ".tally") -> None:
+def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Let memory be changed again."""
     with opened(where) as owner:
         owner.thaw(reason=reason, idempotency_key=key)
+    if as_json:
+        print_json({"frozen": False, "reason": reason})
+        return
     printed(Text("✓ memory may be changed again", style="green"))
 
 

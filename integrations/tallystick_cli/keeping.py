@@ -17,7 +17,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_json, printed
 
-__all__ = ["Apply", "Id", "Key", "Reason", "Token", "identity", "register", "shown"]
+__all__ = ["Apply", "Id", "IfVersion", "Key", "Reason", "Token", "identity", "register", "shown"]
 
 Id = Annotated[str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in the history.")]
@@ -44,7 +44,7 @@ def init(
         raise InvalidInput("--journal-days takes a number of days, or keep.")
     given = None
     if owner != "local" or project:
-        given = Actor(user=owner, projects=frozenset(project or ()), role="operator")
+        given = Actor.load({"user": owner, "projects": frozenset(project or ()), "role": "operator"})
     with Tally.open(where, owner=given, background=False) as tally:
         bound = tally.bind(None).on("cli")
         if journal_days is not None:
@@ -78,7 +78,9 @@ def preview_agent(
     as_json: AsJson = False,
 ) -> None:
     """Show what an agent or person could recall, scope by scope, and why not the rest. Changes nothing."""
-    subject = Actor(user=user, agent=agent, projects=frozenset(project or ()), delegations=frozenset(delegation or ()))
+    subject = Actor.load(
+        {"user": user, "agent": agent, "projects": set(project or ()), "delegations": set(delegation or ())}
+    )
     with opened(where) as owner:
         wanted: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
         found = owner.preview_access(actor=subject, scopes=wanted)

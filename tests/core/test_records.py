@@ -33,9 +33,11 @@ from tallystick.records import (
     SourceRef,
     SpaceMember,
     SpaceRole,
+    Words,
     canonical_json,
     commitment,
     digest,
+    is_storable,
     json_bytes,
     part_key,
     register_kind,
@@ -120,8 +122,12 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
     if inspect.isclass(annotation) and issubclass(annotation, Record):
         return instances(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
+    if annotation == Words:
+        return any_text.filter(is_storable)
     if origin is Annotated:
-        return values(inner[0], (*metadata, *inner[1:]))
+        return values(
+            inner[0], (*metadata, *(limit for one in inner[1:] for limit in getattr(one, "metadata", (one,))))
+        )
     if origin is Literal:
         return st.sampled_from(inner)
     if origin in (Union, UnionType):

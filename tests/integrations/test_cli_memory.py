@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -195,3 +197,78 @@ def test_an_operator_suspends_changes_from_the_command_line(run: Command) -> Non
         run("forget", _id(run, "by hand"), "-r", "r")
     run("thaw", "-r", "over")
     assert run("forget", _id(run, "by hand"), "-r", "r")[0] == 0
+
+
+def test_a_scope_is_opened_to_members_and_closed_again(run: Command) -> None:
+    code, shown = run(
+        "space", "team:core", "--name", "Core", "--member", "user:a=b@example.org=writer@2030-01-31", "--member",
+        "agent:coder=reader", "--reason", "we begin",
+    )  # fmt: skip
+    assert (code, "a=b@example.org writer until 2030-01-31" in " ".join(shown.split())) == (0, True)
+    made = json.loads(
+        run(
+            "space", "team:core", "--without", "agent:coder", "--member", "user:bob=steward", "--close", "--if-version",
+            "1", "--reason", "r", "--json",
+        )[1]
+    )  # fmt: skip
+    assert (made["state"], made["version"], [(one["principal_id"], one["role"]) for one in made["members"]]) == (
+        "closed", 2, [("a=b@example.org", "writer"), ("bob", "steward")],
+    )  # fmt: skip
+    assert [space["scope"] for space in json.loads(run("spaces", "--json")[1])] == ["team:core"]
+
+
+def _told(place: Path, *arguments: str) -> tuple[int, str]:
+    """What `tally` itself says and exits with."""
+    from tallystick_cli import main
+
+    told, argv = io.StringIO(), sys.argv
+    sys.argv = ["tally", *arguments, "--tally", str(place)]
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(told),
+            pytest.raises(SystemExit) as end,
+        ):
+            main()
+    finally:
+        sys.argv = argv
+    return int(end.value.code or 0), " ".join(told.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["init", "--owner", " "], "user"),
+        (["init", "--journal-days", "²"], "number of days"),
+        (["memories", "--state", "nope"], "no state"),
+        (["memories", "--scope", "nope"], "no scope"),
+        (["memories", "--scope", "private:eve"], "belongs to somebody else"),
+        (["modify", "x" * 40, "--reason", "r"], "Say what is to change"),
+        (["inspect", "x" * 40], "no memory"),
+        (["inspect", "ab"], "6 characters"),
+        (["preview-agent", ""], "user"),
+        (["freeze", "--reason", ""], "Say why"),
+        (["space", "team:x", "--reason", "r"], "no space"),
+        (["space", "team:x", "--name", "x", "--member", "bob", "--reason", "r"], "names no member"),
+        (["space", "team:x", "--name", "x", "--member", "user:bob=king", "--reason", "r"], "role"),
+        (["space", "team:x", "--name", "x", "--member", "user:bob=reader@soon", "--reason", "r"], "no day"),
+        (["space", "private:x", "--name", "x", "--reason", "r"], "unsupported_scope"),
+        (["forget", "deploy", "--matching", "--reason", "r", "--scope", "project:apollo", "--apply"], "Preview it"),
+    ],
+)
+def test_wrong_input_is_one_line_that_says_what_to_do(place: Path, arguments: list[str], says: str) -> None:
+    code, told = _told(place, *arguments)
+    assert (code, told.startswith("tally: "), "Traceback" in told) == (2, True, False)
+    assert says.replace("no scope", "is not a scope") in told
+
+
+def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> None:
+    with Tally.open(place, background=False) as tally:
+        kept = tally.bind(OWNER, scope="project:apollo").remember("A \x1b[31mred\x1b]0;title\x07 \u202eherring\x9b2J.")
+    for arguments in (
+        ("memories", "--scope", "project:apollo"), ("inspect", kept.memory_id), ("history", kept.memory_id),
+        ("recall", "herring"), ("explore", "project:apollo"),
+    ):  # fmt: skip
+        shown = run(*arguments)[1]
+        assert "herring" in shown
+        assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(shown)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tallystick.access.limits import Limits
-from tallystick.errors import Denied, RateLimited
+from tallystick.errors import Denied, InvalidInput, RateLimited
 from tallystick.policy import MUTATIONS, PolicyState, decide, settle
 from tallystick.records import AccessDecision, Actor, Limited, Operation, Scope
 from tallystick.storage import Store, access_log, journal, keyed, memories, spaces
@@ -115,7 +115,12 @@ class Gate:
         return state
 
     def freeze(self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None) -> None:
-        """Suspend every change of memory, or take that back; an operator's work, journaled. Raises Denied."""
+        """Suspend every change of memory, or take that back; an operator's work, journaled.
+
+        Raises Denied, InvalidInput.
+        """
+        if not reason.strip():
+            raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
         if not actor.is_operator or actor.organization is not None:
             scope = actor.private_scope
             raise self.refuse(actor, AccessDecision(

@@ -45,7 +45,7 @@ class Spaces:
         space = MemorySpace.load(
             {
                 "id": self._store.ids.new(), "scope": where, "name": name, "description": description,
-                "members": _with_creator(self._actor, where, tuple(members)), "created_at": now,
+                "members": _with_creator(self._actor, where, tuple(map(SpaceMember.load, members))), "created_at": now,
                 "created_by": self._actor.user, "updated_at": now, "updated_by": self._actor.user,
             }
         )  # fmt: skip
@@ -100,11 +100,10 @@ class Spaces:
         _require(reason=reason)
         unknown = sorted(set(changes) - set(_CHANGEABLE))
         if unknown or not changes:
-            raise InvalidInput(
-                f"{', '.join(unknown) or 'Nothing'} cannot be changed. Give one or more of {', '.join(_CHANGEABLE)}."
-            )
+            why = f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
+            raise InvalidInput(f"{why} Give one or more of {', '.join(_CHANGEABLE)}.")
         if "members" in changes:
-            changes["members"] = tuple(changes["members"])
+            changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
         told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
         once = Once(where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version])
 
@@ -178,5 +177,5 @@ def _with_creator(actor: Actor, scope: Scope, members: tuple[SpaceMember, ...]) 
 
 def _require(**texts: str) -> None:
     for name, value in texts.items():
-        if not value.strip():
+        if not isinstance(value, str) or not value.strip():
             raise InvalidInput(f"`{name}` is empty. It is kept with the space and its history.")

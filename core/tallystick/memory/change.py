@@ -12,6 +12,8 @@ from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
     Actor,
     Change,
     Forgotten,
@@ -63,9 +65,8 @@ def modify(
     require_reason(reason)
     unknown = sorted(set(changes) - set(CHANGEABLE))
     if unknown or not changes:
-        raise InvalidInput(
-            f"{', '.join(unknown) or 'Nothing'} cannot be changed. Give one or more of {', '.join(CHANGEABLE)}."
-        )
+        told = f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
+        raise InvalidInput(f"{told} Give one or more of {', '.join(CHANGEABLE)}.")
     if lock_until is not None and actor.agent is not None:
         raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
     if lock_until is not None and lock_until <= room.store.clock.now():
@@ -329,6 +330,12 @@ def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
     if wanted.valid_from is not None and wanted.valid_until is not None and wanted.valid_from >= wanted.valid_until:
         raise InvalidInput("`valid_from` must come before `valid_until`.")
+    for name in ("valid_from", "valid_until", "freshness_ts", "expires_at"):
+        moment = getattr(wanted, name)
+        if moment is not None and not FIRST_MOMENT <= moment <= LAST_MOMENT:
+            raise InvalidInput(
+                f"`{name}` {moment} is no moment of the years 1 to 9999, in microseconds since 1970, UTC."
+            )
     for name in ("subject", "who", "category", "tags"):
         words = getattr(wanted, name)
         if not all(is_storable(text) for text in ((words or "",) if name != "tags" else words)):

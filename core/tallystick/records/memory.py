@@ -141,15 +141,15 @@ class Memory(Persisted):
     """The correction that it stands under; `restore` takes it back."""
     redacted: tuple[str, ...] = ()
     """Paths of the fields that were redacted: what stands there now is their replacement."""
-    locked_until: Micros | None = None
+    locked_until: int | None = None
     """Microseconds UTC until which agents may not change it: a person's edit."""
-    valid_from: Micros | None = None
+    valid_from: int | None = None
     """Microseconds UTC; None means since ever."""
-    valid_until: Micros | None = None
+    valid_until: int | None = None
     """Microseconds UTC, exclusive; None means still."""
-    freshness_ts: Micros | None = None
+    freshness_ts: int | None = None
     """Microseconds UTC of the last time it was known to hold."""
-    expires_at: Micros | None = None
+    expires_at: int | None = None
     """Microseconds UTC after which it leaves recall."""
     access_count: int = 0
     last_accessed: int | None = None
@@ -201,7 +201,7 @@ class NewMemory(Record):
     occurred_at: Micros | None = None
     """Microseconds UTC."""
     conversation: str | None = None
-    position: int | None = Field(default=None, ge=0, lt=2**53)
+    position: int | None = Field(default=None, ge=0, le=2**53 - 1)
     source: SourceRef | None = None
     tags: tuple[Words, ...] = ()
     attributes: JsonObject = {}

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tallystick.records._base import Persisted, Record
+from tallystick.records._base import Micros, Persisted, Record
 from tallystick.records.identity import Scope
 from tallystick.records.policy import AccessDecision, Operation
 
@@ -26,7 +26,7 @@ class SpaceMember(Record):
     role: SpaceRole = "reader"
     permissions: tuple[Operation, ...] = ()
     """Operations granted beyond those of the role; never `manage`, which only the role of a steward gives."""
-    expires_at: int | None = None
+    expires_at: Micros | None = None
     """Microseconds UTC from which on this membership no longer counts; None means never."""
 
     @model_validator(mode="after")
