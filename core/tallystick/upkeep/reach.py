@@ -20,7 +20,8 @@ class Reach:
     def __init__(self, connection: Connection, room: MemoryRoom, actor: Actor, operation: Operation) -> None:
         self.whole = actor.is_operator and actor.organization is None
         """Whether it is all of the tally."""
-        self._connection, self._room, self._actor, self._operation = connection, room, actor, operation
+        self._connection, self._room, self._actor = connection, room, actor
+        self._operation: Operation = operation
         self._known: dict[Scope, bool] = {}
 
     def covers(self, scope: Scope) -> bool:
