@@ -24,7 +24,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes, search
+from tallystick.storage import ScopeRow, edges, keyed, memories, parts, search
 
 __all__ = [
     "CHANGEABLE", "SHARED", "apply_modify", "follow", "forget", "forget_one", "is_locked", "modify", "recover",
@@ -95,9 +95,9 @@ def _modify(
         seen = before.memory.version if if_version is None else if_version
 
     def unit(tx: Connection) -> Change:
-        current = room.visible(tx, actor, memory_id, "correct")
+        current = room.visible(tx, actor, memory_id, "correct", sources=False)
         wanted = _wanted(current.memory, changes)
-        scope = scopes.named(tx, current.scope_id)
+        scope = current.scope
         request = ""
         if idempotency_key is not None:
             asked = {"changes": wanted_values(wanted, changes), "reason": reason, "if": if_version,
@@ -140,9 +140,9 @@ def forget(
     require_reason(reason)
 
     def unit(tx: Connection) -> Forgotten:
-        current = room.visible(tx, actor, memory_id, "delete")
+        current = room.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
-        scope = scopes.named(tx, current.scope_id)
+        scope = current.scope
         request = _request_key(scope, memory_id, {"reason": reason, "if": if_version, "force": force})
         answered = _answered(tx, scope, "forget", idempotency_key, request)
         if answered is not None:
@@ -194,9 +194,9 @@ def recover(
     vector = room.vectors_for([searchable(before.memory.content, before.memory.attributes)])[0][0]
 
     def unit(tx: Connection) -> Change:
-        current = room.visible(tx, actor, memory_id, "delete")
+        current = room.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
-        scope = scopes.named(tx, current.scope_id)
+        scope = current.scope
         request = _request_key(scope, memory_id, {"reason": reason, "if": if_version})
         answered = _answered(tx, scope, "recover", idempotency_key, request)
         if answered is not None:
@@ -285,7 +285,7 @@ def follow(
         again = as_shared(copied.memory, origin.memory, memory)
         if memories.body_of(again) == memories.body_of(copied.memory):
             continue
-        key, scope = copied.content_key, scopes.named(writing.tx, copied.scope_id)
+        key, scope = copied.content_key, copied.scope
         if again.content != copied.memory.content:
             key = parts.put(writing.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=writing.now)
             vector = vector or _vector_of(writing, origin)
@@ -345,7 +345,7 @@ def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
 
 def _look(room: MemoryRoom, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
     with room.store.database.read() as connection:
-        return room.visible(connection, actor, memory_id, operation)
+        return room.visible(connection, actor, memory_id, operation, sources=False)
 
 
 def require_reason(reason: str) -> None:

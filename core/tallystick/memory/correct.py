@@ -34,7 +34,7 @@ from tallystick.records import (
     is_storable,
     part_key,
 )
-from tallystick.storage import edges, keyed, memories, scopes
+from tallystick.storage import edges, keyed, memories
 
 __all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "applies_to", "correct"]
 
@@ -125,7 +125,7 @@ def correct(
     require_mode(mode)
     with room.store.database.read() as connection:
         seen = room.visible(connection, actor, memory_id, _operation(asked, None))
-        row = scopes.named(connection, seen.scope_id)
+        row = seen.scope
         request = part_key(row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
             answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)

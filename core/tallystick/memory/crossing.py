@@ -52,7 +52,7 @@ def cross(
     asked: Json = [operation, memory_id, str(into), reason]
     with room.store.database.read() as connection:
         origin = room.visible(connection, actor, memory_id, "read")
-        row = scopes.named(connection, origin.scope_id)
+        row = origin.scope
         request = part_key(row.secret, canonical_json([asked, if_version, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
             answered = keyed.first_answer(connection, row.id, operation, idempotency_key, request)

@@ -103,9 +103,11 @@ class MemoryRoom:
             return None
         return vector if bool(vector.any()) else None
 
-    def visible(self, connection: Connection, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
+    def visible(
+        self, connection: Connection, actor: Actor, memory_id: str, operation: Operation, *, sources: bool = True
+    ) -> memories.Stored:  # fmt: skip
         """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and for absent ones."""
-        stored = memories.get(connection, memory_id) if is_storable(memory_id) else None
+        stored = memories.get(connection, memory_id, sources=sources) if is_storable(memory_id) else None
         if stored is None:
             raise self.absent(actor, memory_id)
         decision = self.gate.decide(connection, actor, operation, stored.memory.scope)

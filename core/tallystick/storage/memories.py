@@ -66,7 +66,7 @@ _m, _v, _ms, _s, _sc = (
 )  # fmt: skip
 
 _SELECT = (
-    select(_m, _v.c.body, _sc.c.name.label("scope_name"))
+    select(_m, _v.c.body, _sc.c.name.label("scope_name"), _sc.c.secret.label("scope_secret"))
     .join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version))
     .join(_sc, _sc.c.id == _m.c.scope_id)
 )
@@ -117,6 +117,12 @@ _NEW_SOURCE = {
     name: Source.model_fields[name].default for name in ("privacy_class", "lifecycle_state", "schema_version")
 }
 _LINK = Hot(inserting(_ms, "doc", "source_id", "ordinal"))
+_LINK_NEXT = Hot.written(
+    sqlite="INSERT INTO memory_sources (doc, source_id, ordinal) "
+    "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
+    postgresql="INSERT INTO memory_sources (doc, source_id, ordinal) "
+    "SELECT CAST(%(doc)s AS BIGINT), CAST(%(source_id)s AS TEXT), count(*) FROM memory_sources WHERE doc = %(doc)s",
+)
 _SOURCES_OF = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
     .join(_s, _s.c.id == _ms.c.source_id)
@@ -132,7 +138,6 @@ _HASHES_OF = Hot(
         "postgresql": _HASHES.where(_ms.c.doc == func.any(bindparam("docs"))).order_by(_ms.c.doc, _ms.c.ordinal),
     }
 )
-_NEXT_ORDINAL = select(func.count()).where(_ms.c.doc == bindparam("doc"))
 _VERSION = Hot(select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version")))
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
 _NOTE_ACCESS = (
@@ -151,6 +156,12 @@ class Stored:
     content_key: str
     forgotten_at: int | None
     memory: Memory
+    secret: bytes
+
+    @property
+    def scope(self) -> ScopeRow:
+        """Where it stands."""
+        return ScopeRow(self.scope_id, self.memory.scope, self.secret)
 
 
 @dataclass(frozen=True)
@@ -322,14 +333,20 @@ def add_source(
 def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None = None) -> None:
     """Say that a memory was derived from a source; the ordinal defaults to the next one."""
     if ordinal is None:
-        ordinal = int(tx.execute(_NEXT_ORDINAL, {"doc": doc}).scalar() or 0)
-    _LINK(tx, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
+        _LINK_NEXT(tx, {"doc": doc, "source_id": source_id})
+    else:
+        _LINK(tx, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
 
 
-def get(connection: Connection, memory_id: str) -> Stored | None:
-    """One memory by id in any scope: the caller decides who may see it."""
+def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stored | None:
+    """One memory by id in any scope: the caller decides who may see it.
+
+    Without `sources` it comes without them, for what only changes what it says.
+    """
     rows = [_Row._make(row) for row in _BY_ID(connection, {"id": memory_id})]
-    return _hydrate(connection, rows)[0] if rows else None
+    if not rows:
+        return None
+    return _hydrate(connection, rows)[0] if sources else _stored(rows[0], ())
 
 
 def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]:
@@ -505,4 +522,4 @@ def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
             "schema_version": row.schema_version,
         }
     )
-    return Stored(row.doc, row.scope_id, row.content_key, row.forgotten_at, memory)
+    return Stored(row.doc, row.scope_id, row.content_key, row.forgotten_at, memory, bytes(row.scope_secret))

@@ -111,7 +111,7 @@ def erase(
     database = room.store.database
     with database.read() as connection:
         first = _operable(connection, room, actor, wanted[0])
-        row = scopes.named(connection, first.scope_id)
+        row = first.scope
         request = part_key(row.secret, canonical_json([list(wanted), reason, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
             answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)
