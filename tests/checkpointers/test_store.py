@@ -382,6 +382,19 @@ def test_any_batches_do_what_langgraphs_own_store_does(open_sqlite: OpenTally, b
         assert _plain(ours.batch([every])[0]) == _plain(theirs.batch([every])[0])
 
 
+def test_what_cannot_be_kept_is_refused_and_keeps_nothing(open_tally: OpenTally) -> None:
+    deep: Any = 1
+    for _ in range(9_999):
+        deep = [deep]
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        for key, value in (("k", {"v": object()}), ("k", {"v": deep}), ("\ud800", {"v": 1}), ("\x00", {"v": 1})):
+            with pytest.raises(InvalidInput):
+                store.put(NOTES, key, value)
+            assert store.get(NOTES, key) is None
+        assert store.search(NOTES) == []
+
+
 class TestStore(AdapterContract):
     """What is put is a memory like any other; a store has no place for reasons, and shows what stands."""
 

@@ -19,7 +19,7 @@ from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import Prepared, check_new, ingest_one, prepare
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.writing import Writing
-from tallystick.records import Actor, Memory, NewMemory, Scope
+from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import ScopeRow, items, memories, scopes, search
 from tallystick.storage.once import Once
 
@@ -69,8 +69,10 @@ def put_items(
     """
     room.gate.require(actor, "write", scope)
     for put in puts:
-        if not put.namespace or "\x00" in put.key or any("\x00" in label for label in put.namespace):
-            raise InvalidInput("An item needs a namespace; neither its labels nor its key may hold a NUL.")
+        if not put.namespace or not is_storable(put.key) or any("\x00" in label for label in put.namespace):
+            raise InvalidInput(
+                "An item needs a namespace; neither its labels nor its key may hold a NUL or half a character."
+            )
     made = [_new(put) for put in puts]
     for new in made:
         if new is not None:
@@ -78,9 +80,8 @@ def put_items(
     ready = iter(prepare(room, actor, [new for new in made if new is not None]))
     prepared = [None if new is None else next(ready) for new in made]
     once = Once(scope, "store.put", idempotency_key, [
-        [put.namespace, put.key, None if put.value is None else item_content(put.namespace, put.key, put.value),
-         put.index, put.ttl]
-        for put in puts
+        [put.namespace, put.key, None if new is None else new.content, put.index, put.ttl]
+        for put, new in zip(puts, made, strict=True)
     ])  # fmt: skip
 
     def unit(tx: Connection) -> None:
@@ -101,9 +102,11 @@ def put_items(
 def _new(put: Put) -> NewMemory | None:
     if put.value is None:
         return None
-    return NewMemory(
-        content=item_content(put.namespace, put.key, put.value), kind=KIND, attributes={INDEX: list(put.index)}
-    )
+    try:
+        content = item_content(put.namespace, put.key, put.value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The value of {put.key!r} holds what JSON cannot: {error}.") from error
+    return NewMemory(content=content, kind=KIND, attributes={INDEX: list(put.index)})
 
 
 def _put(writing: Writing, scope: ScopeRow, put: Put, item: Prepared | None) -> None:
@@ -169,7 +172,10 @@ def get_items(
     now = room.store.clock.now()
     with room.store.database.read() as connection:
         found = [row.id for row in scopes.find(connection, [scope])]
-        rows = [items.find(connection, found[0], *address) if found else None for address in addresses]
+        rows = [
+            items.find(connection, found[0], namespace, key) if found and is_storable(key) else None
+            for namespace, key in addresses
+        ]
         stored = memories.get_docs(connection, [row.doc for row in rows if row is not None])
     given: list[Item | None] = []
     for row in rows:
