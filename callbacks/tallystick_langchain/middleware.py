@@ -40,7 +40,7 @@ _DEFAULT_BUDGET = 16_000
 _AGENTS = CompileConfig(turn_share=20)
 """For agents with tools: what the turn will still bring has its room from the first step on."""
 _RECALLED = 256
-"""Requests whose recalled memories are kept, so that the steps of one turn see the same ones."""
+"""Requests whose recalled memories are kept, so that the steps of one turn see the same ones while these stand."""
 
 
 class TallyState(AgentState[Any]):
@@ -234,7 +234,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                str(request.state.get("tally_run")), text)  # fmt: skip
         with self._guard:
             known = self._recalled.get(key)
-        if known is None:
+        if known is None or not bound.still_stand(known):
             known = list(bound.recall(text, limit=self._memories))
             with self._guard:
                 self._recalled[key] = known

@@ -473,6 +473,14 @@ class BoundTally:
                 left -= tokens
         return packed
 
+    def still_stand(self, found: Iterable[Memory | Hit]) -> bool:
+        """Whether what was recalled may be given once more: nothing of it was changed, forgotten or withdrawn since.
+
+        For who keeps what a recall gave for longer than a call.
+        """
+        memories = [one.memory if isinstance(one, Hit) else one for one in found]
+        return memory_room.still_stand(self.tally.memory, self.actor, memories)
+
     def get(self, memory_id: str) -> Memory:
         """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
         self._admit("read")

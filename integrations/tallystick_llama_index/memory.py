@@ -21,7 +21,7 @@ from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode, NodeWi
 from tallystick.compiler import FRAMED
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.records import Actor, CompileConfig, ContextItem, Memory, NewMemory, Scope, SourceRef
+from tallystick.records import Actor, CompileConfig, ContextItem, Hit, Memory, NewMemory, Scope, SourceRef
 from tallystick.records.framing import framed, is_framed
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick_llama_index.render import items_of, render
@@ -138,7 +138,7 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
     name: str = "tallystick"
     memories: int = Field(default=8, ge=1)
     _binder: Any = PrivateAttr()
-    _answers: OrderedDict[tuple[str, str], str] = PrivateAttr(default_factory=OrderedDict)
+    _answers: OrderedDict[tuple[str, str], list[Hit]] = PrivateAttr(default_factory=OrderedDict)
 
     @classmethod
     def of(
@@ -155,16 +155,16 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         asked = next((m.content or "" for m in reversed(messages or ()) if m.role == MessageRole.USER), "").strip()
         if not asked:
             return ""
-        key = (session, asked)
-        if key not in self._answers:
-            # One request of the user is asked for several times while an agent works; it is recalled once.
-            self._answers[key] = await in_thread(self._recall, session, asked)
-            while len(self._answers) > 64:
-                self._answers.popitem(last=False)
-        return self._answers[key]
+        return await in_thread(self._recall, session, asked)
 
     def _recall(self, session: str, asked: str) -> str:
-        hits = self._binder.bound(session).recall(asked, limit=self.memories)
+        bound: BoundTally = self._binder.bound(session)
+        hits = self._answers.get((session, asked))
+        if hits is None or not bound.still_stand(hits):
+            # One request of the user is asked for several times while an agent works; it is recalled once.
+            hits = self._answers[session, asked] = list(bound.recall(asked, limit=self.memories))
+            while len(self._answers) > 64:
+                self._answers.popitem(last=False)
         return framed(
             f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content for hit in hits
         )

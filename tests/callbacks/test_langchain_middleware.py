@@ -145,6 +145,25 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(open_ta
         assert anna.recorder.verify(run.run_id).ok
 
 
+def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        kept = anna.remember("Anna's favourite number is 21.").memory_id
+
+        @tool
+        def forget_it() -> str:
+            """Forget the number."""
+            anna.forget(kept, reason="asked")
+            return "forgotten"
+
+        call = AIMessage("", tool_calls=[{"name": "forget_it", "args": {}, "id": "call_1"}])
+        model = _model(call, "Done.")
+        agent: Any = create_agent(model, [forget_it], middleware=[TallyMiddleware(anna)])
+        _ask(agent, "Forget my favourite number.")
+        first, second = (str([message.content for message in asked]) for asked in model.asked)
+        assert ("number is 21" in first, "number is 21" in second) == (True, False)
+
+
 def test_an_agent_without_threads_does_the_same(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)

@@ -41,7 +41,7 @@ OTHERS: dict[type, set[str]] = {
         "on", "traced", "diary", "spaces", "recorder", "items", "threads", "working",
         # Reads; an export is one, and a proof looks without changing what it looks at.
         "preview_access", "recall", "get", "memories", "inspect", "explore", "context_pack", "wake", "history",
-        "export", "prove_unreachable", "prove_erased", "verify", "runs", "compile",
+        "export", "prove_unreachable", "prove_erased", "verify", "runs", "compile", "still_stand",
         # Recording: a run has its id, a step its place in the run.
         "run", "join_run", "replay",
         # Mends what is derived; what is mended already is left alone.

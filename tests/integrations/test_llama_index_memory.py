@@ -182,6 +182,20 @@ def test_a_session_can_be_set_and_reset(open_tally: OpenTally) -> None:
             TallyMemory.from_defaults()
 
 
+def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        kept = anna.remember("The key is under the mat.").memory_id
+        block = TallyMemoryBlock.of(anna)
+
+        def asked() -> str:
+            return asyncio.run(block.aget([_user("Where is the key?")], session_id="one"))
+
+        assert "under the mat" in asked()
+        anna.forget(kept, reason="moved")
+        assert asked() == ""
+
+
 blocks = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20).map(
         lambda text: TextBlock(text=text)

@@ -11,7 +11,7 @@ from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import forget_matching
 from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.preview import preview_access
-from tallystick.memory.read import get, list_memories
+from tallystick.memory.read import get, list_memories, still_stand
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import remember
 from tallystick.memory.room import MemoryRoom
@@ -39,5 +39,6 @@ __all__ = [
     "recall",
     "recover",
     "remember",
+    "still_stand",
     "wake",
 ]

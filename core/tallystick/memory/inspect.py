@@ -13,6 +13,7 @@ from tallystick.access import replacements, shown_to
 from tallystick.memory.change import is_locked
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
+from tallystick.memory.read import is_over
 from tallystick.memory.room import MemoryRoom
 from tallystick.memory.showing import beginning
 from tallystick.memory.standing import is_current
@@ -63,7 +64,7 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
             confidence=memory.confidence,
             locked_until=memory.locked_until,
             position=memory.position,
-            shown=readable and memory.state != "duplicate" and not _is_over(memory, now),
+            shown=readable and memory.state != "duplicate" and not is_over(memory, now),
             why=_CLOSED.get(memory.state, decision.reason) if decision.allowed else decision.reason,
             decision=decision,
             readers=_readers(connection, memory.scope),
@@ -86,10 +87,6 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
             "conversation": memory.conversation,
         }
     )  # fmt: skip
-
-
-def _is_over(memory: Memory, now: int) -> bool:
-    return memory.expires_at is not None and memory.expires_at <= now
 
 
 def _reading(room: MemoryRoom, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]

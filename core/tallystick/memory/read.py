@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from tallystick.access import shown_to
@@ -12,7 +12,7 @@ from tallystick.memory.showing import bare
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import memories, scopes
 
-__all__ = ["get", "list_memories", "require_states"]
+__all__ = ["get", "is_over", "list_memories", "require_states", "still_stand"]
 
 _MOST = 2**53
 
@@ -56,6 +56,26 @@ def list_memories(
         shown = shown_to(connection, room.gate, actor, found, room.store.clock.now())
     room.gate.log_read(actor, "list", [scope], results=len(found))
     return [stored.memory if stored.doc in shown else bare(stored.memory) for stored in found]
+
+
+def still_stand(room: MemoryRoom, actor: Actor, found: Iterable[Memory]) -> bool:
+    """Whether memories that were recalled stand as they stood then, and may be read still. Nothing is logged."""
+    now = room.store.clock.now()
+    with room.store.database.read() as connection:
+        for memory in found:
+            stored = memories.get(connection, memory.id, sources=False)
+            if stored is None or stored.memory.version != memory.version or is_over(stored.memory, now):
+                return False
+            if not room.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
+                return False
+            if not shown_to(connection, room.gate, actor, [stored], now):
+                return False
+    return True
+
+
+def is_over(memory: Memory, now: int) -> bool:
+    """Whether a memory has passed its end."""
+    return memory.expires_at is not None and memory.expires_at <= now
 
 
 def require_states(states: Sequence[str]) -> None:

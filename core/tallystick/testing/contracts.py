@@ -472,6 +472,23 @@ class AdapterContract:
             assert "ruler" not in inside
             assert "Bob" not in inside
 
+    def test_a_model_is_given_nothing_that_was_forgotten_or_changed_since_it_was_asked(
+        self, open_tally: OpenTally
+    ) -> None:
+        self._needs("context")
+        with open_tally() as tally:
+            alice = _apollo(tally)
+            gone, changed = self.kept(alice, ["We indent with tabs.", "We indent by four."])
+            assert "We indent with tabs." in self.context(alice, "how do we indent?")
+
+            alice.forget(gone, reason="not so")
+            alice.modify(changed, content="We indent by two.", reason="voted")
+
+            given = self.context(alice, "how do we indent?")
+            assert "We indent by two." in given
+            assert "tabs" not in given
+            assert "by four" not in given
+
     def test_a_model_is_given_nothing_where_direct_recall_is_refused(self, open_tally: OpenTally) -> None:
         self._needs("context")
         with open_tally() as tally:
