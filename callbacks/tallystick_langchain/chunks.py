@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message
 from langchain_core.outputs import ChatGenerationChunk
 
-from tallystick.recorder import pieces_of
+from tallystick.recorder import streamed
 from tallystick.records import TapeCall
 
 __all__ = ["chunks_of"]
@@ -24,7 +24,7 @@ def chunks_of(call: TapeCall, message: BaseMessage) -> Iterator[ChatGenerationCh
     """The message in as many chunks as it was recorded in, or in one where its parts do not add up to it again."""
     assert isinstance(message, AIMessage)
     parts = [*_content(message), *_calls(message)]
-    pieces = pieces_of(call, [text for text, _ in parts])
+    pieces = streamed(call, [text for text, _ in parts])
     made = [part(piece, first) for (_, part), cut in zip(parts, pieces, strict=True) for first, piece in _firsts(cut)]
     chunks = _whole(message, made or [{}])
     for chunk in chunks if _adds_up(chunks, message) else _whole(message, [_uncut(message)]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
 
-from tallystick.recorder import pieces_of
+from tallystick.recorder import streamed
 from tallystick.records import TapeCall
 
 __all__ = ["chat_of", "chats_of", "completion_of", "completions_of"]
@@ -33,7 +33,7 @@ def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
     blocks: list[Mapping[str, Any]] = message.get("blocks") or []
     grown = [
         (block, part, piece, so_far)
-        for block, (part, pieces) in enumerate(zip(blocks, pieces_of(call, list(map(_text, blocks))), strict=True))
+        for block, (part, pieces) in enumerate(zip(blocks, streamed(call, list(map(_text, blocks))), strict=True))
         for piece, so_far in zip(pieces, accumulate(pieces), strict=True)
     ]
     for place, part, piece, so_far in grown[:-1]:
@@ -59,7 +59,7 @@ def completion_of(played: Any) -> CompletionResponse:
 def completions_of(call: TapeCall) -> Iterator[CompletionResponse]:
     """The completion of a prompt as it grows, in as many responses as were recorded."""
     whole = completion_of(call.response)
-    [pieces] = pieces_of(call, [whole.text])
+    [pieces] = streamed(call, [whole.text])
     early = _raw({**_envelope(call.response), "usage": None})
     for piece, so_far in list(zip(pieces, accumulate(pieces), strict=True))[:-1]:
         yield CompletionResponse(text=so_far, delta=piece, raw=early)

@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters
 
-from tallystick.recorder import pieces_of
+from tallystick.recorder import streamed
 from tallystick.records import TapeCall
 
 __all__ = ["PlayedStream"]
@@ -32,7 +32,7 @@ class PlayedStream(CompletedStreamedResponse):
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         parts = self.response.parts
-        for place, (part, pieces) in enumerate(zip(parts, pieces_of(self._call, list(map(_text, parts))), strict=True)):
+        for place, (part, pieces) in enumerate(zip(parts, streamed(self._call, list(map(_text, parts))), strict=True)):
             first, *rest = pieces
             yield self._parts_manager.handle_part(vendor_part_id=place, part=_with_text(part, first))
             for piece in rest:

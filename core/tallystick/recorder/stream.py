@@ -9,13 +9,13 @@ from typing import Any
 
 from tallystick.records import TapeCall
 
-__all__ = ["pieces_of"]
+__all__ = ["streamed"]
 
 _UNCOUNTED = 16
 """Pieces, at most, of an answer that was not recorded as a stream: about one for each word."""
 
 
-def pieces_of(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
+def streamed(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
     """The texts of a recorded answer, each in its pieces: one at least, and together as many as there were chunks.
 
     There are fewer where the texts have fewer characters than the stream had chunks, and more where they are more
