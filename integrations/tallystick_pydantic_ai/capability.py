@@ -26,6 +26,8 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
     ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
     TextContent,
     ToolCallPart,
     UserPromptPart,
@@ -382,26 +384,29 @@ class _Times:
         return {"chunks": self.chunks, "first_us": self.first, "last_us": self.last}
 
 
-_EVENTS = "_get_event_iterator"
+_EVENTS, _BEGUN = "_get_event_iterator", "_event_iterator"
 
 
 def _timed(stream: StreamedResponse, times: _Times) -> None:
     """Note when the events of a stream come and what breaks it, where this release makes them as all did so far."""
-    made = getattr(stream, _EVENTS, None)
+    made, begun = getattr(stream, _EVENTS, None), getattr(stream, _BEGUN, None)
     times.said, times.broke = stream.get, None
-    if made is None:
-        return
 
-    async def events() -> AsyncIterator[ModelResponseStreamEvent]:
+    async def noted(events: AsyncIterator[ModelResponseStreamEvent]) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
-            async for event in made():
-                times.note()
+            async for event in events:
+                if isinstance(event, PartStartEvent | PartDeltaEvent):
+                    times.note()
                 yield event
         except Exception as error:
             times.broke = error
             raise
 
-    setattr(stream, _EVENTS, events)
+    if begun is not None:
+        # A model that falls back has waited for the first event already.
+        setattr(stream, _BEGUN, noted(begun))
+    elif made is not None:
+        setattr(stream, _EVENTS, lambda: noted(made()))
 
 
 class _NotingModel(WrapperModel):

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, PartDeltaEvent, PartStartEvent
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, TextPartDelta, ThinkingPart, ToolCallPart
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests
 
@@ -168,3 +170,40 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(open_sqli
         said: Any = [one["response"].payload for one in entries]
         assert [one["answer"]["parts"][0]["content"] for one in said] == ["It weighs ", "It weighs "]
         assert [one["response"].summary["stream"]["chunks"] for one in entries] == [2, 2]  # type: ignore[index, call-overload]
+
+
+def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_sqlite: OpenTally) -> None:
+    def falling_back(*pieces: Any) -> Agent[Any, Any]:
+        refused = [ModelHTTPError(503, "first", "busy")]
+        return Agent(FallbackModel(_streaming(refused), _streaming(list(pieces))), name="weigher")
+
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        asyncio.run(_events(falling_back("It ", "weighs ", "three ", "tons."), TallyRecorder(tally, strict=True)))
+        with pytest.raises(ConnectionError):
+            asyncio.run(_events(falling_back("It ", ConnectionError("dead")), TallyRecorder(tally, strict=True)))
+        steps = [step for run in reversed(bound.runs()) for step in bound.recorder.steps(run.run_id)]
+        assert [step.status for step in steps] == ["completed", "failed"]
+        summaries: Any = [bound.recorder.entries(step.step_id)[1].summary for step in steps]
+        assert [summary["stream"]["chunks"] for summary in summaries] == [4, 1]
+
+
+def test_a_request_that_is_cancelled_is_recorded_so(open_sqlite: OpenTally) -> None:
+    async def cancelled(tally: Tally) -> None:
+        begun = asyncio.Event()
+
+        async def slow(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            begun.set()
+            await asyncio.sleep(3_600)
+            raise AssertionError
+
+        running = asyncio.create_task(Agent(FunctionModel(slow), capabilities=[TallyRecorder(tally)]).run("How heavy?"))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    with open_sqlite() as tally:
+        asyncio.run(cancelled(tally))
+        [run] = tally.bind().runs()
+        assert (run.status, [step.status for step in tally.recorder.steps(run.run_id)]) == ("cancelled", ["cancelled"])

@@ -150,14 +150,16 @@ class Run:
         return False
 
     def close(self, status: StepStatus = "completed") -> None:
-        """End the run without waiting, and as `interrupted` every step still open in it. Ending twice changes nothing.
+        """End the run without waiting, and as `interrupted` every step still open in it, or as `cancelled` with it.
 
+        Ending twice changes nothing.
         For hooks that must not stall their caller; whoever reads the tally in this process sees the end all the same.
         """
         self._close(status, soon=True)
 
     def end(self, status: StepStatus = "completed") -> Foil:
-        """End the run, and as `interrupted` every step still open in it; the head of its chain: keep it as the foil.
+        """End the run, and as `interrupted` or `cancelled`, as `close` says, every step still open in it; the head of
+        its chain: keep it as the foil.
 
         Returns after everything in the run is committed, and raises the first error that kept a receipt from being
         written. Ending twice returns the same foil.
@@ -177,7 +179,7 @@ class Run:
 
     def _close(self, status: StepStatus, *, soon: bool) -> Future[None] | None:
         for step in list(self._open.values()):
-            step.close("interrupted")
+            step.close("cancelled" if status == "cancelled" else "interrupted")
         self._told = None
         with self._guard:
             if self._record.ended_at is None:
