@@ -20,6 +20,7 @@ from tallystick.records import (
     CompiledContext,
     Foil,
     PrefixReuse,
+    Retention,
     RunRecord,
     Scope,
     StepKind,
@@ -52,7 +53,7 @@ class Run:
         """The recorder that this run belongs to."""
         self._actor = actor
         self._record = record
-        self.retention = record.retention
+        self.retention: Retention = record.retention
         """What is kept of payloads."""
         self._guard = threading.Lock()
         self._next_index = 0
