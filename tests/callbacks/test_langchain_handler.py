@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, messages_to_dict
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, messages_to_dict
 from langchain_core.outputs import ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
@@ -184,6 +184,26 @@ def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally
 
         assert len(tally.bind(Actor(user="alice")).runs()) == 1
         assert tally.bind(Actor(user="bob")).runs() == []
+
+
+class _Odd:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("not to be compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_text(open_sqlite: OpenTally) -> None:
+    messages = [ToolMessage("", tool_call_id="a"), ToolMessage("", tool_call_id="a", artifact=_Odd())]
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        _says("It is 42.").invoke(messages, config={"callbacks": [handler]})
+        [step] = tally.bind().recorder.steps(tally.bind().runs()[0].run_id)
+        request = tally.bind().recorder.entries(step.step_id)[0].payload
+        assert isinstance(request, dict)
+        told = cast("list[Any]", request["messages"])
+        assert told[0]["data"]["artifact"] is None
+        assert "_Odd" in told[1]["data"]["artifact"]
 
 
 @pytest.mark.parametrize(

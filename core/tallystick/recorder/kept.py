@@ -29,8 +29,13 @@ class KeptTexts:
     def find(self, text: Any, kind: type, fields: Mapping[str, Any]) -> Written | None:
         """How a value of this kind with these fields, one of which is `text`, was written; None if it was not yet."""
         known = self._known.get(id(text))
-        if known is None or known[0] is not kind or known[1] != fields:
+        if known is None or known[0] is not kind or len(known[1]) != len(fields):
             return None
+        for name, value in known[1].items():
+            other = fields.get(name, self)
+            # Of another type it is another value, and may not be comparable.
+            if other is not value and (type(other) is not type(value) or other != value):
+                return None
         return known[2]
 
     def keep(self, text: Any, kind: type, fields: Mapping[str, Any], written: Written) -> None:
