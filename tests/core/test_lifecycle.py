@@ -9,7 +9,7 @@ import pytest
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import Actor, CorrectionKind, Scope, SpaceMember
-from tallystick.storage import search
+from tallystick.storage import memories, search
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing import StepClock
 
@@ -347,6 +347,25 @@ def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(open_
         for one in (numbered, secret):
             _corrected(bob, one, "restore")
             assert bob.get(one).attributes == {"phone": "42"}
+
+
+def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
+        kept = mine.remember("The pelican dives.").memory_id
+        copy = _shared(mine, kept)
+        _corrected(bob, copy, "redact", replacement="a bird")
+
+        mine.modify(kept, content="The pelican dives for herring.", attributes={"caption": "sea"}, reason="seen")
+        tally.drain()
+
+        with tally.store.database.read() as connection:
+            stored = memories.get(connection, copy)
+            assert stored is not None
+            fingerprint = tally.embedder.fingerprint
+            vectors = search.vectors_of(connection, [stored.scope_id], fingerprint, [stored.doc])
+        assert vectors[stored.doc] == tally.memory.vectors_for(["a bird\nsea"])[0][0]
+        assert (bob.get(copy).content, bob.get(copy).attributes) == ("a bird", {"caption": "sea"})
 
 
 @pytest.mark.parametrize(

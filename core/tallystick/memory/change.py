@@ -294,7 +294,9 @@ def follow(
             again = copied.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"})
             key = copied.content_key
         why = "the shared memory was changed"
-        writing.rewrite(copied, again, "memory.update", reason=why, vector=vector, content_key=key)
+        # Where the copy says something else, it is not found by what its origin says.
+        fits = vector if again.content == memory.content else None
+        writing.rewrite(copied, again, "memory.update", reason=why, vector=fits, content_key=key)
 
 
 def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
