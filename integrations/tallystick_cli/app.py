@@ -16,6 +16,7 @@ from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
 from tallystick_cli import deciding, keeping, opening, receipts, render
 from tallystick_cli.options import AsJson, InScope, Limit, Terminal, Where
+from tallystick_cli.options import acting as _acting
 from tallystick_cli.options import opened as _opened
 from tallystick_cli.options import print_json as _print_json
 from tallystick_cli.options import printed as _print
@@ -26,6 +27,19 @@ app = typer.Typer(
     help="Memory, context and receipts of agents: read a tally.", no_args_is_help=True, add_completion=False,
     pretty_exceptions_enable=False,
 )  # fmt: skip
+
+
+@app.callback()
+def who(
+    user: Annotated[
+        str | None,
+        typer.Option("--as", envvar="TALLYSTICK_AS", help="Who acts on a tally without an owner: one on PostgreSQL."),
+    ] = None,
+    project: Annotated[list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")] = None,
+) -> None:
+    """Say who acts, where the tally does not."""
+    _acting(user, project or ())
+
 
 CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")]
 

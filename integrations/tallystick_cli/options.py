@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from tallystick.errors import InvalidInput
+from tallystick.records import Actor
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["AsJson", "InScope", "Limit", "Terminal", "Where", "opened", "print_json", "printed"]
+__all__ = ["AsJson", "InScope", "Limit", "Terminal", "Where", "acting", "opened", "print_json", "printed"]
 
 Where = Annotated[
     str, typer.Option("--tally", "-t", envvar="TALLYSTICK_TALLY", help="Folder of the tally, or postgresql://…")
@@ -25,11 +28,27 @@ InScope = Annotated[
 ]
 
 
+_ACTING: ContextVar[Actor | None] = ContextVar("tallystick_cli_acting", default=None)
+
+
+def acting(user: str | None, projects: Iterable[str]) -> None:
+    """Who acts from here on, on a tally that has no owner: whoever may write to its database may operate it.
+
+    Raises InvalidRecord.
+    """
+    named = {"user": user, "projects": frozenset(projects), "role": "operator"}
+    _ACTING.set(None if user is None else Actor.load(named))
+
+
 @contextmanager
 def opened(where: str, *, create: bool = False) -> Iterator[BoundTally]:
-    """The tally as its owner sees it, closed afterwards."""
+    """The tally as its owner sees it, or without one who was named with `--as`; closed afterwards."""
     with Tally.open(where, create=create, background=False) as tally:
-        yield tally.bind(None).on("cli")
+        if tally.owner is None and _ACTING.get() is None:
+            raise InvalidInput(
+                "This tally has no owner. Name who acts, before the command: tally --as ada --project apollo memories …"
+            )
+        yield tally.bind(_ACTING.get() if tally.owner is None else None).on("cli")
 
 
 class Terminal(Console):

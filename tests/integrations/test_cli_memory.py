@@ -272,3 +272,22 @@ def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> N
         shown = run(*arguments)[1]
         assert "herring" in shown
         assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(shown)
+
+
+def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> None:
+    with Tally.open(postgres_url, background=False) as tally:
+        kept = tally.bind(OWNER, scope="project:apollo").remember("We deploy by ferry.").memory_id
+
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, [*arguments, "--tally", postgres_url])
+        return result.exit_code, f"{result.output}{result.exception}"
+
+    code, told = run("memories", "--scope", "project:apollo")
+    assert (code, "tally --as ada" in told) == (1, True)
+    assert "by ferry" in run("--as", "local", "--project", "apollo", "memories", "--scope", "project:apollo")[1]
+    code, told = run("--as", "eve", "memories", "--scope", "project:apollo")
+    assert "unverified_membership" in told
+    changed = run("--as", "ada", "--project", "apollo", "modify", kept, "--tag", "water", "--reason", "r", "--json")[1]
+    assert json.loads(changed.removesuffix("None"))["version"] == 2
+    history = json.loads(run("--as", "ada", "--project", "apollo", "history", kept, "--json")[1].removesuffix("None"))
+    assert [(entry["actor"]["user"], entry["surface"]) for entry in history] == [("local", "python"), ("ada", "cli")]
