@@ -36,8 +36,6 @@ _OWN = {"_type", "stop", "messages", "input"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
 
 _SAID = ("input", "question", "query", "content", "messages", "output", "answer")
-_GOAL = 500
-"""Characters of a goal that are kept."""
 
 _PLAIN = frozenset({AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage})
 
@@ -121,9 +119,8 @@ def result_of(output: Any) -> Any:
 
 
 def goal_of(inputs: Any) -> str | None:
-    """What the caller of a chain or graph wants, as far as its inputs say, shortened."""
-    said = said_in(inputs)
-    return None if said is None else said[:_GOAL]
+    """What the caller of a chain or graph wants, as far as its inputs say; secrets are looked for in all of it."""
+    return said_in(inputs)
 
 
 def said_in(values: Any) -> str | None:

@@ -232,3 +232,14 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
             assert told[-1] == messages_to_dict([message])
             edit(message)
         assert told[0] != told[1]
+
+
+def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(open_sqlite: OpenTally) -> None:
+    secret = "sk-proj-" + "a1B2c3D4" * 6
+    with open_sqlite() as tally:
+        asked = "x " * 240 + secret + " and more"
+        _agent().invoke({"messages": [("user", asked)]}, config={"callbacks": [TallyCallbackHandler(tally)]})
+        goal = tally.bind().runs()[0].user_goal
+        assert goal is not None
+        assert "sk-proj" not in goal
+        assert "[redacted:" in goal

@@ -28,6 +28,7 @@ from tallystick.records import (
     SourceHash,
     SourceRef,
     SourceType,
+    is_storable,
     part_key,
     validate_attributes,
 )
@@ -116,16 +117,8 @@ def check_new(item: NewMemory) -> None:
         raise InvalidInput("`valid_from` must come before `valid_until`.")
     for name in ("speaker", "subject", "category", "conversation", "idempotency_key"):
         value = getattr(item, name)
-        if value is not None and not _storable(value):
+        if value is not None and not is_storable(value):
             raise InvalidInput(f"`{name}` holds a NUL or half a character; only `content` may hold any text.")
-
-
-def _storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\x00" not in text
 
 
 def prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[Prepared]:
