@@ -1,20 +1,22 @@
 """What changing memory costs at 1,000, 10,000 and 100,000 memories, beside a bare SQLite update in the same run.
 
 Run it with `make bench-memory`. The bare update changes one row by its key and commits, under the same settings (WAL,
-synchronous NORMAL). "Its rows alone" is sqlite3 writing the rows that such a change writes into a copy of the same
-database, one commit each. With `--cpu` it counts the time of the processor, for a machine that other work shares;
-waiting for the disk is then left out. The preview is that of forgetting 1,000 matches. The share of policy is measured
-on recall.
+synchronous NORMAL), and once more with none of sqlite3's settings changed. "Its rows alone" is sqlite3 writing the rows
+that such a change writes into a copy of the same database, one commit each. With `--cpu` it counts the time of the
+processor, for a machine that other work shares; waiting for the disk is then left out. The preview is that of
+forgetting 1,000 matches. The share of policy is measured on recall.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,11 @@ def _p(times: Sequence[float], share: float) -> float:
     return times[min(len(times) - 1, int(share * len(times)))]
 
 
-def _bare(folder: Path, count: int, often: int, *, synchronous: str) -> list[float]:
-    connection = rows.bare(folder / f"bare-{synchronous}.db", synchronous=synchronous)
+def _bare(
+    folder: Path, count: int, often: int, connect: Callable[[Path], sqlite3.Connection]
+) -> list[float]:  # fmt: skip
+    path = folder / "bare.db"
+    connection = connect(path)
     connection.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT)")
     connection.execute("BEGIN")
     connection.executemany("INSERT INTO notes VALUES (?, ?)", [(str(n), text) for n, text in enumerate(_texts(count))])
@@ -67,6 +72,7 @@ def _bare(folder: Path, count: int, often: int, *, synchronous: str) -> list[flo
 
     found = _times(update, often)
     connection.close()
+    path.unlink()
     return found
 
 
@@ -130,14 +136,17 @@ def _changed(
 
 def _measure(count: int, often: int) -> list[tuple[str, list[float]]]:
     with tempfile.TemporaryDirectory() as folder:
-        bare = _bare(Path(folder), count, often, synchronous="NORMAL")
-        safe = _bare(Path(folder), count, often, synchronous="FULL")
+        bare = _bare(Path(folder), count, often, rows.bare)
+        safe = _bare(Path(folder), count, often, partial(rows.bare, synchronous="FULL"))
+        default = _bare(Path(folder), count, often, rows.as_it_comes)
         with Tally.open(Path(folder) / "tally", background=False) as tally:
             bound, ids = _filled(tally, count)
             chosen = random.Random(7).sample(ids, min(len(ids), 4 * often))
             first, second = chosen[: 2 * often], chosen[2 * often :] or chosen
             bound.recall("heron")
-            found = [("bare SQLite update", bare), ("same, synchronous=FULL", safe)]
+            found = [
+                ("bare SQLite update", bare), ("same, synchronous=FULL", safe), ("same, sqlite3 as it comes", default)
+            ]  # fmt: skip
             for name, change, changing in (
                 ("modify tags", lambda one, n: bound.modify(one, tags=(f"t{n}",), reason="bench"), first),
                 ("modify content", lambda one, n: bound.modify(one, content=f"changed {n}", reason="bench"), first),

@@ -123,26 +123,31 @@ def remember_all(bound: BoundTally, said: Sequence[NewMemory]) -> float:
     return len(said) / (time.perf_counter() - began)
 
 
-def _singles(folder: Path, bound: BoundTally, often: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of `remember`, one text at a time, and of sqlite3 writing the same rows into a copy."""
+def _singles(folder: Path, bound: BoundTally, often: int) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds of `remember`, one text at a time, and of sqlite3 writing the same rows into a copy: with the
+    settings of a tally, and as it comes."""
     ours: list[float] = []
     theirs: list[float] = []
+    default: list[float] = []
     # In turns, because the machine is not the same from one second to the next.
     for turn in range(_TURNS):
         texts = [f"One more turn {turn}, {place}" for place in range(2 * often // _TURNS)]
         first, second = texts[::2], texts[1::2]
         ours += [timed(partial(bound.remember, text, conversation="new")) for text in first]
         operations: list[rows.Statements] = []
-        copy = folder / f"raw-{turn}.db"
+        copy, other = folder / f"raw-{turn}.db", folder / f"default-{turn}.db"
         rows.copied(bound.tally, copy)
+        rows.copied(bound.tally, other)
         with rows.noted(operations) as begin:
             for text in second:
                 begin()
                 bound.remember(text, conversation="new")
         theirs += rows.replayed(copy, operations)
-        rows.same(bound.tally, copy)
-        copy.unlink()
-    return ours, theirs
+        default += rows.replayed(other, operations, connect=rows.as_it_comes)
+        for one in (copy, other):
+            rows.same(bound.tally, one)
+            one.unlink()
+    return ours, theirs, default
 
 
 def measure(count: int, asked: int) -> None:
@@ -156,7 +161,7 @@ def measure(count: int, asked: int) -> None:
         first = timed(partial(bound.recall, questions[0]))
         ours = [timed(partial(bound.recall, question)) for question in questions]
         path = bound.recall(questions[0]).path
-        singles, raw = _singles(folder, bound, 200)
+        singles, raw, default = _singles(folder, bound, 200)
         plain = _fts5(folder, said)
         theirs = [timed(partial(_by_fts5, plain, question)) for question in questions]
         client, collection = _chroma(folder, tally, said)
@@ -165,7 +170,7 @@ def measure(count: int, asked: int) -> None:
         client.close()
     print(f"{count:>9,} {rate:>10,.0f} {first:>9.0f} {spread(ours) + ' ' + path:>22} {spread(theirs):>16} "
           f"{spread(chroma):>16} {statistics.median(singles):>9.2f} {statistics.median(raw):>8.2f} "
-          f"{statistics.median(singles) / statistics.median(raw):>5.1f}",
+          f"{statistics.median(singles) / statistics.median(raw):>5.1f} {statistics.median(default):>11.2f}",
           flush=True)  # fmt: skip
 
 
@@ -190,7 +195,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     chosen = parser.parse_args()
     print(f"{'memories':>9} {'import/s':>10} {'first ms':>9} {'recall p50/p95 ms':>22} {'FTS5 ms':>16} "
-          f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8} {'times':>5}")  # fmt: skip
+          f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8} {'times':>5} {'as it comes':>11}")  # fmt: skip
     for size in chosen.sizes:
         measure(size, chosen.queries)
     measure_small_in_large(max(chosen.sizes), min(chosen.sizes), chosen.queries)

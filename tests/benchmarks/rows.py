@@ -16,7 +16,7 @@ from typing import Any
 from tallystick import Tally
 from tallystick.storage.hot import Hot
 
-__all__ = ["bare", "copied", "noted", "replayed", "same"]
+__all__ = ["as_it_comes", "bare", "copied", "noted", "replayed", "same"]
 
 Statements = list[tuple[str, Any]]
 
@@ -31,6 +31,13 @@ def bare(path: Path, *, synchronous: str = "NORMAL") -> sqlite3.Connection:
         "wal_autocheckpoint=4000",
     ):  # fmt: skip
         connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def as_it_comes(path: Path) -> sqlite3.Connection:
+    """sqlite3 with none of its settings changed: a rollback journal, and the disk is waited for at each commit."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=DELETE")  # what a new file has
     return connection
 
 
@@ -60,11 +67,12 @@ def noted(operations: list[Statements]) -> Iterator[Callable[[], None]]:
 
 
 def replayed(
-    path: Path, operations: list[Statements], clock: Callable[[], float] = time.perf_counter
+    path: Path, operations: list[Statements], clock: Callable[[], float] = time.perf_counter,
+    connect: Callable[[Path], sqlite3.Connection] = bare,
 ) -> list[float]:  # fmt: skip
     """Do the operations again, each in a transaction of its own; the milliseconds of each."""
     times = []
-    with closing(bare(path)) as connection:
+    with closing(connect(path)) as connection:
         for statements in operations:
             began = clock()
             connection.execute("BEGIN IMMEDIATE")
