@@ -1,12 +1,15 @@
-"""The `tally` command, as a person runs it: in a process of its own, on a real tally."""
+"""The `tally` command, as a person runs it, on a real tally: its own entry, and once in a process of its own."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,6 +17,7 @@ from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import TapeDiverged
 from tallystick.recorder import Player, read_tape
 from tallystick.recorder.signing import new_key
+from tallystick_cli.app import main
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
 
@@ -35,17 +39,22 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "tally"
 
 
+def entered(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `tally` with these arguments prints and answers: its entry called, because a process takes two seconds."""
+    out, errors = io.StringIO(), io.StringIO()
+    with patch.object(sys, "argv", ["tally", *arguments]), redirect_stdout(out), redirect_stderr(errors):
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return subprocess.CompletedProcess(["tally", *arguments], code, out.getvalue(), errors.getvalue())
+
+
 @pytest.fixture
 def tally_command(place: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `tally` with arguments on that tally."""
-    command = Path(sys.executable).with_name("tally")
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(command), *arguments, "--tally", str(place)], text=True, capture_output=True, timeout=120, check=False
-        )
-
-    return run
+    return lambda *arguments: entered(*arguments, "--tally", str(place))
 
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -148,19 +157,15 @@ def test_a_place_without_a_tally_is_named(tmp_path: Path) -> None:
 
 def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(tally_command: Command, tmp_path: Path) -> None:
     [run] = json.loads(tally_command("runs", "--json").stdout)
-    command = Path(sys.executable).with_name("tally")
     key, bundle = tmp_path / "key.pem", tmp_path / "run.receipt"
-    made = subprocess.run([str(command), "keygen", str(key)], text=True, capture_output=True, timeout=120, check=True)
+    made = entered("keygen", str(key))
     assert "keep it secret" in made.stdout
     assert key.stat().st_mode & 0o077 == 0
-    again = subprocess.run([str(command), "keygen", str(key)], text=True, capture_output=True, timeout=120, check=False)
+    again = entered("keygen", str(key))
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
     written = tally_command("export-receipt", run["run_id"], "--out", str(bundle), "--sign", str(key))
     assert "signed" in written.stdout
-    checked = subprocess.run(
-        [str(command), "verify", str(bundle), "--public-key", f"{key}.pub"], cwd=tmp_path, text=True,
-        capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+    checked = entered("verify", str(bundle), "--public-key", f"{key}.pub")
     assert (checked.returncode, "signed by" in checked.stdout) == (0, True), checked.stderr
 
 
