@@ -36,7 +36,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(PYTHON) -m venv $(VENV)/oldest
 	@$(VENV)/oldest/bin/python -m pip install -q --upgrade 'pip>=25.1'
 	@$(VENV)/oldest/bin/python -m pip install -q -e '.[all]' --group test -c tests/oldest.txt
-	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli and not test_saver_model and not test_elements"
+	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_cli"
 
 .PHONY: check
 check: $(VENV)/.dev ## format, lint, types and import contracts

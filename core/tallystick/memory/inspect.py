@@ -45,9 +45,7 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
         stored = room.visible(connection, actor, memory_id, "inspect")
         memory, now = stored.memory, room.store.clock.now()
         decision = room.gate.decide(connection, actor, "read", memory.scope)
-        readable = decision.allowed and stored.doc in shown_to(
-            connection, room.gate, actor, [stored], room.store.clock.now()
-        )
+        readable = decision.allowed and stored.doc in shown_to(connection, room.gate, actor, [stored], now)
         events = journal.about(connection, memory_id)
         found = Inspection(
             memory_id=memory.id,

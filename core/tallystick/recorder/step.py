@@ -122,7 +122,7 @@ class Step:
     @property
     def record_of(self) -> StepRecord:
         """The step as it stands now."""
-        return StepRecord.load({**self._now(), "metadata": self._metadata})
+        return StepRecord.load(self._now())
 
     @property
     def kind(self) -> StepKind:

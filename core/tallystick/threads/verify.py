@@ -12,6 +12,7 @@ from tallystick.records import Scope, VerificationProblem
 from tallystick.storage import checkpoints, journal
 from tallystick.storage.checkpoints import StateRow, ThreadRow
 from tallystick.threads.checked import checked_state, hold_against, joined, writes_at
+from tallystick.threads.codes import sealed
 from tallystick.threads.desk import Desk
 from tallystick.threads.loading import load_values
 from tallystick.threads.marks import marks_of
@@ -70,7 +71,7 @@ def _anchors(
         for where, problem in journal.verify_stream(connection, stream)
     ]
     where = f"thread {thread.name}"
-    if (thread.states, thread.seal or _summed([])) != (len(states), _summed([state.code for state in states])):
+    if (thread.states, thread.seal or _summed([])) != (len(states), _summed(states)):
         found.append(VerificationProblem(where=where, problem=(
             f"holds {len(states)} checkpoints that do not add up to the {thread.states} that were put: one was "
             "removed, added or changed"
@@ -87,7 +88,7 @@ def _anchors(
     puts = anchor.details.get("puts")
     then = [state for state in states if isinstance(puts, int) and state.position < puts]
     if (anchor.details.get("checkpoints"), anchor.details.get("seal")) != (
-        len(then), _summed([state.code for state in then]),
+        len(then), _summed(then),
     ):  # fmt: skip
         found.append(VerificationProblem(
             where=where, problem=f"does not match what the journal says of it at entry {anchor.position}"
@@ -95,6 +96,6 @@ def _anchors(
     return found
 
 
-def _summed(codes: Sequence[bytes]) -> str:
-    """The sum of codes, as the seal of a thread writes it."""
-    return f"{sum(int.from_bytes(code, 'big') for code in codes) % (1 << 256):064x}"
+def _summed(states: Sequence[StateRow]) -> str:
+    """The seal of a thread that holds these checkpoints and no others."""
+    return sealed("", add=[state.code for state in states], take=[])
