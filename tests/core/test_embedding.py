@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic_ai import Embedder as PydanticAIEmbedder
 from pydantic_ai.embeddings import TestEmbeddingModel
 
-from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
+from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder, static
 from tallystick.errors import (
     DimensionMismatch,
     EmbedderUnavailable,
@@ -34,6 +35,13 @@ from tallystick.errors import (
 from tallystick.ports import Embedder, write_transaction
 
 STATIC = StaticEmbedder()
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in a process that has not embedded yet."""
+    monkeypatch.setattr(static, "_tables", [])
+    monkeypatch.setattr(static, "_fingerprint", cache(static._fingerprint.__wrapped__))
 
 
 def vector_of(text: str, dimension: int = 12) -> list[float]:
@@ -150,7 +158,7 @@ _PIECES = st.one_of(
 @given(st.lists(_PIECES, max_size=8).map("".join))
 def test_a_text_has_the_pieces_of_its_words(text: str) -> None:
     """Pieces are kept in mind by the word; the tokenizer, given the whole text, cuts it the same way."""
-    table = StaticEmbedder()._loaded()
+    table = static._loaded()
     text = text.encode("utf-8", "replace").decode()
     assert table.pieces(text) == table.tokenizer.encode(text, add_special_tokens=False).ids
 
@@ -174,9 +182,8 @@ def test_the_fingerprint_names_the_table_and_stays_the_same() -> None:
     assert StaticEmbedder().fingerprint == STATIC.fingerprint
 
 
-def test_threads_share_one_embedder_from_its_first_use() -> None:
+def test_threads_share_one_table_from_its_first_use(nothing_loaded: None) -> None:
     embedder = StaticEmbedder()
-    expected = STATIC.embed(["one tally, two halves"])
     seen: list[bytes] = []
     start = threading.Barrier(4)
 
@@ -190,10 +197,13 @@ def test_threads_share_one_embedder_from_its_first_use() -> None:
     for thread in threads:
         thread.join()
 
-    assert seen == [expected.tobytes()] * 4
+    assert seen == [STATIC.embed(["one tally, two halves"]).tobytes()] * 4
+    assert len(static._tables) == 1
 
 
-def test_a_missing_package_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error_that_says_what_to_install(
+    nothing_loaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wordllama" else found(name))
 

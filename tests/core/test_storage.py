@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy.exc
-from sqlalchemy import text
+from sqlalchemy import Connection, inspect, text
 
 from tallystick import Actor, BoundTally, Tally, errors
 from tallystick.errors import (
@@ -30,7 +31,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.settings import Settings
-from tallystick.storage import jobs, tables
+from tallystick.storage import jobs, migrate, tables
 from tallystick.storage.database import translate
 from tallystick.storage.migrate import HEAD, revision_of
 from tallystick.testing import CountingIds, HashEmbedder, StepClock
@@ -39,21 +40,52 @@ OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
 
 
-def test_the_migrations_make_exactly_the_declared_tables(open_tally: OpenTally) -> None:
+def test_the_migrations_make_exactly_the_tables_that_a_fresh_tally_has(
+    places: Callable[[str], Tally], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    ours = {"search_index", "search_index_config", "search_index_data", "search_index_docsize", "search_index_idx"}
-
-    def concerns_us(thing: Any, name: str | None, kind: str, reflected: bool, other: Any) -> bool:
-        return not (kind == "table" and name in ours) and name not in {"lexemes", "ix_search_text_lexemes"}
-
-    with open_tally() as tally, tally.store.database.read() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"include_object": concerns_us, "version_table": "alembic_version"}
-        )
+    with places("fresh") as tally, tally.store.database.read() as connection:
+        fresh = _described(connection)
         assert revision_of(connection) == HEAD
-        assert compare_metadata(context, tables.metadata) == []
+    monkeypatch.setattr(migrate, "_create", migrate.upgrade)
+    with places("migrated") as tally, tally.store.database.read() as connection:
+        assert _described(connection) == fresh
+        assert revision_of(connection) == HEAD
+        assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Tally]:
+    """Opens tallies by name, once per database."""
+    if request.param == "sqlite":
+        return lambda name: Tally.open(tmp_path / name, background=False)
+    url, schema = request.getfixturevalue("postgres_url"), f"t{uuid.uuid4().hex}"
+    return lambda name: Tally.open(url, schema=f"{schema}_{name}", background=False)
+
+
+def _described(connection: Connection) -> dict[str, Any]:
+    """Everything in a database: columns in order, keys and indexes of each table; of SQLite its own words too."""
+    there = inspect(connection)
+    found: dict[str, Any] = {
+        table: [
+            [{**column, "type": str(column["type"]), "autoincrement": None} for column in there.get_columns(table)],
+            there.get_pk_constraint(table),
+            *(sorted(map(str, of(table))) for of in (
+                there.get_foreign_keys, there.get_unique_constraints, there.get_check_constraints,
+            )),
+            sorted(
+                str({**index, "dialect_options": sorted((key, str(value)) for key, value in options.items())})
+                for index in there.get_indexes(table) for options in [index.get("dialect_options", {})]
+            ),
+        ]
+        for table in there.get_table_names()
+    }  # fmt: skip
+    if connection.dialect.name == "sqlite":
+        others = text("SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL")
+        found["others"] = {name: " ".join(sql.split()) for name, sql in connection.execute(others)}
+    return found
 
 
 def test_a_tally_of_a_newer_release_is_refused_and_left_alone(open_tally: OpenTally) -> None:

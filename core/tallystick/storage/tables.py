@@ -150,9 +150,6 @@ memories = Table(
     Column("position", BigInteger),
     Column("occurred_at", BigInteger),
     Column("expires_at", BigInteger),
-    Column("valid_from", BigInteger),
-    Column("valid_until", BigInteger),
-    Column("locked_until", BigInteger),
     Column("extraction_status", Text, nullable=False),
     Column("source_run_id", Text),
     Column("source_step_ids", Text, nullable=False),
@@ -164,6 +161,9 @@ memories = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("updated_by", Text),
     Column("schema_version", Integer, nullable=False),
+    Column("valid_from", BigInteger),
+    Column("valid_until", BigInteger),
+    Column("locked_until", BigInteger),
     # Loose statements collapse while active; a turn is identified by its place instead.
     Index(
         "uq_memories_active_statement",
