@@ -42,9 +42,12 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 check: $(VENV)/.dev ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory -j 2 mypy pyright
+
+.PHONY: mypy pyright
+mypy pyright: $(VENV)/.dev
+	@$(BIN)/$@
 
 .PHONY: format
 format: $(VENV)/.dev ## format the code and mend what the linter can
