@@ -32,7 +32,7 @@ __all__ = [
     "written",
 ]
 
-_OWN = {"_type", "stop", "messages", "input"}
+_OWN = {"_type", "stop", "messages", "input", "tools"}
 """Invocation parameters that are the runtime's own, or recorded in their own place."""
 
 _SAID = ("input", "question", "query", "content", "messages", "output", "answer")
@@ -44,7 +44,7 @@ _ENVELOPE = ("id", "response_metadata", "usage_metadata")
 
 def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The request as the runtime holds it: final messages, tools and parameters."""
-    kept = {name: value for name, value in recordable(parameters).items() if name not in _OWN and name != "tools"}
+    kept = recordable({name: value for name, value in parameters.items() if name not in _OWN})
     return {
         "level": "runtime",
         "model": model_of(parameters),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import ClosedTally, RecorderError
 from tallystick.recorder.pieces import Written, pieces_of, plain
 from tallystick.recorder.room import Backlog, Salts
+from tallystick.recorder.step import Step
 from tallystick.records import ContextItem
 from tallystick.storage import recordings, tables
 
@@ -216,18 +217,69 @@ def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(open_t
         assert bound.recorder.verify(run.id).ok
 
 
-def test_a_record_that_cannot_be_sealed_is_a_gap(open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [1, 300_000], ids=["small", "large"])
+def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(open_tally: OpenTally, size: int) -> None:
+    payload = {"messages": [{"text": "first" * size}], "parameters": {"stop": ["a"]}}
+    summary: dict[str, Any] = {"usage": {"input": 3}}
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run, run.step("model_call") as step:
+            leave = threading.Event()
+            holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+            step.record("request", payload, summary=summary)
+            payload["messages"][0]["text"] = "edited"  # type: ignore[index]
+            payload["parameters"]["stop"].append("b")  # type: ignore[index]
+            summary["usage"]["input"] = 4
+            leave.set()
+            holding.result()
+        [entry] = bound.recorder.entries(step.id)
+        assert entry.payload == {"messages": [{"text": "first" * size}], "parameters": {"stop": ["a"]}}
+        assert entry.summary == {"usage": {"input": 3}}
+        assert bound.recorder.verify(run.id).ok
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [ContextItem(id="a", kind="other", content="x"), {"text": "x"}, {"text": "x" * 300_000}],
+    ids=["a record", "small", "large"],
+)
+def test_what_cannot_be_sealed_is_a_gap(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch, payload: Any
+) -> None:  # fmt: skip
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         run = bound.run("coder")
         step = run.step("model_call")
-        with monkeypatch.context() as during:
-            during.setattr(type(tally.recording), "seal", _refuse)
-            step.record("compiled", ContextItem(id="a", kind="other", content="x"))
+        monkeypatch.setattr(type(tally.recording.redactor), "may_hold", _refuse)
+        step.record("compiled", payload)
         with pytest.raises(RecorderError, match="1 entries of step"):
             step.end()
         run.end()
         assert bound.recorder.verify(run.id).gaps == {f"step {step.id}": {"ValueError": 1}}
+
+
+def test_steps_that_end_faster_than_they_are_stored_are_not_looked_at_again_and_again(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    is_stored = cast(property, Step.is_stored).fget
+
+    def counted(step: Step) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(cast(Any, is_stored)(step))
+
+    monkeypatch.setattr(Step, "is_stored", property(counted))
+    with open_sqlite() as tally:
+        run = tally.bind(OWNER).run("coder")
+        leave = threading.Event()
+        holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+        for _ in range(2_000):
+            run.step("other").close()
+        assert looks < 2 * 2_000
+        leave.set()
+        holding.result()
+        run.end()
 
 
 def _refuse(*_: Any, **__: Any) -> None:

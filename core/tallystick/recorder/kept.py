@@ -29,14 +29,13 @@ class KeptTexts:
     def find(self, text: Any, kind: type, fields: Mapping[str, Any]) -> Written | None:
         """How a value of this kind with these fields, one of which is `text`, was written; None if it was not yet."""
         known = self._known.get(id(text))
-        if known is None or known[0] is not kind or len(known[1]) != len(fields):
+        if known is None or known[0] is not kind:
             return None
-        for name, value in known[1].items():
-            other = fields.get(name, self)
-            # Of another type it is another value, and may not be comparable.
-            if other is not value and (type(other) is not type(value) or other != value):
-                return None
-        return known[2]
+        try:
+            # Values of these types are equal only to what is written alike, and those that are the same are not read.
+            return known[2] if known[1] == fields else None
+        except Exception:  # noqa: BLE001 - what may not be compared stands there now, so that it is another value
+            return None
 
     def keep(self, text: Any, kind: type, fields: Mapping[str, Any], written: Written) -> None:
         """Remember how a value was written, unless it holds something that may be edited in place."""
@@ -73,6 +72,7 @@ def let_go_of_texts() -> None:
         kept.let_go()
 
 
-_FIXED = frozenset({str, bool, int})
+_FIXED = frozenset({str})
+"""Types of what stays as it is. Not numbers: 1 is equal to True, and written otherwise."""
 _FILLED = frozenset({dict, list})
 """Types of what may be filled later: an empty one of their own is kept of these."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,15 +15,16 @@ from tallystick.access import Gate
 from tallystick.errors import ClosedTally
 from tallystick.logs import get_logger
 from tallystick.recorder.kept import let_go_of_texts
-from tallystick.recorder.pieces import Piece, pieces_of, plain
+from tallystick.recorder.pieces import Piece, Pieces, pieces_of, weight_of
 from tallystick.recorder.writing import Batches
-from tallystick.records import EntryKind, Json, Record, Retention, commitment
+from tallystick.records import EntryKind, Json, Record, Retention, commitment, read_json
 from tallystick.storage import Store
 
-__all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed", "Summary"]
+__all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed", "Summary", "Taken"]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
+_LARGE = 256 * 1024
 _SALT = 16
 _DRAWN = 256 * _SALT
 _MOST_WAITING = 64 * 1024 * 1024
@@ -58,19 +59,32 @@ Summary = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 """What the receipt says of a payload, or a function that makes it."""
 
 
+class Taken(NamedTuple):
+    """A payload as it was when it was recorded."""
+
+    kind: EntryKind
+    payload: Pieces | Record | None
+    """In pieces, or a record, which does not change; None where none is kept."""
+    summary: Summary
+    """A function only where the payload is a record."""
+    retention: Retention
+    size: int
+    """Bytes of the payload, of a record about."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it should be sealed on a thread of its own, because the writer would keep others waiting."""
+        return self.size > _LARGE or not (self.payload is None or type(self.payload) is Pieces)
+
+
 class Sealed(NamedTuple):
     """A payload ready to be stored, and what the receipt will say of it."""
 
-    pieces: tuple[bytes, ...] | None
+    pieces: Sequence[bytes] | None
     salt: bytes | None
     """None where no payload is kept that could be held against a commitment."""
     said: dict[str, Any]
     """The fields of a ReceiptEntry."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the payload."""
-        return 0 if self.pieces is None else sum(map(len, self.pieces))
 
 
 class Health:
@@ -185,42 +199,53 @@ class RecorderRoom:
         """Let go of the thread that seals, once it has sealed what waits."""
         self._sealer.shutdown()
 
-    def seal_later(
-        self, kind: EntryKind, payload: Record, *, retention: Retention, summary: Summary = None
-    ) -> Future[Sealed]:
-        """Same as `seal`, on a thread of the recorder's own: a record cannot change until then. Raises ClosedTally."""
+    def take(self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Summary = None) -> Taken:
+        """Take a payload as it is now, so that later changes of the caller's objects cannot reach the record.
+
+        What of it may change is serialised; under `metadata_only` it is not even looked at. `seal` does the rest.
+        """
+        if retention == "metadata_only":
+            return Taken(kind, None, _told(summary), retention, 0)
+        if type(payload) is not dict and not callable(payload) and isinstance(payload, Record):
+            return Taken(kind, payload, summary, retention, weight_of(payload))
+        pieces = pieces_of(payload() if callable(payload) else payload, self._mark)
+        return Taken(kind, pieces, _told(summary), retention, sum(map(len, pieces.bodies)))
+
+    def seal_later(self, taken: Taken) -> Future[Sealed]:
+        """Same as `seal`, on a thread of the recorder's own, for what would hold others up. Raises ClosedTally."""
         try:
-            return self._sealer.submit(self.seal, kind, payload, retention=retention, summary=summary)
+            return self._sealer.submit(self.seal, taken)
         except RuntimeError as error:
             raise ClosedTally from error
 
-    def seal(self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Summary = None) -> Sealed:
-        """Serialise a payload now, so that later changes of the caller's objects cannot reach the record.
-
-        Secrets are replaced before anything is hashed. Under `metadata_only` the payload is not even serialised.
-        """
-        summary = summary() if callable(summary) else summary
-        if retention == "metadata_only":
+    def seal(self, taken: Taken) -> Sealed:
+        """A payload ready to be stored. Secrets are replaced before anything is hashed."""
+        kind, pieces, summary, retention, _ = taken
+        if pieces is None:
             return Sealed(None, None, _said(kind, "not_kept", summary))
-        if callable(payload):
-            payload = payload()
-        bodies, doubtful = pieces_of(payload, self._mark)
+        if not isinstance(pieces, Pieces):
+            pieces, summary = pieces_of(pieces), _told(summary)
+        bodies, doubtful = pieces
         counts: Mapping[str, int] = {}
         if retention == "redacted_payloads" and not all(map(self._is_clean, doubtful)):
-            value, counts = self.redactor.redact_json(plain(payload))
+            value, counts = self.redactor.redact_json(read_json(b"".join(bodies)))
             bodies = pieces_of(value).bodies
         salt = self.salts.new()
         said = _said(kind, "redacted" if counts else "kept", summary)
         said["commitment"] = commitment(DOMAIN, salt, *bodies)
         if counts:
             said["redactions"] = dict(counts)
-        return Sealed(tuple(bodies), salt, said)
+        return Sealed(bodies, salt, said)
 
     def _is_clean(self, piece: Piece) -> bool:
         """Whether redacting would leave a piece as it is, found out once for each."""
-        clean = self._is_known(piece)
-        if clean and piece.written is not None and piece.name is not None:
-            piece.written.cleared = self._mark(piece.name)
+        written = piece.written
+        if written is None or piece.name is None:
+            return self._is_known(piece)
+        mark = self._mark(piece.name)
+        clean = (mark is not None and written.cleared is mark) or self._is_known(piece)
+        if clean:
+            written.cleared = mark
         return clean
 
     def _mark(self, name: str) -> object:
@@ -257,18 +282,25 @@ class RecorderRoom:
         return self._names[piece.name]
 
 
-def _said(kind: EntryKind, state: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+def _said(kind: EntryKind, state: str, told: Any) -> dict[str, Any]:
     said: dict[str, Any] = {"kind": kind, "payload_state": state}
-    if summary:
-        said["summary"] = _chainable(summary)
+    if told:
+        said["summary"] = told
     return said
+
+
+def _told(summary: Summary) -> Mapping[str, Any] | None:
+    """A summary as the receipt will have it, apart from what the caller holds."""
+    told: Mapping[str, Any] | None = _chainable(summary() if callable(summary) else summary)
+    return told
 
 
 def _chainable(value: Any) -> Any:
     """A summary as canonical JSON can hold it: no floats, ASCII keys."""
-    if value is None or isinstance(value, str | int):
+    kind = type(value)
+    if kind is str or kind is int or value is None or isinstance(value, str | int):
         return value
-    if type(value) is dict or isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         return {_key(key): _chainable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_chainable(inner) for inner in value]

@@ -60,6 +60,7 @@ class Run:
         self._open: dict[str, Step] = {}
         self._closing: dict[str, Step] = {}
         """Steps that have ended and may not be stored yet."""
+        self._sweep_at = _SETTLED
         self._token: Token[Run | None] | None = None
         self._compiled: CompiledContext | None = None
         self._missed: dict[str, int] = {}
@@ -171,7 +172,7 @@ class Run:
         with self._guard:
             closing, self._closing = self._closing, {}
         for step in closing.values():
-            if step.receipt is None:
+            if not step.is_stored:
                 step.end()
         if self._end.error is not None:
             raise self._end.error
@@ -237,6 +238,9 @@ class Run:
             self._token = None
         self.end(status_for(kind))
 
+    def ready(self) -> None:
+        """Nothing needs to be made ready."""
+
     def put(self, batch: Batch) -> None:
         """Give the start of the run to be written. On the writer's thread."""
         self._begun = self._begin(batch)
@@ -257,8 +261,10 @@ class Run:
         with self._guard:
             self._open.pop(step.id, None)
             self._closing[step.id] = step
-            if len(self._closing) > _SETTLED:
-                self._closing = {key: one for key, one in self._closing.items() if one.receipt is None}
+            if len(self._closing) > self._sweep_at:
+                self._closing = {key: one for key, one in self._closing.items() if not one.is_stored}
+                # Where steps end faster than they are stored, all are looked at ever more seldom.
+                self._sweep_at = max(_SETTLED, 2 * len(self._closing))
 
     def _begin(self, batch: Batch) -> bool:
         """Give the start of the run unless that is done; whether it was done now. On the writer's thread."""
@@ -301,6 +307,9 @@ class _End:
         self._run = run
         self._begun = self._is_put = self.is_stored = False
         self.error: BaseException | None = None
+
+    def ready(self) -> None:
+        """Nothing needs to be made ready."""
 
     def put(self, batch: Batch) -> None:
         """Give the end to be written. On the writer's thread."""

@@ -13,13 +13,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from tallystick.errors import ApprovalRequired, RecorderError, RunClosed
-from tallystick.recorder.pieces import weight_of
-from tallystick.recorder.room import Payload, Sealed, Summary
+from tallystick.recorder.room import Payload, RecorderRoom, Sealed, Summary, Taken
 from tallystick.recorder.writing import Batch
-from tallystick.records import EntryKind, Receipt, Record, Retention, StepKind, StepRecord, StepStatus
+from tallystick.records import EntryKind, Receipt, Retention, StepKind, StepRecord, StepStatus
 from tallystick.storage import ScopeRow, journal, recordings
 
 if TYPE_CHECKING:
@@ -54,17 +53,32 @@ def run_stream(run_id: str) -> str:
     return f"run:{run_id}"
 
 
-class _Entry(NamedTuple):
-    id: str
-    at: int
-    sealing: Sealed | Future[Sealed]
-    weight: int
-    """Bytes that it counts for while it waits."""
+class _Entry:
+    """Something recorded that waits to be written. Sealed on the writer's thread, many in a row."""
 
-    @property
-    def sealed(self) -> Sealed:
-        """The payload as bytes, once it is sealed. Raises what kept it from being sealed."""
-        return self.sealing if isinstance(self.sealing, Sealed) else self.sealing.result()
+    __slots__ = ("_failed", "_later", "_sealed", "at", "taken")
+
+    def __init__(self, room: RecorderRoom, taken: Taken, at: int) -> None:
+        self.taken = taken
+        self.at = at
+        self._later = room.seal_later(taken) if taken.is_large else None
+        self._sealed: Sealed | None = None
+        self._failed: Exception | None = None
+
+    def seal(self, room: RecorderRoom) -> None:
+        """Make the payload ready to be stored, once."""
+        if self._sealed is None and self._failed is None:
+            try:
+                self._sealed = room.seal(self.taken) if self._later is None else self._later.result()
+            except Exception as error:  # noqa: BLE001 - raised to whoever writes the entry, which then is missing
+                self._failed = error
+
+    def sealed(self, room: RecorderRoom) -> Sealed:
+        """The payload as bytes. Raises what kept it from being sealed."""
+        self.seal(room)
+        if self._sealed is None:
+            raise cast(Exception, self._failed)
+        return self._sealed
 
 
 class _Put(NamedTuple):
@@ -140,6 +154,12 @@ class Step:
         return self._ended_at is None
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the step has ended, and is committed with its receipt."""
+        with self._guard:
+            return self._receipt is not None and self._put is None
+
+    @property
     def receipt(self) -> Receipt | None:
         """The receipt, once the step has ended and is committed."""
         with self._guard:
@@ -151,7 +171,7 @@ class Step:
         return kind in self._kinds
 
     def record(self, kind: EntryKind, payload: Payload = None, *, summary: Summary = None) -> None:
-        """Record one thing. Serialised now, stored in the background, acknowledged by `end`.
+        """Record one thing. Serialised now, hashed and stored in the background, acknowledged by `end`.
 
         A record of ours is serialised in the background too, because it does not change. A payload that is costly to
         make may be given as a function, which is called if payloads are kept. `summary` goes into the receipt as it
@@ -161,20 +181,14 @@ class Step:
         run = self._run
         room = run.room
         retention = "metadata_only" if room.backlog.full else run.retention
-        sealing: Sealed | Future[Sealed]
-        if type(payload) is not dict and not callable(payload) and isinstance(payload, Record):
-            weight = weight_of(payload)
-            sealing = room.seal_later(kind, payload, retention=retention, summary=summary)
-        else:
-            sealing = room.seal(kind, payload, retention=retention, summary=summary)
-            weight = sealing.size
-        entry = _Entry(room.store.ids.new(), room.store.clock.now(), sealing, weight)
+        taken = room.take(kind, payload, retention=retention, summary=summary)
+        entry = _Entry(room, taken, room.store.clock.now())
         with self._guard:
             if self._ended_at is not None:
                 raise RunClosed(f"Step {self._id} has ended; nothing can be added to it.")
             if retention != run.retention:
                 self._lost[_FULL] = self._lost.get(_FULL, 0) + 1
-            room.backlog.add(weight)
+            room.backlog.add(taken.size)
             self._kinds.add(kind)
             self._waiting.append(entry)
             room.batches.note(self)
@@ -260,6 +274,12 @@ class Step:
             self.fail(error)
         self.end(status_for(kind))
 
+    def ready(self) -> None:
+        """Seal what waits. On the writer's thread, before it takes its turn."""
+        room = self._run.room
+        for entry in list(self._waiting):
+            entry.seal(room)
+
     def put(self, batch: Batch) -> None:
         """Give what waits, and the receipt if the step has ended, to be written. On the writer's thread."""
         run = self._run
@@ -274,8 +294,8 @@ class Step:
         assert scope is not None
         said = list(self._said)
         for entry in taken:
-            sealed = entry.sealed
-            batch.entry(scope, self._id, len(said), entry.id, entry.at, sealed.salt, sealed.said, sealed.pieces)
+            sealed = entry.sealed(run.room)
+            batch.entry(scope, self._id, len(said), entry.at, sealed.salt, sealed.said, sealed.pieces)
             said.append(sealed.said)
         row = recordings.step_row(**self._now())
         if begins:
@@ -311,7 +331,7 @@ class Step:
                 name = type(error).__name__
                 self._lost[name] = self._lost.get(name, 0) + len(lost)
         room = self._run.room
-        room.backlog.add(-sum(entry.weight for entry in lost))
+        room.backlog.add(-sum(entry.taken.size for entry in lost))
         room.health.miss("recorder", error)
 
     def stored(self) -> None:
@@ -319,7 +339,7 @@ class Step:
         with self._guard:
             put, self._put = self._put, None
         if put is not None:
-            self._run.room.backlog.add(-sum(entry.weight for entry in put.taken))
+            self._run.room.backlog.add(-sum(entry.taken.size for entry in put.taken))
 
     def _close(self, status: StepStatus, metadata: Mapping[str, Any] | None, *, soon: bool) -> Future[None] | None:
         batches = self._run.room.batches
@@ -351,10 +371,9 @@ class Step:
     def _gap(self, batch: Batch, scope: ScopeRow, position: int) -> dict[str, Any]:
         """An entry that says how much is missing."""
         room = self._run.room
-        sealed = room.seal("gap", None, retention="metadata_only", summary={"missed": dict(sorted(self._lost.items()))})
-        batch.entry(
-            scope, self._id, position, room.store.ids.new(), room.store.clock.now(), sealed.salt, sealed.said, None
-        )  # fmt: skip
+        missed = {"missed": dict(sorted(self._lost.items()))}
+        sealed = room.seal(room.take("gap", None, retention="metadata_only", summary=missed))
+        batch.entry(scope, self._id, position, room.store.clock.now(), sealed.salt, sealed.said, None)
         self._run._gapped[self._id] = sum(self._lost.values())
         return sealed.said
 

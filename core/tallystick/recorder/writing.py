@@ -26,6 +26,10 @@ __all__ = ["Batch", "Batches", "Item"]
 class Item(Protocol):
     """Something that hands over: a step or a run. Called on the writer's thread."""
 
+    def ready(self) -> None:
+        """Do what may be done before the database is taken."""
+        ...
+
     def put(self, batch: Batch) -> None:
         """Add to `batch` what waits."""
         ...
@@ -94,11 +98,11 @@ class Batch:
         self._ended.append(row)
 
     def entry(
-        self, scope: ScopeRow, step_id: str, position: int, id: str, at: int, salt: bytes | None, said: dict[str, Any],
+        self, scope: ScopeRow, step_id: str, position: int, at: int, salt: bytes | None, said: dict[str, Any],
         pieces: Sequence[bytes] | None,
     ) -> None:  # fmt: skip
         """Something was recorded in a step."""
-        layout = key = None
+        layout, key, id = None, None, self._store.ids.new()
         if pieces is not None:
             layout = self._bases.lay(self.tx, scope, said["kind"], id, pieces)
             key = part_key(scope.secret, layout.own)
@@ -163,8 +167,9 @@ class Batches:
                 return self._queued
             taken: list[Item] = []
             self._queued = database.submit(
-                lambda tx: self._write(tx, taken), name="recorder", soon=soon, grown=lambda: self._noted
-            )
+                lambda tx: self._write(tx, taken), name="recorder", soon=soon, grown=lambda: self._noted,
+                ready=self._ready,
+            )  # fmt: skip
             queued = self._queued
         queued.add_done_callback(lambda done: _settled(done, taken))
         return queued
@@ -175,6 +180,12 @@ class Batches:
         self._noted += 1
         if id(item) not in self._waiting:
             self.add(item, soon=True)
+
+    def _ready(self) -> None:
+        with self._guard:
+            waiting = list(self._waiting.values())
+        for item in waiting:
+            item.ready()
 
     def _write(self, tx: Connection, taken: list[Item]) -> None:
         with self._guard:

@@ -75,6 +75,8 @@ class _Job(Generic[T]):
     answer: Future[T] = field(default_factory=Future)
     grown: Callable[[], int] = field(default=lambda: 0)
     """A number that changes when more was added to what it will do."""
+    ready: Callable[[], None] = field(default=lambda: None)
+    """Called before the database is taken; must not raise."""
 
 
 class _Jobs:
@@ -206,15 +208,17 @@ class Database:
             return self._writer.commit_one(unit, name)
 
     def submit(
-        self, unit: Unit[T], *, name: str, soon: bool = False, grown: Callable[[], int] = lambda: 0
+        self, unit: Unit[T], *, name: str, soon: bool = False, grown: Callable[[], int] = lambda: 0,
+        ready: Callable[[], None] = lambda: None,
     ) -> Future[T]:  # fmt: skip
         """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
 
         With `soon` it waits for company, as work may that nobody waits for: for a twentieth of a second, and while
-        `grown` keeps changing up to half a second.
+        `grown` keeps changing up to half a second. `ready` is called on the writer's thread before it takes the
+        database, for what others need not wait for; it must not raise.
         """
         self._refuse_inside(name)
-        job = _Job(unit, name, grown=grown)
+        job = _Job(unit, name, grown=grown, ready=ready)
         self._jobs.put(job, soon=soon)
         return job.answer
 
@@ -467,6 +471,8 @@ def _write_forever(writer: _Writer, jobs: _Jobs) -> None:
     """The writer's thread: take what is waiting, commit it together, answer everyone."""
     while group := jobs.take():
         group = [job for job in group if job.answer.set_running_or_notify_cancel()]
+        for job in group:
+            job.ready()
         with writer.turn:
             if len(group) == 1:
                 outcomes = [_outcome(writer, group[0])]
