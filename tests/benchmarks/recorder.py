@@ -1,11 +1,11 @@
 """What recording costs an agent beside no callbacks, LangChain's own tracer and, where installed, OpenInference.
 
 Run it with `make bench-recorder`. The agent is LangChain's `create_agent` with a scripted model: four model calls and
-three tool calls on a prompt of 4 kB and one of 80 kB. Each arm runs in a process of its own, arms take turns over
-rounds, the best round counts, and what the arm without callbacks costs is taken off. CPU is that of all threads of
-the process, with what is still waiting at the end written; nothing leaves the machine: LangChain's tracer posts to a
-server on the loopback that answers and forgets, in a process of its own. Then one agent's chat grows, and a run of
-many steps is listed, shown, compared and verified.
+three tool calls on a prompt of 4 kB and one of 80 kB. Each arm runs in a process of its own, where it takes turns with
+no callbacks at all; what counts is the median of how much more a turn takes than the one before it. CPU is that of all
+threads of the process, with what is still waiting at the end of the turn written; nothing leaves the machine:
+LangChain's tracer posts to a server on the loopback that answers and forgets, in another process. Then one agent's
+chat grows, and a run of many steps is listed, shown, compared and verified.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich import box
@@ -36,6 +38,8 @@ _SIZES = {"4 kB": (9, 400), "80 kB": (81, 1_000)}
 _PLAN = ("search", "read", "add")
 _CALLS = 1 + 2 * len(_PLAN)
 _SINK = "TALLYSTICK_BENCH_SINK"
+_WARM = 3
+"""Turns before those that count."""
 
 
 def _text(seed: int, size: int) -> str:
@@ -93,22 +97,27 @@ def _agent() -> Any:
     return create_agent(Scripted(), [search, read, add])
 
 
-Arm = tuple[list[Any], Callable[[], Any], Callable[[], int]]
-"""Callbacks, what writes all that waits, and how many bytes are kept."""
+@dataclass(frozen=True)
+class _Arm:
+    """What watches the agent."""
+
+    callbacks: list[Any]
+    flush: Callable[[], Any] = lambda: None
+    """Writes all that waits."""
+    kept: Callable[[], int] = lambda: 0
+    """How many bytes are kept."""
+    switch: Callable[[bool], None] = lambda on: None
+    """Turns on and off what is no callback."""
 
 
-def _nothing(folder: Path) -> Arm:
-    return [], lambda: None, lambda: 0
-
-
-def _tally(folder: Path, retention: Any) -> Arm:
+def _tally(folder: Path, retention: Any) -> _Arm:
     from tallystick import Tally
     from tallystick.settings import Settings
     from tallystick_langchain import TallyCallbackHandler
 
     settings = Settings.read().model_copy(update={"retention": retention})
     tally = Tally.open(folder / "tally", background=False, settings=settings)
-    return [TallyCallbackHandler(tally)], tally.store.database.settle, lambda: _size(tally)
+    return _Arm([TallyCallbackHandler(tally)], tally.store.database.settle, lambda: _size(tally))
 
 
 def _size(tally: Any) -> int:
@@ -122,15 +131,15 @@ def _size(tally: Any) -> int:
     return os.path.getsize(file)
 
 
-def _langsmith(folder: Path) -> Arm:
+def _langsmith(folder: Path) -> _Arm:
     from langchain_core.tracers.langchain import LangChainTracer
     from langsmith import Client
 
     client = Client(api_url=os.environ[_SINK], api_key="not-a-key", info={})
-    return [LangChainTracer(client=client, project_name="bench")], client.flush, lambda: 0
+    return _Arm([LangChainTracer(client=client, project_name="bench")], client.flush)
 
 
-def _openinference(folder: Path) -> Arm:
+def _openinference(folder: Path) -> _Arm:
     instrumentation = import_module("openinference.instrumentation.langchain")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -138,12 +147,18 @@ def _openinference(folder: Path) -> Arm:
 
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    instrumentation.LangChainInstrumentor().instrument(tracer_provider=provider)
-    return [], exporter.clear, lambda: 0
+    instrumentor = instrumentation.LangChainInstrumentor()
+
+    def switch(on: bool) -> None:
+        if on:
+            instrumentor.instrument(tracer_provider=provider)
+        else:
+            instrumentor.uninstrument()
+
+    return _Arm([], exporter.clear, switch=switch)
 
 
-ARMS: dict[str, Callable[[Path], Arm]] = {
-    "no callbacks": _nothing,
+ARMS: dict[str, Callable[[Path], _Arm]] = {
     "tallystick": lambda folder: _tally(folder, "redacted_payloads"),
     "tallystick, metadata_only": lambda folder: _tally(folder, "metadata_only"),
     "LangChain's tracer (LangSmith)": _langsmith,
@@ -151,22 +166,32 @@ ARMS: dict[str, Callable[[Path], Arm]] = {
 }
 
 
-def _child(arm: str, size: str, runs: int) -> None:
-    """Run one arm and print CPU and wall seconds per run, and bytes per run."""
+def _child(name: str, size: str, runs: int, turns: int) -> None:
+    """Let one arm and no callbacks take turns; print the CPU and wall seconds that a run takes more with it."""
     agent, prompt = _agent(), _prompt(*_SIZES[size])
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        callbacks, flush, kept = ARMS[arm](Path(folder))
-        config: Any = {"callbacks": callbacks}
-        for _ in range(5):
-            agent.invoke({"messages": prompt}, config=config)
-        flush()
-        before, cpu, wall = kept(), time.process_time(), time.perf_counter()
+
+    def turn(callbacks: list[Any], flush: Callable[[], Any]) -> tuple[float, float]:
+        cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(runs):
-            agent.invoke({"messages": prompt}, config=config)
+            agent.invoke({"messages": prompt}, config={"callbacks": callbacks})
         wall = time.perf_counter() - wall
         flush()
-        cpu = time.process_time() - cpu
-        print(json.dumps([cpu / runs, wall / runs, (kept() - before) / runs]))
+        return (time.process_time() - cpu) / runs, wall / runs
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        arm = ARMS[name](Path(folder))
+        found: list[tuple[float, float]] = []
+        before = 0
+        for place in range(-_WARM, turns):
+            before = arm.kept() if place == 0 else before
+            bare = turn([], lambda: None)
+            arm.switch(True)
+            with_it = turn(arm.callbacks, arm.flush)
+            arm.switch(False)
+            if place >= 0:
+                found.append((with_it[0] - bare[0], with_it[1] - bare[1]))
+        kept = (arm.kept() - before) / (turns * runs)
+        print(json.dumps([*(median(values) for values in zip(*found, strict=True)), kept]))
         sys.stdout.flush()
         os._exit(0)
 
@@ -193,36 +218,33 @@ def _sink() -> Iterator[str]:
     server.shutdown()
 
 
-def _measured(size: str, runs: int, rounds: int, sink: str) -> dict[str, list[float]]:
-    best: dict[str, list[float]] = {}
+def _measured(size: str, runs: int, turns: int, rounds: int, sink: str) -> dict[str, list[float]]:
+    found: dict[str, list[list[float]]] = {}
     environment = {**os.environ, _SINK: sink, "LANGSMITH_TRACING": "false"}
     arms = [arm for arm in ARMS if not arm.startswith("OpenInference") or find_spec("openinference") is not None]
     for _ in range(rounds):
         for arm in arms:
             command = [sys.executable, "-m", "tests.benchmarks.recorder", "--arm", arm, "--size", size]
             done = subprocess.run(
-                [*command, "--runs", str(runs)], capture_output=True, text=True, check=True, env=environment
-            )
-            found: list[float] = json.loads(done.stdout.splitlines()[-1])
-            before = best.get(arm, found)
-            best[arm] = [min(one, other) for one, other in zip(found, before, strict=True)]
-    return best
+                [*command, "--runs", str(runs), "--turns", str(turns)],
+                capture_output=True, text=True, check=True, env=environment,
+            )  # fmt: skip
+            found.setdefault(arm, []).append(json.loads(done.stdout.splitlines()[-1]))
+    return {arm: [median(values) for values in zip(*of, strict=True)] for arm, of in found.items()}
 
 
-def _cost(console: Console, runs: int, rounds: int) -> None:
+def _cost(console: Console, runs: int, turns: int, rounds: int) -> None:
     with _sink() as sink:
         for size in _SIZES:
-            best = _measured(size, runs, rounds, sink)
+            measured = _measured(size, runs, turns, rounds, sink)
             table = Table(title=f"Recording an agent on a prompt of {size}", title_justify="left", box=box.MARKDOWN)
             for name in ("", "CPU per call, ms", "wall per call, ms", "kept per run, kB"):
                 table.add_column(name, justify="right" if name else "left")
-            bare = best["no callbacks"]
-            for arm, (cpu, wall, kept) in best.items():
-                if arm != "no callbacks":
-                    table.add_row(
-                        arm, f"{1_000 * (cpu - bare[0]) / _CALLS:.2f}", f"{1_000 * (wall - bare[1]) / _CALLS:.2f}",
-                        f"{kept / 1_000:.1f}" if kept else "",
-                    )  # fmt: skip
+            for arm, (cpu, wall, kept) in measured.items():
+                table.add_row(
+                    arm, f"{1_000 * cpu / _CALLS:.2f}", f"{1_000 * wall / _CALLS:.2f}",
+                    f"{kept / 1_000:.1f}" if kept else "",
+                )  # fmt: skip
             console.print(table)
 
 
@@ -293,16 +315,17 @@ def _long(console: Console, steps: int) -> None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=8, help="of the agent in a turn")
+    parser.add_argument("--turns", type=int, default=20, help="of each arm and of no callbacks in a process")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each arm")
     parser.add_argument("--steps", type=int, default=10_000, help="of the long run")
     parser.add_argument("--arm", choices=list(ARMS), help=argparse.SUPPRESS)
     parser.add_argument("--size", choices=list(_SIZES), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.arm:
-        _child(given.arm, given.size, given.runs)
+        _child(given.arm, given.size, given.runs, given.turns)
     console = Console(width=120)
-    _cost(console, given.runs, given.rounds)
+    _cost(console, given.runs, given.turns, given.rounds)
     _growth(console, (10, 100, 1_000))
     _long(console, given.steps)
 

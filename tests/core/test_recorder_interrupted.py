@@ -78,6 +78,7 @@ def _left(tally: Tally) -> str:
     done.end()
     step = run.step("model_call", name="patch")
     step.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
+    run.miss("langchain", KeyError("odd"))
     tally.store.database.write(lambda tx: None, name="test.flush")
     return run.id
 
@@ -96,6 +97,8 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
         assert [(entry.kind, entry.summary) for entry in receipt.entries] == [("request", {"model": "m"})]
         verified = recorder.verify(run_id)
         assert verified.ok, verified
+        assert verified.gaps == {f"run {run_id}": {"KeyError": 1}}
+        assert recorder.run(run_id).gaps == 1
         assert recorder.replay(receipt.step_id).request == {"prompt": "Mend it."}
     with open_tally() as tally:
         assert len(tally.bind(OWNER).recorder.receipts(run_id)) == 2

@@ -313,13 +313,46 @@ def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> 
         assert bound.recorder.run(run.id).gaps == len(missing)
 
 
-def test_what_an_adapter_missed_stands_at_the_end_of_the_run(open_tally: OpenTally) -> None:
+def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_ended(open_tally: OpenTally) -> None:
+    def told() -> tuple[bool, int, dict[str, dict[str, int]]]:
+        tally.store.database.settle()
+        verified = bound.recorder.verify(run.id)
+        return verified.ok, bound.recorder.run(run.id).gaps, verified.gaps
+
     with open_tally() as tally:
         bound = tally.bind(OWNER)
-        with bound.run("coder") as run:
-            run.miss("langchain", ValueError("odd"))
-        assert bound.recorder.run(run.id).gaps == 1
-        assert bound.recorder.verify(run.id).gaps == {f"run {run.id}": {"ValueError": 1}}
+        run = bound.run("coder")
+        run.miss("langchain", ValueError("odd"))
+        assert told() == (True, 1, {f"run {run.id}": {"ValueError": 1}})
+        run.miss("langchain", ValueError("odd again"))
+        run.miss("langchain", KeyError("odd"))
+        assert told() == (True, 3, {f"run {run.id}": {"ValueError": 2, "KeyError": 1}})
+        run.miss("langchain", KeyError("and again"))
+        run.end()
+        assert told() == (True, 4, {f"run {run.id}": {"ValueError": 2, "KeyError": 2}})
+        run.miss("langchain", TypeError("after the end"))
+        assert told() == (True, 5, {f"run {run.id}": {"ValueError": 2, "KeyError": 2, "TypeError": 1}})
+        assert "5 things could not be recorded" in str(bound.doctor())
+
+
+def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        tally.store.database.settle()
+        with monkeypatch.context() as during:
+            during.setattr(recordings, "note_gaps", _refuse)
+            run.miss("langchain", KeyError("odd"))
+            tally.store.database.settle()
+        assert bound.recorder.verify(run.id).gaps == {}
+        run.miss("langchain", TypeError("odd"))
+        tally.store.database.settle()
+        assert bound.recorder.verify(run.id).gaps == {f"run {run.id}": {"KeyError": 1, "TypeError": 1}}
+        run.end()
+        assert bound.recorder.verify(run.id).ok
+        assert bound.recorder.run(run.id).gaps == 2
 
 
 def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) -> None:

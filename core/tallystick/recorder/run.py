@@ -64,6 +64,9 @@ class Run:
         self._token: Token[Run | None] | None = None
         self._compiled: CompiledContext | None = None
         self._missed: dict[str, int] = {}
+        """What could not be recorded, by the type of the error, and what of it the chain does not say yet."""
+        self._untold: dict[str, int] = {}
+        self._telling: dict[str, int] = {}
         self._process = room.store.presence.hold()
         self._end = _End(self)
         self._is_stored = False
@@ -130,11 +133,13 @@ class Run:
         self._seen_by.add(surface)
 
     def miss(self, where: str, error: BaseException) -> None:
-        """Note that an event of this run could not be recorded: its end, and `verify`, say so."""
+        """Note that an event of this run could not be recorded: its chain, and `verify`, say so."""
         with self._guard:
             name = type(error).__name__
-            self._missed[name] = self._missed.get(name, 0) + 1
+            for counts in (self._missed, self._untold):
+                counts[name] = counts.get(name, 0) + 1
         self.room.health.miss(where, error)
+        self.room.batches.note(self)
 
     def tell(self, error: BaseException) -> None:
         """Note that a step of this run has recorded an error: it passes through other hooks on its way up."""
@@ -242,20 +247,48 @@ class Run:
         """Nothing needs to be made ready."""
 
     def put(self, batch: Batch) -> None:
-        """Give the start of the run to be written. On the writer's thread."""
+        """Give the start of the run to be written, and what could not be recorded. On the writer's thread."""
         self._begun = self._begin(batch)
+        self._telling = self._take_untold()
+        if self._telling:
+            details = {"missed": dict(sorted(self._telling.items()))}
+            self._append(batch, "run.gap", self.room.store.clock.now(), details, subject=self.id)
+            batch.gapped(self.id, self._gaps)
 
     def back(self) -> None:
         """Take it back: it was not written."""
         begun, self._begun = self._begun, False
         self._back(begun=begun)
+        self._give_back(self._telling)
+        self._telling = {}
 
     def lose(self, error: BaseException) -> None:
         """The first step writes the start, or the end does."""
 
     def stored(self) -> None:
         """The start is committed."""
-        self._begun = False
+        self._begun, self._telling = False, {}
+
+    @property
+    def _gaps(self) -> int:
+        """How much is missing, as the chain says it."""
+        with self._guard:
+            return sum(self._gapped.values()) + sum(self._missed.values()) - sum(self._untold.values())
+
+    def _take_untold(self) -> dict[str, int]:
+        with self._guard:
+            untold, self._untold = self._untold, {}
+            return untold
+
+    def _give_back(self, untold: Mapping[str, int]) -> None:
+        with self._guard:
+            for name, count in untold.items():
+                self._untold[name] = self._untold.get(name, 0) + count
+
+    def _gap(self, batch: Batch, step_id: str, count: int) -> None:
+        """A step could not store so much. On the writer's thread."""
+        self._gapped[step_id] = count
+        batch.gapped(self.id, self._gaps)
 
     def _closed(self, step: Step) -> None:
         with self._guard:
@@ -306,6 +339,7 @@ class _End:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._begun = self._is_put = self.is_stored = False
+        self._telling: dict[str, int] = {}
         self.error: BaseException | None = None
 
     def ready(self) -> None:
@@ -316,19 +350,21 @@ class _End:
         run = self._run
         self._is_put, self.error = True, None
         self._begun = run._begin(batch)
-        gaps = sum(run._gapped.values()) + sum(run._missed.values())
-        record = run._record = run._record.model_copy(update={"gaps": gaps})
+        self._telling = run._take_untold()
+        record = run._record = run._record.model_copy(update={"gaps": run._gaps})
         assert record.ended_at is not None
         batch.end_run(record)
         details: dict[str, Any] = {"status": record.status, "steps": run._next_index, "seen_by": sorted(run._seen_by)}
-        if run._missed:
-            details["missed"] = dict(sorted(run._missed.items()))
+        if self._telling:
+            details["missed"] = dict(sorted(self._telling.items()))
         run._append(batch, "run.end", record.ended_at, details, subject=run.id)
 
     def back(self) -> None:
         """Take it back: it was not written."""
         self._is_put = False
         self._run._back(begun=self._begun)
+        self._run._give_back(self._telling)
+        self._telling = {}
 
     def lose(self, error: BaseException) -> None:
         """The end is not written: whoever waits for it is told why."""
@@ -337,4 +373,4 @@ class _End:
 
     def stored(self) -> None:
         """The end is committed, unless it was taken back."""
-        self.is_stored = self._is_put
+        self.is_stored, self._telling = self._is_put, {}

@@ -55,7 +55,10 @@ def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
             entries = [_entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)]
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
             _journal(tx, room, actor, run, "receipt", now, body, subject=step.step_id)
-    gaps = sum(sum(told.values()) for told in missed_in([], receipts_of(tx, run_id)).values())
+    gaps = sum(
+        sum(told.values())
+        for told in missed_in(journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)).values()
+    )
     recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps}))
     _journal(tx, room, actor, run, "run.end", now, {"status": "interrupted", "steps": len(steps)}, subject=run_id)
     return True

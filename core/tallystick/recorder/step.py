@@ -374,7 +374,7 @@ class Step:
         missed = {"missed": dict(sorted(self._lost.items()))}
         sealed = room.seal(room.take("gap", None, retention="metadata_only", summary=missed))
         batch.entry(scope, self._id, position, room.store.clock.now(), sealed.salt, sealed.said, None)
-        self._run._gapped[self._id] = sum(self._lost.values())
+        self._run._gap(batch, self._id, sum(self._lost.values()))
         return sealed.said
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
@@ -220,13 +220,19 @@ def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil, purged: Pu
 
 
 def missed_in(chain: Iterable[JournalEntry], receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
-    """What could not be recorded, by where it is missing and by the reason, as receipts and the end of a run say."""
-    gaps = {f"step {receipt.step_id}": entry.summary.get("missed")
-            for receipt in receipts for entry in receipt.entries if entry.kind == "gap"}  # fmt: skip
-    end = _end_of(list(chain))
-    if end is not None and "missed" in end.details:
-        gaps[f"run {end.subject_id}"] = end.details["missed"]
-    return {where: cast("dict[str, int]", told) for where, told in gaps.items() if isinstance(told, dict)}
+    """What could not be recorded, by where it is missing and by the reason, as receipts and the chain of a run say."""
+    told = [(f"step {receipt.step_id}", entry.summary.get("missed"))
+            for receipt in receipts for entry in receipt.entries if entry.kind == "gap"]  # fmt: skip
+    told += [(f"run {entry.subject_id}", entry.details.get("missed"))
+             for entry in chain if entry.event in {"run.gap", "run.end"}]  # fmt: skip
+    found: dict[str, dict[str, int]] = {}
+    for where, missed in told:
+        if isinstance(missed, dict):
+            counts = found.setdefault(where, {})
+            for reason, count in missed.items():
+                if isinstance(count, int):
+                    counts[reason] = counts.get(reason, 0) + count
+    return found
 
 
 def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRecord) -> list[VerificationProblem]:
@@ -242,7 +248,7 @@ def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRe
         "started_at": start.at,
         "ended_at": end.at if end else None,
         "status": end.details.get("status") if end else "running",
-        "gaps": sum(sum(told.values()) for told in missed_in(chain, receipts).values()) if end else 0,
+        "gaps": sum(sum(told.values()) for told in missed_in(chain, receipts).values()),
     }
     stored = run.dump()
     return [

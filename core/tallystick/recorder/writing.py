@@ -64,6 +64,7 @@ class Batch:
         self._rest_on: set[str] = set()
         self._runs: dict[str, tuple[RunRecord, int, str]] = {}
         self._ended_runs: list[RunRecord] = []
+        self._gaps: dict[str, int] = {}
         self._scopes: dict[Scope, ScopeRow] = {}
         self._steps: list[Mapping[str, Any]] = []
         self._ended: list[Mapping[str, Any]] = []
@@ -82,12 +83,17 @@ class Batch:
         self._runs[run.run_id] = (run, scope_id, process)
 
     def end_run(self, run: RunRecord) -> None:
-        """A run has ended."""
+        """A run has ended; its record says how much of it is missing by now."""
+        self._gaps.pop(run.run_id, None)
         begun = self._runs.get(run.run_id)
         if begun is None:
             self._ended_runs.append(run)
         else:
             self._runs[run.run_id] = (run, *begun[1:])
+
+    def gapped(self, run_id: str, gaps: int) -> None:
+        """So much of a run is missing by now."""
+        self._gaps[run_id] = gaps
 
     def begin_step(self, row: Mapping[str, Any]) -> None:
         """A step starts, or started and ended within the window."""
@@ -142,6 +148,8 @@ class Batch:
         recordings.end_steps(tx, self._ended)
         for run in self._ended_runs:
             recordings.end_run(tx, run)
+        for run_id, gaps in self._gaps.items():
+            recordings.note_gaps(tx, run_id, gaps)
 
 
 class Batches:

@@ -31,6 +31,7 @@ __all__ = [
     "kept_payloads",
     "matching",
     "naming",
+    "note_gaps",
     "step_before",
     "step_row",
     "steps_of",
@@ -163,6 +164,11 @@ def end_run(tx: Connection, run: RunRecord) -> None:
             "missing": run.gaps,
         },
     )
+
+
+def note_gaps(tx: Connection, run_id: str, gaps: int) -> None:
+    """Write how much of a run could not be recorded."""
+    tx.execute(update(_r).where(_r.c.id == run_id).values(gaps=gaps))
 
 
 def find_run(connection: Connection, run_id: str) -> tuple[RunRecord, int] | None:
