@@ -85,7 +85,7 @@ def main() -> None:
     table = Table(title="Milliseconds; p50 unless the line says otherwise", title_justify="left")
     for heading in ("what", "tallystick", "beside", "which is"):
         table.add_column(heading, justify="right" if heading in {"tallystick", "beside"} else "left")
-    for section in (imports, remembering, recalling, compiling, recording, checkpointing):
+    for section in (imports, opening, remembering, recalling, compiling, recording, checkpointing):
         with console.status(f"{section.__name__} …"):
             for line in section(sizes):
                 table.add_row(line.what, line.ours, line.beside, line.beside_what)
@@ -96,10 +96,29 @@ def main() -> None:
 
 def imports(sizes: Sizes) -> Iterator[Line]:
     """Fresh processes; the clock runs inside the child, around the import alone."""
-    pydantic = statistics.median(_import_ms("from pydantic import BaseModel") for _ in range(sizes.imports))
+    pydantic = statistics.median(_child_ms("from pydantic import BaseModel") for _ in range(sizes.imports))
     for code in ("import tallystick", "from tallystick import Tally"):
-        ours = statistics.median(_import_ms(code) for _ in range(sizes.imports))
+        ours = statistics.median(_child_ms(code) for _ in range(sizes.imports))
         yield Line(f"{code}, median of {sizes.imports}", _ms(ours), _ms(pydantic), "from pydantic import BaseModel")
+
+
+def opening(sizes: Sizes) -> Iterator[Line]:
+    """Fresh processes again: a tally that is made, and one that is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours, raw = [], []
+        for place in range(sizes.imports):
+            before = f"from tallystick import Tally; where = {os.path.join(folder, str(place))!r}"
+            ours.append([_child_ms("Tally.open(where, background=False)", before=before) for _ in range(2)])
+            before = f"import sqlite3; where = {os.path.join(folder, f'{place}.db')!r}"
+            code = (
+                "sqlite3.connect(where).execute('CREATE TABLE IF NOT EXISTS memories (doc INTEGER PRIMARY KEY, text)')"
+            )
+            raw.append([_child_ms(code, before=before) for _ in range(2)])
+    for what, mine, other in zip(
+        ("made", "there already"), zip(*ours, strict=True), zip(*raw, strict=True), strict=True
+    ):
+        beside = "sqlite3: connect, and one table"
+        yield Line(f"open a tally, {what}", _ms(statistics.median(mine)), _ms(statistics.median(other)), beside)
 
 
 def remembering(sizes: Sizes) -> Iterator[Line]:
@@ -248,8 +267,10 @@ def _sentence(source: random.Random, size: int) -> str:
     return " ".join(words)[:size]
 
 
-def _import_ms(code: str) -> float:
-    child = f"import time\nbegan = time.perf_counter()\n{code}\nprint((time.perf_counter() - began) * 1000)"
+def _child_ms(code: str, *, before: str = "") -> float:
+    """How long `code` takes in a process of its own, after what came `before`."""
+    clock = "import time\nbegan = time.perf_counter()"
+    child = f"{before}\n{clock}\n{code}\nprint((time.perf_counter() - began) * 1000)"
     return float(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
 
 
