@@ -250,12 +250,17 @@ def test_what_cannot_be_sealed_is_a_gap(
         bound = tally.bind(OWNER)
         run = bound.run("coder")
         step = run.step("model_call")
+        step.record("request", {"text": "fine"})
+        tally.store.database.settle()
         monkeypatch.setattr(type(tally.recording.redactor), "may_hold", _refuse)
         step.record("compiled", payload)
+        step.record("response", {"text": "fine"})
         with pytest.raises(RecorderError, match="1 entries of step"):
             step.end()
         run.end()
         assert bound.recorder.verify(run.id).gaps == {f"step {step.id}": {"ValueError": 1}}
+        assert [entry.kind for entry in bound.recorder.entries(step.id)] == ["request", "response", "gap"]
+        assert bound.recorder.verify(run.id).ok
 
 
 def test_steps_that_end_faster_than_they_are_stored_are_not_looked_at_again_and_again(

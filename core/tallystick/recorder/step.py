@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tallystick.errors import ApprovalRequired, RecorderError, RunClosed
 from tallystick.recorder.room import Payload, RecorderRoom, Sealed, Summary, Taken
@@ -56,28 +56,21 @@ def run_stream(run_id: str) -> str:
 class _Entry:
     """Something recorded that waits to be written. Sealed on the writer's thread, many in a row."""
 
-    __slots__ = ("_failed", "_later", "_sealed", "at", "taken")
+    __slots__ = ("_later", "_sealed", "at", "taken")
 
     def __init__(self, room: RecorderRoom, taken: Taken, at: int) -> None:
         self.taken = taken
         self.at = at
         self._later = room.seal_later(taken) if taken.is_large else None
-        self._sealed: Sealed | None = None
-        self._failed: Exception | None = None
+        self._sealed: Sealed | Exception | None = None
 
-    def seal(self, room: RecorderRoom) -> None:
-        """Make the payload ready to be stored, once."""
-        if self._sealed is None and self._failed is None:
+    def seal(self, room: RecorderRoom) -> Sealed | Exception:
+        """The payload ready to be stored, made once, or what kept it from being sealed."""
+        if self._sealed is None:
             try:
                 self._sealed = room.seal(self.taken) if self._later is None else self._later.result()
-            except Exception as error:  # noqa: BLE001 - raised to whoever writes the entry, which then is missing
-                self._failed = error
-
-    def sealed(self, room: RecorderRoom) -> Sealed:
-        """The payload as bytes. Raises what kept it from being sealed."""
-        self.seal(room)
-        if self._sealed is None:
-            raise cast(Exception, self._failed)
+            except Exception as error:  # noqa: BLE001 - handed to whoever writes the entry, which counts it as missing
+                self._sealed = error
         return self._sealed
 
 
@@ -284,17 +277,17 @@ class Step:
         """Give what waits, and the receipt if the step has ended, to be written. On the writer's thread."""
         run = self._run
         with self._guard:
-            taken, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, []
             begins, self._started = not self._started, True
             ends = self._ended_at is not None and self._receipt is None
-            self._put = _Put(taken, begins, ends, self._said)
+        taken = self._kept(waiting)
+        self._put = _Put([entry for entry, _ in taken], begins, ends, self._said)
         if run._begin(batch):
             self._put = self._put._replace(begins_run=True)
         scope = run._row
         assert scope is not None
         said = list(self._said)
-        for entry in taken:
-            sealed = entry.sealed(run.room)
+        for entry, sealed in taken:
             batch.entry(scope, self._id, len(said), entry.at, sealed.salt, sealed.said, sealed.pieces)
             said.append(sealed.said)
         row = recordings.step_row(**self._now())
@@ -322,10 +315,25 @@ class Step:
                 self._receipt = None
         self._run._back(begun=put.begins_run)
 
+    def _kept(self, waiting: Sequence[_Entry]) -> list[tuple[_Entry, Sealed]]:
+        """What waits and can be stored; of the rest only that it is missing."""
+        found = []
+        for entry in waiting:
+            sealed = entry.seal(self._run.room)
+            if isinstance(sealed, Sealed):
+                found.append((entry, sealed))
+            else:
+                self._miss([entry], sealed)
+        return found
+
     def lose(self, error: BaseException) -> None:
         """Let go of what waits: the receipt will say how much is missing."""
         with self._guard:
             lost, self._waiting = self._waiting, []
+        self._miss(lost, error)
+
+    def _miss(self, lost: Sequence[_Entry], error: BaseException) -> None:
+        with self._guard:
             self._error = error
             if lost:
                 name = type(error).__name__
