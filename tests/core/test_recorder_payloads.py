@@ -141,6 +141,18 @@ def test_an_element_that_an_adapter_wrote_stands_where_a_plain_one_would() -> No
     assert b'"messages":[{"a":1},{"b":"\\ud800"},1180591620717411303424]' in body
 
 
+@pytest.mark.parametrize(
+    "value", [None, float("nan"), float("-inf"), [None, float("inf")], {"a": None, "b": 2**70}, 0.5]
+)
+def test_metadata_come_back_as_they_were(open_sqlite: OpenTally, value: Any) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run, run.step("other", metadata={"none": None, "value": value}):
+            pass
+        [step] = bound.recorder.steps(run.id)
+        assert repr(step.metadata) == repr({"none": None, "value": value})
+
+
 def test_salts_are_never_given_twice() -> None:
     salts = Salts()
     with ThreadPoolExecutor(4) as pool:

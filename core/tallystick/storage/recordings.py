@@ -273,8 +273,14 @@ def _text(value: Mapping[str, Any]) -> str:
     except orjson.JSONEncodeError:
         # Large integers, half characters, subclasses: the same values, or the reason why there is no text.
         return _encode(value)
-    # The fast writer makes null of what is no number.
-    return _encode(value) if "null" in text else text
+    # The fast writer makes null of a float that is no number.
+    return _encode(value) if "null" in text and _holds_float(value) else text
+
+
+def _holds_float(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_float, value.values()))
+    return any(map(_holds_float, value)) if isinstance(value, list | tuple) else isinstance(value, float)
 
 
 def _run(row: Any) -> RunRecord:
