@@ -49,7 +49,8 @@ def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -
         "level": "runtime",
         "model": model_of(parameters),
         "messages": [written(message) for message in messages],
-        "tools": offered(parameters.get("tools")),
+        # No list: they come all together from call to call, and are looked at as one.
+        "tools": tuple(offered(parameters.get("tools"))),
         "stop": parameters.get("stop"),
         "parameters": kept,
     }

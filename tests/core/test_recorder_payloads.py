@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,11 +16,12 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from tallystick import Actor, Tally
-from tallystick.errors import ClosedTally, RecorderError
+from tallystick.errors import BusyTally, ClosedTally, RecorderError
 from tallystick.recorder.pieces import Written, pieces_of, plain
 from tallystick.recorder.room import Backlog, Salts
 from tallystick.recorder.step import Step
 from tallystick.records import ContextItem
+from tallystick.settings import Settings
 from tallystick.storage import recordings, tables
 
 OpenTally = Callable[..., Tally]
@@ -309,6 +313,67 @@ def test_a_closed_tally_takes_no_record(open_tally: OpenTally) -> None:
     tally.close()
     with pytest.raises(ClosedTally):
         step.record("compiled", ContextItem(id="a", kind="other", content="x"))
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Another process is writing to the database all the time."""
+    other = sqlite3.connect(folder / "tally.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Tally]:
+    """A tally that does not wait long for others."""
+    with Tally.open(tmp_path, settings=Settings.read(busy_timeout_ms=20), background=False) as tally:
+        yield tally
+
+
+def test_a_step_that_found_the_database_busy_is_stored_at_the_next_try(impatient: Tally, tmp_path: Path) -> None:
+    bound = impatient.bind(OWNER)
+    run = bound.run("coder")
+    step = run.step("model_call")
+    step.record("request", {"prompt": "Mend it."})
+    with _held(tmp_path):
+        for _ in range(2):
+            with pytest.raises(BusyTally):
+                step.end()
+    assert step.end().status == "completed"
+    run.end()
+    assert [entry.payload for entry in bound.recorder.entries(step.id)] == [{"prompt": "Mend it."}]
+    verified = bound.recorder.verify(run.id)
+    assert (verified.ok, verified.gaps) == (True, {})
+
+
+def test_what_nobody_waits_for_is_stored_once_the_database_is_free(impatient: Tally, tmp_path: Path) -> None:
+    bound = impatient.bind(OWNER)
+    with _held(tmp_path):
+        run = bound.run("coder")
+        step = run.step("model_call")
+        step.record("request", {"prompt": "Mend it."})
+        step.close()
+        run.close()
+        with pytest.raises(BusyTally):
+            impatient.store.database.settle()
+    impatient.store.database.settle()
+    assert bound.recorder.run(run.id).status == "completed"
+    assert [entry.payload for entry in bound.recorder.entries(step.id)] == [{"prompt": "Mend it."}]
+    assert bound.recorder.verify(run.id).ok
+
+
+def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(
+    impatient: Tally, tmp_path: Path
+) -> None:
+    with _held(tmp_path):
+        step = impatient.bind(OWNER).run("coder").step("model_call")
+        step.record("request", {"prompt": "Mend it."})
+        impatient.close()
+    assert impatient.recording.health.missed == {"recorder: ClosedTally": 1}
 
 
 def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> None:

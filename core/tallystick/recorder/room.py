@@ -291,16 +291,26 @@ def _said(kind: EntryKind, state: str, told: Any) -> dict[str, Any]:
 
 def _told(summary: Summary) -> Mapping[str, Any] | None:
     """A summary as the receipt will have it, apart from what the caller holds."""
-    told: Mapping[str, Any] | None = _chainable(summary() if callable(summary) else summary)
+    given = summary() if callable(summary) else summary
+    if type(given) is dict:
+        for key, value in given.items():
+            if type(key) is not str or not key.isascii() or type(value) not in _PLAIN:
+                break
+        else:
+            return given.copy()
+    told: Mapping[str, Any] | None = _chainable(given)
     return told
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types of values that stand in a chain as they are."""
 
 
 def _chainable(value: Any) -> Any:
     """A summary as canonical JSON can hold it: no floats, ASCII keys."""
-    kind = type(value)
-    if kind is str or kind is int or value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, str | int):
         return value
-    if kind is dict or isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return {_key(key): _chainable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_chainable(inner) for inner in value]

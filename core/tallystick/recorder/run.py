@@ -79,7 +79,8 @@ class Run:
         self._told: BaseException | None = None
         self._latest: dict[StepKind, str] = {}
         self._seen_by = {actor.surface}
-        room.batches.add(self, soon=True)
+        self.noted = False
+        room.batches.note(self)
 
     @property
     def id(self) -> str:
@@ -340,6 +341,7 @@ class _End:
         self._run = run
         self._begun = self._is_put = self.is_stored = False
         self._telling: dict[str, int] = {}
+        self.noted = False
         self.error: BaseException | None = None
 
     def ready(self) -> None:

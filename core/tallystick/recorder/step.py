@@ -114,7 +114,8 @@ class Step:
         self._token_method = NOT_COUNTED
         self._receipt: tuple[dict[str, Any], journal.Appended] | None = None
         self._token: Token[Step | None] | None = None
-        run.room.batches.add(self, soon=True)
+        self.noted = False
+        run.room.batches.note(self)
 
     @property
     def id(self) -> str:

@@ -1,18 +1,21 @@
 """What steps and runs hand over is written together: a handful of statements for all that came within the window.
 
 A batch that fails is taken apart: each step is written again by itself, and one that cannot be written gets a receipt
-that says how much is missing.
+that says how much is missing. A batch that finds no database, because others keep it busy, is tried again.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection
 
+from tallystick.errors import ClosedTally
 from tallystick.records import RunRecord, Scope, part_key
 from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings, scopes
 from tallystick.storage.database import savepoint
@@ -25,6 +28,9 @@ __all__ = ["Batch", "Batches", "Item"]
 
 class Item(Protocol):
     """Something that hands over: a step or a run. Called on the writer's thread."""
+
+    noted: bool
+    """Whether the writer knows that it has something to give; False at first."""
 
     def ready(self) -> None:
         """Do what may be done before the database is taken."""
@@ -160,46 +166,54 @@ class Batches:
         self.bases = Bases()
         """Touched on the writer's thread alone."""
         self._guard = threading.Lock()
-        self._waiting: dict[int, Item] = {}
+        self._waiting: deque[Item] = deque()
         self._queued: Future[None] | None = None
-        self._noted = 0
+        self._count = 0
 
     def add(self, item: Item, *, soon: bool) -> Future[None]:
         """Let `item` be written; the future is done after the commit. What became of it, the item knows."""
-        database = self._store.database
-        with self._guard:
-            self._waiting.setdefault(id(item), item)
-            if self._queued is not None:
-                if not soon:
-                    database.hurry()
-                return self._queued
-            taken: list[Item] = []
-            self._queued = database.submit(
-                lambda tx: self._write(tx, taken), name="recorder", soon=soon, grown=lambda: self._noted,
-                ready=self._ready,
-            )  # fmt: skip
-            queued = self._queued
-        queued.add_done_callback(lambda done: _settled(done, taken))
-        return queued
+        self._wait(item)
+        if not soon:
+            self._store.database.hurry()
+        return self._queue()
 
     def note(self, item: Item) -> None:
         """Let `item` be written soon; call it when the item holds all that it is to give."""
-        # What is read here without the guard is at worst taken just now: then the item is asked after this.
-        self._noted += 1
-        if id(item) not in self._waiting:
-            self.add(item, soon=True)
+        self._count += 1
+        self._wait(item)
+        # What is read here without the guard is at worst taken just now: then the item was, too.
+        if self._queued is None:
+            self._queue()
+
+    def _wait(self, item: Item) -> None:
+        if not item.noted:
+            item.noted = True
+            self._waiting.append(item)
+
+    def _queue(self) -> Future[None]:
+        """The write that takes what waits now."""
+        database = self._store.database
+        with self._guard:
+            if self._queued is not None:
+                return self._queued
+            taken: list[Item] = []
+            self._queued = database.submit(
+                lambda tx: self._write(tx, taken), name="recorder", soon=True, grown=lambda: self._count,
+                ready=self._ready,
+            )  # fmt: skip
+            queued = self._queued
+        queued.add_done_callback(lambda done: self._settled(done, taken))
+        return queued
 
     def _ready(self) -> None:
-        with self._guard:
-            waiting = list(self._waiting.values())
-        for item in waiting:
+        for item in list(self._waiting):
             item.ready()
 
     def _write(self, tx: Connection, taken: list[Item]) -> None:
+        # In this order: what comes from here on is queued anew; what came before is taken.
         with self._guard:
-            taken += self._waiting.values()
-            self._waiting = {}
             self._queued = None
+        taken += self._drained()
         try:
             self._together(tx, taken)
         except Exception:  # noqa: BLE001 - each item is tried by itself, and one that fails counts what is lost
@@ -227,12 +241,31 @@ class Batches:
                 item.lose(error)
                 self.bases.clear()
 
+    def _drained(self) -> list[Item]:
+        found: dict[Item, None] = {}
+        with suppress(IndexError):
+            while True:
+                found[self._waiting.popleft()] = None
+        for item in found:
+            item.noted = False
+        return list(found)
 
-def _settled(done: Future[None], taken: Sequence[Item]) -> None:
-    error = done.exception()
-    for item in reversed(taken):
-        if error is not None:
-            item.back()
-            item.lose(error)
-    for item in taken:
-        item.stored()
+    def _settled(self, done: Future[None], taken: Sequence[Item]) -> None:
+        error = done.exception()
+        with self._guard:
+            refused = self._queued is done
+            if refused:
+                self._queued = None
+        for item in reversed(taken):
+            if error is not None:
+                item.back()
+                item.lose(error)
+        for item in taken:
+            item.stored()
+        if refused and self._waiting:
+            # The database was not to be had, so that nothing was taken: all of it is tried again, until it is closed.
+            try:
+                self._queue()
+            except ClosedTally as closed:
+                for item in self._drained():
+                    item.lose(closed)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, text, update
 
@@ -46,8 +45,7 @@ _LATE = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How a payload is stored: bytes of its own, between two ends that it shares with its base."""
 
     own: bytes
@@ -56,8 +54,7 @@ class Layout:
     tail: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Recent:
+class _Recent(NamedTuple):
     id: str
     body: bytes
     depth: int
