@@ -22,7 +22,7 @@ from tallystick.recorder.room import Backlog, Salts
 from tallystick.recorder.step import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
-from tallystick.storage import recordings, tables
+from tallystick.storage import database, recordings, tables
 
 OpenTally = Callable[..., Tally]
 OWNER = Actor(user="local", role="operator")
@@ -313,6 +313,21 @@ def test_a_closed_tally_takes_no_record(open_tally: OpenTally) -> None:
     tally.close()
     with pytest.raises(ClosedTally):
         step.record("compiled", ContextItem(id="a", kind="other", content="x"))
+
+
+@pytest.mark.timeout(60)
+def test_an_end_that_somebody_waits_for_waits_for_no_company(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tally() as tally:
+        run = tally.bind(OWNER).run("coder")
+        step = run.step("model_call")
+        step.record("request", {"prompt": "Mend it."})
+        tally.store.database.settle()
+        monkeypatch.setattr(database, "_PAUSE", 3_600)
+        monkeypatch.setattr(database, "_LONGEST", 3_600)
+        assert step.end().status == "completed"
+        assert run.end().count == 3
 
 
 @contextmanager

@@ -173,9 +173,10 @@ class Batches:
     def add(self, item: Item, *, soon: bool) -> Future[None]:
         """Let `item` be written; the future is done after the commit. What became of it, the item knows."""
         self._wait(item)
+        queued = self._queue()
         if not soon:
             self._store.database.hurry()
-        return self._queue()
+        return queued
 
     def note(self, item: Item) -> None:
         """Let `item` be written soon; call it when the item holds all that it is to give."""
