@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,16 +14,18 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, ClosedTally, RecorderError
+from tallystick.recorder import writing
 from tallystick.recorder.pieces import Written, pieces_of, plain
 from tallystick.recorder.room import Backlog, Salts
 from tallystick.recorder.step import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
 from tallystick.storage import database, recordings, tables
+from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
 OWNER = Actor(user="local", role="operator")
@@ -379,6 +382,139 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(impatient: Ta
     assert bound.recorder.run(run.id).status == "completed"
     assert [entry.payload for entry in bound.recorder.entries(step.id)] == [{"prompt": "Mend it."}]
     assert bound.recorder.verify(run.id).ok
+
+
+def test_whoever_reads_sees_what_waited_for_the_database(
+    impatient: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_AGAIN", 3_600)
+    bound = impatient.bind(OWNER)
+    with _held(tmp_path):
+        run = bound.run("coder")
+        run.step("model_call").close()
+        with pytest.raises(BusyTally):
+            bound.recorder.run(run.id)
+    assert bound.recorder.run(run.id).status == "running"
+    run.end()
+
+
+@pytest.mark.timeout(60)
+def test_what_waited_for_the_database_is_written_without_being_asked_for(
+    impatient: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_AGAIN", 0.01)
+    with _held(tmp_path):
+        step = impatient.bind(OWNER).run("coder").step("model_call")
+        with pytest.raises(BusyTally):
+            step.end()
+    other = sqlite3.connect(tmp_path / "tally.db")
+    while other.execute("SELECT status FROM steps").fetchall() != [("completed",)]:
+        time.sleep(0.01)
+    other.close()
+
+
+def test_what_an_adapter_misses_once_the_tally_is_closed_is_counted_and_raises_nothing(open_tally: OpenTally) -> None:
+    tally = open_tally()
+    run = tally.bind(OWNER).run("coder")
+    tally.close()
+    run.miss("langchain", KeyError("odd"))
+    assert tally.recording.health.missed["langchain: KeyError"] == 1
+
+
+def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_receipt(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Step._kept
+
+    def ending(step: Step, waiting: Any) -> Any:
+        monkeypatch.setattr(Step, "_kept", kept)
+        hook = threading.Thread(target=step.close)
+        hook.start()
+        hook.join()
+        return kept(step, waiting)
+
+    with open_tally() as tally:
+        run = tally.bind(OWNER).run("coder")
+        rows: list[Any] = []
+        for name in ("add_steps", "end_steps"):
+            monkeypatch.setattr(recordings, name, _noting(rows, getattr(recordings, name)))
+        monkeypatch.setattr(Step, "_kept", ending)
+        step = run.step("model_call")
+        tally.store.database.settle()
+        run.end()
+        assert [row["ended_at"] is None for row in rows] == [True, False]
+        assert step.is_stored
+        assert tally.bind(OWNER).recorder.verify(run.id).ok
+
+
+def _noting(rows: list[Any], write: Callable[..., None]) -> Callable[..., None]:
+    def noting(tx: Any, given: Any) -> None:
+        rows.extend(given)
+        write(tx, given)
+
+    return noting
+
+
+def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTally) -> None:
+    """The row of a run told of its gaps at its end alone."""
+    with open_tally() as tally:
+        object.__setattr__(tally.recording, "backlog", Backlog(-1))
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        step = run.step("model_call")
+        step.record("note", {"text": "left out"})
+        step.close()
+        told = bound.recorder.verify(run.id)
+        assert (told.ok, len(told.gaps), bound.recorder.run(run.id).gaps) == (True, 1, 1)
+        before = update(tables.runs).where(tables.runs.c.id == run.id)
+        tally.store.database.write(lambda tx: tx.execute(before.values(gaps=0)), name="test")
+        assert bound.recorder.verify(run.id).ok
+        tally.store.database.write(lambda tx: tx.execute(before.values(gaps=2)), name="test")
+        assert not bound.recorder.verify(run.id).ok
+        run.end()
+        assert bound.recorder.verify(run.id).ok
+
+
+def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_said(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run:
+            run.step("model_call").close()
+        operator = tally.bind(Actor(user="root", role="operator"))
+        operator.choose_journal_window(30)
+        clock.advance(days=40)
+        operator.purge(mode="apply")
+        assert bound.recorder.verify(run.id).purged is not None
+        run.miss("langchain", KeyError("late"))
+        tally.store.database.settle()
+        verified = bound.recorder.verify(run.id)
+        assert (verified.ok, verified.gaps) == (True, {f"run {run.id}": {"KeyError": 1}})
+
+
+def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tally() as tally:
+        object.__setattr__(tally.recording, "backlog", Backlog(-1))
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        tally.store.database.settle()
+        step = run.step("model_call")
+        step.record("note", {"text": "left out"})
+        with monkeypatch.context() as during:
+            during.setattr(database, "_commit", _refuse)
+            with pytest.raises((ValueError, RecorderError)):
+                step.end()
+        run.miss("langchain", KeyError("odd"))
+        tally.store.database.settle()
+        assert bound.recorder.verify(run.id).ok
+        run.end()
+        verified = bound.recorder.verify(run.id)
+        assert verified.gaps == {
+            f"run {run.id}": {"KeyError": 1}, f"step {step.id}": {"QueueFull": 1, "ValueError": 1},
+        }  # fmt: skip
+        assert (verified.ok, bound.recorder.run(run.id).gaps) == (True, 3)
 
 
 def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(

@@ -84,6 +84,8 @@ def _described(connection: Connection) -> dict[str, Any]:
     }  # fmt: skip
     if connection.dialect.name == "sqlite":
         others = text("SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL")
+        counting = text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")
+        found["counting"] = sorted(connection.execute(counting).scalars())
         found["others"] = {name: " ".join(sql.split()) for name, sql in connection.execute(others)}
     return found
 

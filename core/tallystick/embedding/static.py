@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,16 @@ def _fingerprint() -> str:
 _tables: list[_Table] = []
 """The table, once it is loaded, for all embedders of the process: it takes 32 MB and a fifth of a second."""
 _guard = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A child has none of the threads that may have held it."""
+    global _guard
+    _guard = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _loaded() -> _Table:

@@ -32,7 +32,7 @@ class Capture:
 
     @contextmanager
     def __call__(self, run: Run | None = None) -> Iterator[None]:
-        """Count an exception of the code inside; raise it only if strict. The end of `run` tells of it."""
+        """Count an exception of the code inside; raise it only if strict. The chain of `run` tells of it."""
         try:
             yield
         except Exception as error:

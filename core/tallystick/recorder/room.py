@@ -204,25 +204,30 @@ class RecorderRoom:
 
         What of it may change is serialised; under `metadata_only` it is not even looked at. `seal` does the rest.
         """
-        if retention == "metadata_only":
-            return Taken(kind, None, _told(summary), retention, 0)
         if type(payload) is not dict and not callable(payload) and isinstance(payload, Record):
             return Taken(kind, payload, summary, retention, weight_of(payload))
+        if retention == "metadata_only":
+            return Taken(kind, None, _told(summary), retention, 0)
         pieces = pieces_of(payload() if callable(payload) else payload, self._mark)
         return Taken(kind, pieces, _told(summary), retention, sum(map(len, pieces.bodies)))
 
-    def seal_later(self, taken: Taken) -> Future[Sealed]:
-        """Same as `seal`, on a thread of the recorder's own, for what would hold others up. Raises ClosedTally."""
+    def seal_later(self, taken: Taken) -> Future[Sealed] | None:
+        """Same as `seal`, on a thread of the recorder's own, for what would hold others up. Raises ClosedTally.
+
+        None where there is no such thread any more, because the interpreter ends.
+        """
         try:
             return self._sealer.submit(self.seal, taken)
         except RuntimeError as error:
-            raise ClosedTally from error
+            if self.store.database.closed:
+                raise ClosedTally from error
+            return None
 
     def seal(self, taken: Taken) -> Sealed:
         """A payload ready to be stored. Secrets are replaced before anything is hashed."""
         kind, pieces, summary, retention, _ = taken
-        if pieces is None:
-            return Sealed(None, None, _said(kind, "not_kept", summary))
+        if pieces is None or retention == "metadata_only":
+            return Sealed(None, None, _said(kind, "not_kept", summary if pieces is None else _told(summary)))
         if not isinstance(pieces, Pieces):
             pieces, summary = pieces_of(pieces), _told(summary)
         bodies, doubtful = pieces

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Self
 
 from tallystick.compiler import prefix_reuse
-from tallystick.errors import RunClosed
+from tallystick.errors import ClosedTally, ForkedTally, InsideTransaction, RunClosed
 from tallystick.recorder.room import RecorderRoom
 from tallystick.recorder.step import Step, current_step, run_stream, status_for
 from tallystick.recorder.writing import Batch
@@ -140,7 +140,9 @@ class Run:
             for counts in (self._missed, self._untold):
                 counts[name] = counts.get(name, 0) + 1
         self.room.health.miss(where, error)
-        self.room.batches.note(self)
+        # It is counted: an adapter's failure must not become another where the tally takes no more.
+        with suppress(ClosedTally, ForkedTally, InsideTransaction):
+            self.room.batches.note(self)
 
     def tell(self, error: BaseException) -> None:
         """Note that a step of this run has recorded an error: it passes through other hooks on its way up."""
@@ -254,7 +256,7 @@ class Run:
         if self._telling:
             details = {"missed": dict(sorted(self._telling.items()))}
             self._append(batch, "run.gap", self.room.store.clock.now(), details, subject=self.id)
-            batch.gapped(self.id, self._gaps)
+            batch.gapped(self.id, run_stream(self.id), self._gaps)
 
     def back(self) -> None:
         """Take it back: it was not written."""
@@ -289,7 +291,11 @@ class Run:
     def _gap(self, batch: Batch, step_id: str, count: int) -> None:
         """A step could not store so much. On the writer's thread."""
         self._gapped[step_id] = count
-        batch.gapped(self.id, self._gaps)
+        batch.gapped(self.id, run_stream(self.id), self._gaps)
+
+    def _ungap(self, step_id: str) -> None:
+        """What was said of a step's gap was not written. On the writer's thread."""
+        self._gapped.pop(step_id, None)
 
     def _closed(self, step: Step) -> None:
         with self._guard:
@@ -348,8 +354,10 @@ class _End:
         """Nothing needs to be made ready."""
 
     def put(self, batch: Batch) -> None:
-        """Give the end to be written. On the writer's thread."""
+        """Give the end to be written, once. On the writer's thread."""
         run = self._run
+        if self.is_stored:
+            return
         self._is_put, self.error = True, None
         self._begun = run._begin(batch)
         self._telling = run._take_untold()
@@ -363,6 +371,8 @@ class _End:
 
     def back(self) -> None:
         """Take it back: it was not written."""
+        if self.is_stored:
+            return
         self._is_put = False
         self._run._back(begun=self._begun)
         self._run._give_back(self._telling)
@@ -370,9 +380,11 @@ class _End:
 
     def lose(self, error: BaseException) -> None:
         """The end is not written: whoever waits for it is told why."""
+        if self.is_stored:
+            return
         self.error = error
         self._run.room.health.miss("recorder", error)
 
     def stored(self) -> None:
         """The end is committed, unless it was taken back."""
-        self.is_stored, self._telling = self._is_put, {}
+        self.is_stored, self._telling = self.is_stored or self._is_put, {}

@@ -101,7 +101,8 @@ class Step:
         self._started_at = at
         self._ended_at: int | None = None
         self._status: StepStatus = "running"
-        self._guard = threading.Lock()
+        # The same thread may come twice: a tally that closes refuses what is handed over while it is.
+        self._guard = threading.RLock()
         self._waiting: list[_Entry] = []
         self._said: list[dict[str, Any]] = []
         """What the receipt will say of the entries that are written."""
@@ -281,6 +282,8 @@ class Step:
             waiting, self._waiting = self._waiting, []
             begins, self._started = not self._started, True
             ends = self._ended_at is not None and self._receipt is None
+            now = self._now()
+            self._put = _Put(waiting, begins, ends, self._said)
         taken = self._kept(waiting)
         self._put = _Put([entry for entry, _ in taken], begins, ends, self._said)
         if run._begin(batch):
@@ -291,7 +294,7 @@ class Step:
         for entry, sealed in taken:
             batch.entry(scope, self._id, len(said), entry.at, sealed.salt, sealed.said, sealed.pieces)
             said.append(sealed.said)
-        row = recordings.step_row(**self._now())
+        row = recordings.step_row(**now)
         if begins:
             batch.begin_step(row)
         if ends:
@@ -314,6 +317,7 @@ class Step:
             self._started = self._started and not put.begins
             if put.ends:
                 self._receipt = None
+                self._run._ungap(self._id)
         self._run._back(begun=put.begins_run)
 
     def _kept(self, waiting: Sequence[_Entry]) -> list[tuple[_Entry, Sealed]]:
@@ -335,13 +339,14 @@ class Step:
 
     def _miss(self, lost: Sequence[_Entry], error: BaseException) -> None:
         with self._guard:
-            self._error = error
+            again, self._error = self._error is not None, error
             if lost:
                 name = type(error).__name__
                 self._lost[name] = self._lost.get(name, 0) + len(lost)
         room = self._run.room
         room.backlog.add(-sum(entry.taken.size for entry in lost))
-        room.health.miss("recorder", error)
+        if lost or not again:
+            room.health.miss("recorder", error)
 
     def stored(self) -> None:
         """What was put is committed."""

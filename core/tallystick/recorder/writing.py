@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy import Connection
 
 from tallystick.errors import ClosedTally
+from tallystick.logs import get_logger
 from tallystick.records import RunRecord, Scope, part_key
 from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings, scopes
 from tallystick.storage.database import savepoint
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tallystick.storage import Store
 
 __all__ = ["Batch", "Batches", "Item"]
+
+_AGAIN = 0.5
+"""Seconds after which a write that the database refused is tried again."""
 
 
 class Item(Protocol):
@@ -71,6 +75,7 @@ class Batch:
         self._runs: dict[str, tuple[RunRecord, int, str]] = {}
         self._ended_runs: list[RunRecord] = []
         self._gaps: dict[str, int] = {}
+        self._streams: dict[str, str] = {}
         self._scopes: dict[Scope, ScopeRow] = {}
         self._steps: list[Mapping[str, Any]] = []
         self._ended: list[Mapping[str, Any]] = []
@@ -97,9 +102,9 @@ class Batch:
         else:
             self._runs[run.run_id] = (run, *begun[1:])
 
-    def gapped(self, run_id: str, gaps: int) -> None:
+    def gapped(self, run_id: str, stream: str, gaps: int) -> None:
         """So much of a run is missing by now."""
-        self._gaps[run_id] = gaps
+        self._gaps[run_id], self._streams[run_id] = gaps, stream
 
     def begin_step(self, row: Mapping[str, Any]) -> None:
         """A step starts, or started and ended within the window."""
@@ -155,7 +160,7 @@ class Batch:
         for run in self._ended_runs:
             recordings.end_run(tx, run)
         for run_id, gaps in self._gaps.items():
-            recordings.note_gaps(tx, run_id, gaps)
+            recordings.note_gaps(tx, run_id, self._streams[run_id], gaps)
 
 
 class Batches:
@@ -169,6 +174,7 @@ class Batches:
         self._waiting: deque[Item] = deque()
         self._queued: Future[None] | None = None
         self._count = 0
+        store.database.gathers(self._hand_over)
 
     def add(self, item: Item, *, soon: bool) -> Future[None]:
         """Let `item` be written; the future is done after the commit. What became of it, the item knows."""
@@ -195,7 +201,8 @@ class Batches:
         """The write that takes what waits now."""
         database = self._store.database
         with self._guard:
-            if self._queued is not None:
+            # One that is done was refused, or it would have made place for the next.
+            if self._queued is not None and not self._queued.done():
                 return self._queued
             taken: list[Item] = []
             self._queued = database.submit(
@@ -254,8 +261,8 @@ class Batches:
     def _settled(self, done: Future[None], taken: Sequence[Item]) -> None:
         error = done.exception()
         with self._guard:
-            refused = self._queued is done
-            if refused:
+            if self._queued is done:
+                # It was refused before it took anything.
                 self._queued = None
         for item in reversed(taken):
             if error is not None:
@@ -263,10 +270,30 @@ class Batches:
                 item.lose(error)
         for item in taken:
             item.stored()
-        if refused and self._waiting:
-            # The database was not to be had, so that nothing was taken: all of it is tried again, until it is closed.
-            try:
-                self._queue()
-            except ClosedTally as closed:
-                for item in self._drained():
-                    item.lose(closed)
+            if error is not None:
+                # What is lost is told, and what has ended gets its receipt.
+                self._wait(item)
+        if error is not None and self._waiting:
+            # The database was not to be had: what waits is tried again, until it is closed.
+            if self._store.database.closed:
+                self._lose()
+                return
+            get_logger("recorder").warning("recording.waits", error=type(error).__name__)
+            again = threading.Timer(_AGAIN, self._again)
+            again.daemon = True
+            again.start()
+
+    def _again(self) -> None:
+        try:
+            self._hand_over()
+        except ClosedTally:
+            self._lose()
+
+    def _hand_over(self) -> None:
+        """Let what waits be written, if anything does."""
+        if self._waiting:
+            self._queue()
+
+    def _lose(self) -> None:
+        for item in self._drained():
+            item.lose(ClosedTally())

@@ -38,6 +38,7 @@ from tallystick.errors import (
     StorageError,
     TallystickError,
 )
+from tallystick.logs import get_logger
 from tallystick.ports import write_transaction
 from tallystick.storage.hot import Hot, driver_errors
 
@@ -173,6 +174,7 @@ class Database:
         self._jobs = _Jobs()
         self._writer = _Writer(self._engine(writing=True, size=1))
         self._readers = _Readers(self._engine(writing=False, size=max(1, readers)), keep=max(1, readers))
+        self._gathered: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         self._thread = threading.Thread(
             target=_write_forever, args=(self._writer, self._jobs), name="tallystick-writer", daemon=True
@@ -222,14 +224,25 @@ class Database:
         self._jobs.put(job, soon=soon)
         return job.answer
 
+    def gathers(self, hand_over: Callable[[], None]) -> None:
+        """Call `hand_over` before settling and closing: it submits what waits elsewhere for a write."""
+        self._gathered.append(hand_over)
+
     def hurry(self) -> None:
         """Let what was submitted to be written soon be written now."""
         self._jobs.ring()
 
     def settle(self) -> None:
         """Wait until everything that was submitted is committed or refused."""
-        if self._jobs.waiting and not self._writer.inside:
+        if self._writer.inside:
+            return
+        self._hand_over()
+        if self._jobs.waiting:
             self.submit(lambda _: None, name="settle").result()
+
+    def _hand_over(self) -> None:
+        for hand_over in self._gathered:
+            hand_over()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -265,6 +278,8 @@ class Database:
         with self._close_guard:
             if self._closed:
                 return
+            if os.getpid() == self._pid and not self._writer.inside:
+                self._hand_over()
             self._closed = True
         if os.getpid() != self._pid:
             self._forget_inherited()
@@ -460,7 +475,10 @@ def _at_exit() -> None:
     """What nobody waits for is written all the same when the interpreter ends."""
     for database in list(_open):
         if not database.closed and os.getpid() == database._pid:
-            database.settle()
+            try:
+                database.settle()
+            except TallystickError as error:
+                get_logger("storage").error("writes.lost", error=type(error).__name__)
 
 
 if hasattr(os, "register_at_fork"):

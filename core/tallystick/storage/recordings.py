@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from tallystick.records import RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
@@ -166,9 +166,10 @@ def end_run(tx: Connection, run: RunRecord) -> None:
     )
 
 
-def note_gaps(tx: Connection, run_id: str, gaps: int) -> None:
-    """Write how much of a run could not be recorded."""
-    tx.execute(update(_r).where(_r.c.id == run_id).values(gaps=gaps))
+def note_gaps(tx: Connection, run_id: str, stream: str, gaps: int) -> None:
+    """Write how much of a run could not be recorded; of one whose stream was purged stands what the purge said."""
+    purged = exists().where(tables.anchors.c.stream == stream)
+    tx.execute(update(_r).where(_r.c.id == run_id, ~purged).values(gaps=gaps))
 
 
 def find_run(connection: Connection, run_id: str) -> tuple[RunRecord, int] | None:
