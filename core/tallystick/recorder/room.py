@@ -205,7 +205,7 @@ class RecorderRoom:
         What of it may change is serialised; under `metadata_only` it is not even looked at. `seal` does the rest.
         """
         if type(payload) is not dict and not callable(payload) and isinstance(payload, Record):
-            return Taken(kind, payload, summary, retention, weight_of(payload))
+            return Taken(kind, payload, summary, retention, 0 if retention == "metadata_only" else weight_of(payload))
         if retention == "metadata_only":
             return Taken(kind, None, _told(summary), retention, 0)
         pieces = pieces_of(payload() if callable(payload) else payload, self._mark)
@@ -296,19 +296,8 @@ def _said(kind: EntryKind, state: str, told: Any) -> dict[str, Any]:
 
 def _told(summary: Summary) -> Mapping[str, Any] | None:
     """A summary as the receipt will have it, apart from what the caller holds."""
-    given = summary() if callable(summary) else summary
-    if type(given) is dict:
-        for key, value in given.items():
-            if type(key) is not str or not key.isascii() or type(value) not in _PLAIN:
-                break
-        else:
-            return given.copy()
-    told: Mapping[str, Any] | None = _chainable(given)
+    told: Mapping[str, Any] | None = _chainable(summary() if callable(summary) else summary)
     return told
-
-
-_PLAIN = frozenset({str, int, bool, type(None)})
-"""Types of values that stand in a chain as they are."""
 
 
 def _chainable(value: Any) -> Any:

@@ -74,8 +74,7 @@ class Batch:
         self._rest_on: set[str] = set()
         self._runs: dict[str, tuple[RunRecord, int, str]] = {}
         self._ended_runs: list[RunRecord] = []
-        self._gaps: dict[str, int] = {}
-        self._streams: dict[str, str] = {}
+        self._gaps: dict[str, tuple[str, int]] = {}
         self._scopes: dict[Scope, ScopeRow] = {}
         self._steps: list[Mapping[str, Any]] = []
         self._ended: list[Mapping[str, Any]] = []
@@ -104,7 +103,7 @@ class Batch:
 
     def gapped(self, run_id: str, stream: str, gaps: int) -> None:
         """So much of a run is missing by now."""
-        self._gaps[run_id], self._streams[run_id] = gaps, stream
+        self._gaps[run_id] = (stream, gaps)
 
     def begin_step(self, row: Mapping[str, Any]) -> None:
         """A step starts, or started and ended within the window."""
@@ -160,7 +159,7 @@ class Batch:
         for run in self._ended_runs:
             recordings.end_run(tx, run)
         for run_id, gaps in self._gaps.items():
-            recordings.note_gaps(tx, run_id, self._streams[run_id], gaps)
+            recordings.note_gaps(tx, run_id, *gaps)
 
 
 class Batches:
