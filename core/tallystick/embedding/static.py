@@ -133,7 +133,7 @@ def _fingerprint() -> str:
 
 
 _tables: list[_Table] = []
-"""The table, once it is loaded, for all embedders of the process: it takes 32 MB and a fifth of a second."""
+"""The table, once it is loaded, for all embedders of the process: it is large, and slow to load."""
 _guard = threading.Lock()
 
 
