@@ -517,6 +517,30 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
         assert (verified.ok, bound.recorder.run(run.id).gaps) == (True, 3)
 
 
+def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tally() as tally:
+        object.__setattr__(tally.recording, "backlog", Backlog(-1))
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        step = run.step("model_call")
+        tally.store.database.settle()
+        with monkeypatch.context() as during:
+            during.setattr(recordings, "end_steps", lambda tx, rows: _refuse() if rows else None)
+            step.record("note", {"text": "left out"})
+            step.close()
+            tally.store.database.settle()
+        run.miss("langchain", KeyError("odd"))
+        with monkeypatch.context() as during:
+            during.setattr(writing, "_AGAIN", 3_600)
+            tally.store.database.settle()
+            assert (bound.recorder.run(run.id).gaps, bound.recorder.verify(run.id).ok) == (1, True)
+        with pytest.raises(RecorderError, match="1 entries of step"):
+            run.end()
+        assert bound.recorder.verify(run.id).ok
+
+
 def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(
     impatient: Tally, tmp_path: Path
 ) -> None:
