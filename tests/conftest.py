@@ -23,14 +23,19 @@ for _name, _value in {
     os.environ[_name] = _value
 
 # Nothing that a busy machine could change: no deadlines, and the same examples on every run.
-settings.register_profile("tallystick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("soak", settings.get_profile("tallystick"), derandomize=False, max_examples=2_000)
+settings.register_profile(
+    "tallystick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak", settings.get_profile("tallystick"), derandomize=False, max_examples=2_000
+)
 settings.load_profile("tallystick")
 
 
 def _started(pgserver: Any, places: pytest.TempPathFactory) -> Any:
-    """A running server. The package gives a start ten seconds, which two busy cores may not keep: then in a new place,
-    since what was cut off may be half made."""
+    """A running server. The package gives a start ten seconds, which two busy cores may not keep:
+    then in a new place, since what was cut off may be half made.
+    """
     for _ in range(5):
         try:
             return pgserver.get_server(places.mktemp("postgres"), cleanup_mode="stop")

@@ -1,4 +1,6 @@
-"""The demo plays to its end: the agent mends the project, its tape matches, and tampering is caught."""
+"""The demo plays to its end: the agent mends the project, its tape matches, and tampering is
+caught.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,12 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
     """Twice, because the second time its memory knows the answer already."""
     monkeypatch.syspath_prepend(str(ROOT))
     demo, tampering, workspaces = (
-        import_module(f"examples.golden_path.{name}") for name in ("__main__", "tampering", "workspace")
+        import_module(f"examples.golden_path.{name}")
+        for name in ("__main__", "tampering", "workspace")
     )
-    with Tally.open(tmp_path / "tally", owner=demo.OWNER, settings=Settings.read(vector_search="exact")) as tally:
+    with Tally.open(
+        tmp_path / "tally", owner=demo.OWNER, settings=Settings.read(vector_search="exact")
+    ) as tally:
         for _ in range(2):
             said = io.StringIO()
             workspace = workspaces.Workspace()
@@ -42,12 +47,20 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         bound = tally.bind(demo.OWNER, scope=demo.SCOPE)
         taped, recorded = (bound.runs()[place] for place in (0, 2))
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
-        receipt, foil = bound.recorder.export_receipt(recorded.run_id), bound.recorder.foil(recorded.run_id)
+        receipt, foil = (
+            bound.recorder.export_receipt(recorded.run_id),
+            bound.recorder.foil(recorded.run_id),
+        )
         assert verify_bundle(receipt, foil=foil).ok
         step = bound.recorder.steps(recorded.run_id)[0].step_id
         reworded, failed, cut = (found for _, found in tampering.attempts(receipt, step, foil))
-        assert {problem.problem for problem in reworded.problems} == {"its payload does not match its commitment"}
+        assert {problem.problem for problem in reworded.problems} == {
+            "its payload does not match its commitment"
+        }
         assert {problem.where.partition("#")[0] for problem in failed.problems} == {
-            f"run:{recorded.run_id}", f"step {step}"
-        }  # fmt: skip
-        assert [problem.problem for problem in cut.problems] == ["the foil you gave does not match what is stored"]
+            f"run:{recorded.run_id}",
+            f"step {step}",
+        }
+        assert [problem.problem for problem in cut.problems] == [
+            "the foil you gave does not match what is stored"
+        ]

@@ -1,4 +1,6 @@
-"""The documentation runs: every block of Python, every command and every link in README.md and docs/."""
+"""The documentation runs: every block of Python, every command and every link in README.md and
+docs/.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,17 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
 _BLOCK = re.compile(
-    r"^(?:<!-- no-run: (?P<reason>[^\n]*?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.M | re.S
+    r"^(?:<!-- no-run: (?P<reason>[^\n]*?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$",
+    re.M | re.S,
 )
 _NEEDS = re.compile(r"needs (?:a|an|the) [^.]*\b(?:key|server)\b")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language, its text, the line where that begins, and why it is not run."""
+    """One fenced block: its language, its text, the line where that begins, and why it is not
+    run.
+    """
 
     language: str
     code: str
@@ -40,11 +45,19 @@ def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page, in order."""
     found = list(_BLOCK.finditer(text))
     below = [
-        after["code"] if after is not None and after["language"] == "text" and after.start() <= one.end() + 2 else None
+        after["code"]
+        if after is not None and after["language"] == "text" and after.start() <= one.end() + 2
+        else None
         for one, after in zip_longest(found, found[1:])
     ]
     return [
-        Block(one["language"], one["code"], text.count("\n", 0, one.start("code")), one["reason"], printed)
+        Block(
+            one["language"],
+            one["code"],
+            text.count("\n", 0, one.start("code")),
+            one["reason"],
+            printed,
+        )
         for one, printed in zip(found, below, strict=True)
     ]
 
@@ -56,8 +69,10 @@ def name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
-    """The blocks of a page share their names, run in order, in a folder of their own, and print what stands below."""
+) -> None:
+    """The blocks of a page share their names, run in order, in a folder of their own, and print
+    what stands below.
+    """
     module = ModuleType(f"documentation_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
@@ -82,7 +97,9 @@ def _told(text: str) -> str:
 
 @contextmanager
 def _event_loop() -> Iterator[None]:
-    """A loop for what a page runs synchronously; one made by the runtime would be left to the garbage collector."""
+    """A loop for what a page runs synchronously; one made by the runtime would be left to the
+    garbage collector.
+    """
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -97,7 +114,9 @@ def test_only_what_needs_a_key_or_a_server_is_not_run(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     reasons = [block.reason for block in blocks(text) if block.reason is not None]
 
-    assert len(reasons) == text.count("<!-- no-run"), "a no-run comment stands alone on the line above its block"
+    assert len(reasons) == text.count("<!-- no-run"), (
+        "a no-run comment stands alone on the line above its block"
+    )
     assert [reason for reason in reasons if not _NEEDS.match(reason)] == []
 
 
@@ -108,7 +127,10 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
-    verbs = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    verbs = {
+        command.name or getattr(command.callback, "__name__", "")
+        for command in app.registered_commands
+    }
 
     assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", text, re.M)) <= targets
     assert set(re.findall(r"(?:^\$ |`)tally ([a-z-]+)", text, re.M)) <= verbs
@@ -139,25 +161,45 @@ def test_every_public_name_is_written_about() -> None:
 def test_every_dependency_has_its_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    lists = [project["project"]["dependencies"], *extras.values(), *project["dependency-groups"].values()]
-    wanted = {re.split(r"[\[<>=~! ]", line)[0] for lines in lists for line in lines if isinstance(line, str)}
+    lists = [
+        project["project"]["dependencies"],
+        *extras.values(),
+        *project["dependency-groups"].values(),
+    ]
+    wanted = {
+        re.split(r"[\[<>=~! ]", line)[0]
+        for lines in lists
+        for line in lines
+        if isinstance(line, str)
+    }
 
     table = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
 
-    assert {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)} == wanted - {"tallystick"}
+    assert {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)} == wanted - {
+        "tallystick"
+    }
 
 
 def test_what_a_block_prints_stands_right_below_it() -> None:
-    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\nText\n\n```python\na = 1\n```\n\nText\n\n```text\nx\n```\n"
+    page = (
+        "```python\nprint(1)\n```\n\n```text\n1\n```\n\nText\n\n```python\na = "
+        "1\n```\n\nText\n\n```text\nx\n```\n"
+    )
 
     assert [block.printed for block in blocks(page)] == ["1\n", None, None, None]
 
 
 def test_a_block_that_is_marked_is_told_from_one_that_is_not() -> None:
-    page = "Text\n\n```python\na = 1\n```\n\n<!-- no-run: needs an OpenAI key -->\n```python\nb = 2\n```\n"
+    page = (
+        "Text\n\n```python\na = 1\n```\n\n<!-- no-run: needs an OpenAI key -->\n```python\nb "
+        "= 2\n```\n"
+    )
 
-    assert blocks(page) == [Block("python", "a = 1\n", 3, None), Block("python", "b = 2\n", 8, "needs an OpenAI key")]
+    assert blocks(page) == [
+        Block("python", "a = 1\n", 3, None),
+        Block("python", "b = 2\n", 8, "needs an OpenAI key"),
+    ]
 
 
 @pytest.mark.parametrize(

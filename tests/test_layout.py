@@ -1,4 +1,6 @@
-"""The house stands as drawn: import roots, floors, faces, the tree of errors, and a light import."""
+"""The house stands as drawn: import roots, floors, faces, the tree of errors, and a light
+import.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,32 @@ ADAPTERS = {
     "tallystick_cli": ("typer", "cli"),
 }
 HEAVY = (
-    "chromadb", "numpy", "onnxruntime", "tiktoken", "tokenizers", "safetensors", "sqlalchemy", "alembic", "wordllama",
-    "langgraph", "langchain_core", "pydantic_ai", "llama_index", "rich", "typer",
-)  # fmt: skip
+    "chromadb",
+    "numpy",
+    "onnxruntime",
+    "tiktoken",
+    "tokenizers",
+    "safetensors",
+    "sqlalchemy",
+    "alembic",
+    "wordllama",
+    "langgraph",
+    "langchain_core",
+    "pydantic_ai",
+    "llama_index",
+    "rich",
+    "typer",
+)
 
-in_checkout = pytest.mark.skipif(not (ROOT / "core").is_dir(), reason="the source is out of reach here")
+in_checkout = pytest.mark.skipif(
+    not (ROOT / "core").is_dir(), reason="the source is out of reach here"
+)
 
 
 def _python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -61,7 +80,8 @@ def test_the_import_contracts_hold() -> None:
 @pytest.mark.smoke
 def test_importing_tallystick_loads_nothing_heavy() -> None:
     loaded = _python(
-        f"import sys, json, tallystick; print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+        f"import sys, json, tallystick; print(json.dumps([name for name in {HEAVY!r} if name in "
+        f"sys.modules]))"
     )
 
     assert json.loads(loaded) == []
@@ -86,15 +106,26 @@ except ImportError as error:
 """
     )
 
-    assert said == f"MissingExtra {package} is not installed. Run: pip install 'tallystick[{extra}]'"
+    assert (
+        said == f"MissingExtra {package} is not installed. Run: pip install 'tallystick[{extra}]'"
+    )
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     "module",
-    ["tallystick", "tallystick.records", "tallystick.errors", "tallystick.testing", "tallystick.ranking",
-     "tallystick.compiler", "tallystick.embedding", "tallystick.tokens", *ADAPTERS],
-)  # fmt: skip
+    [
+        "tallystick",
+        "tallystick.records",
+        "tallystick.errors",
+        "tallystick.testing",
+        "tallystick.ranking",
+        "tallystick.compiler",
+        "tallystick.embedding",
+        "tallystick.tokens",
+        *ADAPTERS,
+    ],
+)
 def test_a_face_lists_what_is_there(module: str) -> None:
     face = importlib.import_module(module)
 
@@ -104,7 +135,11 @@ def test_a_face_lists_what_is_there(module: str) -> None:
 
 
 def test_the_records_face_hides_nothing() -> None:
-    public = {name for name, value in vars(records).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    public = {
+        name
+        for name, value in vars(records).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
 
     assert public == set(records.__all__)
 
@@ -121,7 +156,11 @@ def test_the_drawn_tree_of_errors_is_the_real_one() -> None:
 
 
 def test_every_error_tells_what_happened_and_is_listed() -> None:
-    classes = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    classes = [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, Exception)
+    ]
 
     for value in classes:
         assert value.__doc__, value

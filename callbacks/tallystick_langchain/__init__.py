@@ -1,4 +1,6 @@
-"""LangChain on a tally: `TallyMiddleware` compiles and records an agent's calls, `TallyCallbackHandler` records any."""
+"""LangChain on a tally: `TallyMiddleware` compiles and records an agent's calls,
+`TallyCallbackHandler` records any.
+"""
 
 from typing import TYPE_CHECKING, Any
 

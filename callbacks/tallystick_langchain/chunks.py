@@ -21,11 +21,17 @@ _TEXTS = ("text", "thinking", "reasoning")
 
 
 def chunks_of(call: TapeCall, message: BaseMessage) -> Iterator[ChatGenerationChunk]:
-    """The message in as many chunks as it was recorded in, or in one where its parts do not add up to it again."""
+    """The message in as many chunks as it was recorded in, or in one where its parts do not add up
+    to it again.
+    """
     assert isinstance(message, AIMessage)
     parts = [*_content(message), *_calls(message)]
     pieces = streamed(call, [text for text, _ in parts])
-    made = [part(piece, first) for (_, part), cut in zip(parts, pieces, strict=True) for first, piece in _firsts(cut)]
+    made = [
+        part(piece, first)
+        for (_, part), cut in zip(parts, pieces, strict=True)
+        for first, piece in _firsts(cut)
+    ]
     chunks = _whole(message, made or [{}])
     for chunk in chunks if _adds_up(chunks, message) else _whole(message, [_uncut(message)]):
         yield ChatGenerationChunk(message=chunk)
@@ -43,7 +49,9 @@ def _content(message: AIMessage) -> Iterator[tuple[str, Any]]:
 
 
 def _text_of(block: Any) -> str | None:
-    """The field of a block that may come in pieces: one that LangChain adds up, by the place that the block names."""
+    """The field of a block that may come in pieces: one that LangChain adds up, by the place that
+    the block names.
+    """
     if not isinstance(block, dict) or not isinstance(block.get("index"), int):
         return None
     return next((field for field in _TEXTS if isinstance(block.get(field), str)), None)
@@ -64,13 +72,24 @@ def _calls(message: AIMessage) -> Iterator[tuple[str, Any]]:
     asked: list[Mapping[str, Any]] = [*message.tool_calls, *message.invalid_tool_calls]
     for place, call in enumerate(asked):
         args = call.get("args")
-        yield args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False), _call(call, place)
+        yield (
+            args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False),
+            _call(call, place),
+        )
 
 
 def _call(call: Mapping[str, Any], place: int) -> Any:
     def piece_of(piece: str, first: bool) -> dict[str, Any]:
-        named = {"name": call.get("name"), "id": call.get("id")} if first else {"name": None, "id": None}
-        return {"tool_call_chunks": [{**named, "args": piece, "index": place, "type": "tool_call_chunk"}]}
+        named = (
+            {"name": call.get("name"), "id": call.get("id")}
+            if first
+            else {"name": None, "id": None}
+        )
+        return {
+            "tool_call_chunks": [
+                {**named, "args": piece, "index": place, "type": "tool_call_chunk"}
+            ]
+        }
 
     return piece_of
 
@@ -92,8 +111,10 @@ def _whole(message: AIMessage, made: list[dict[str, Any]]) -> list[AIMessageChun
 
 def _uncut(message: AIMessage) -> dict[str, Any]:
     return {
-        "content": message.content, "tool_calls": message.tool_calls, "invalid_tool_calls": message.invalid_tool_calls
-    }  # fmt: skip
+        "content": message.content,
+        "tool_calls": message.tool_calls,
+        "invalid_tool_calls": message.invalid_tool_calls,
+    }
 
 
 def _adds_up(chunks: list[AIMessageChunk], message: AIMessage) -> bool:

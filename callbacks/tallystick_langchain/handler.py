@@ -1,8 +1,9 @@
 """TallyCallbackHandler: LangChain's callbacks become runs, steps and receipts.
 
-The root of a call tree is the run; model calls, tools and retrievers are its steps. Inside a `bound.run(…)` the
-steps join that run, and a model or tool call inside an open step of its kind adds its view to that step, so that
-nothing is recorded twice. Hooks hand over and return; the end of the run acknowledges everything.
+The root of a call tree is the run; model calls, tools and retrievers are its steps. Inside a
+`bound.run(…)` the steps join that run, and a model or tool call inside an open step of its kind
+adds its view to that step, so that nothing is recorded twice. Hooks hand over and return; the end
+of the run acknowledges everything.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_langchain.messages import answer_of, completion_of, goal_of, model_of, request_of, result_of, said_in
+from tallystick_langchain.messages import (
+    answer_of,
+    completion_of,
+    goal_of,
+    model_of,
+    request_of,
+    result_of,
+    said_in,
+)
 
 __all__ = ["TallyCallbackHandler", "place_of", "session_of", "stop"]
 
@@ -34,7 +43,9 @@ ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
 
 
 def _captured(hook: Callable[P, None]) -> Callable[P, None]:
-    """A hook whose failure is counted, logged and told of by the run, and raised only in a strict handler."""
+    """A hook whose failure is counted, logged and told of by the run, and raised only in a strict
+    handler.
+    """
 
     @wraps(hook)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -84,22 +95,32 @@ class _Call:
 
 
 class TallyCallbackHandler(BaseCallbackHandler):
-    """Records what LangChain does: `chain.invoke(x, config={"callbacks": [TallyCallbackHandler(tally)]})`.
+    """Records what LangChain does: `chain.invoke(x, config={"callbacks":
+    [TallyCallbackHandler(tally)]})`.
 
-    One handler serves any number of calls and threads. Of several handlers of one tally in the same call the first
-    records it.
+    One handler serves any number of calls and threads. Of several handlers of one tally in the same
+    call the first records it.
     """
 
     run_inline = True
-    """On the thread and in the context of the call, so that order holds and the open step is known."""
+    """On the thread and in the context of the call, so that order holds and the open step is known.
+    """
 
     def __init__(
-        self, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-        agent_name: str | None = None, strict: bool = False, capture: Speakers = "off",
-    ) -> None:  # fmt: skip
-        """`agent_name` names the runs (by default the name of the root runnable). With `strict` a failure to
-        record is raised into the call; otherwise it is counted in `failures`, logged and told of by `verify`.
-        `capture` remembers what the `user` said to the root, or what `both` said, with one write when it ends."""
+        self,
+        tally: Tally | BoundTally,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        agent_name: str | None = None,
+        strict: bool = False,
+        capture: Speakers = "off",
+    ) -> None:
+        """`agent_name` names the runs (by default the name of the root runnable). With `strict` a
+        failure to record is raised into the call; otherwise it is counted in `failures`, logged and
+        told of by `verify`. `capture` remembers what the `user` said to the root, or what `both`
+        said, with one write when it ends.
+        """
         self.raise_error = strict
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="langchain", actor=actor, scope=scope, session=session_of
@@ -124,14 +145,25 @@ class TallyCallbackHandler(BaseCallbackHandler):
         return None if call is None or call.tree is None else call.tree.run
 
     def _run_under_way(self, given: Mapping[str, Any]) -> Run | None:
-        found = (self.run_of(one) for name in ("run_id", "parent_run_id") if (one := given.get(name)) is not None)
+        found = (
+            self.run_of(one)
+            for name in ("run_id", "parent_run_id")
+            if (one := given.get(name)) is not None
+        )
         return next((run for run in found if run is not None), None)
 
     @_captured
     def on_chain_start(
-        self, serialized: dict[str, Any] | None, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None,
-        tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """The root chain starts the run; inner ones say where a step stands."""
         call = self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), tags, inputs)
         if parent_run_id is not None and (name := kwargs.get("name")) and not call.root:
@@ -159,44 +191,78 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     @_captured
     def on_chat_model_start(
-        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID,
-        parent_run_id: UUID | None = None, tags: list[str] | None = None, metadata: dict[str, Any] | None = None,
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
         **kwargs: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A model call starts: its final messages, tools and parameters."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
         step = self._begin(
-            "model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags, messages[0]
+            "model_call",
+            run_id,
+            parent_run_id,
+            metadata,
+            model or _named(serialized, kwargs),
+            tags,
+            messages[0],
         )
         if step is None:
             return
         step.record(
-            "request", lambda: request_of(messages[0], parameters),
+            "request",
+            lambda: request_of(messages[0], parameters),
             summary={"model": model, "messages": len(messages[0])},
-        )  # fmt: skip
+        )
 
     @_captured
     def on_llm_start(
-        self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, parent_run_id: UUID | None = None,
-        tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Same as `on_chat_model_start`, for a model that completes text."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
         step = self._begin(
-            "model_call", run_id, parent_run_id, metadata, model or _named(serialized, kwargs), tags, prompts
+            "model_call",
+            run_id,
+            parent_run_id,
+            metadata,
+            model or _named(serialized, kwargs),
+            tags,
+            prompts,
         )
         if step is None:
             return
-        step.record("request", lambda: completion_of(prompts[0], parameters), summary={"model": model})
+        step.record(
+            "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
+        )
 
     @_captured
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        """A model call ends: its answer, its usage, and of a stream when its first and its last chunk came."""
+        """A model call ends: its answer, its usage, and of a stream when its first and its last
+        chunk came.
+        """
         call = self._calls.get(run_id.int)
         if call is not None and call.root and call.tree is not None:
-            self._keep(call.tree, getattr(_first(response), "message", None) or getattr(_first(response), "text", None))
+            self._keep(
+                call.tree,
+                getattr(_first(response), "message", None)
+                or getattr(_first(response), "text", None),
+            )
         self._finish(run_id, "response", lambda: answer_of(response), _told(response, call))
 
     @_captured
@@ -218,7 +284,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """A model call failed; what it said until then is kept."""
         call = self._calls.get(run_id.int)
         said = kwargs.get("response")
-        if call is not None and call.step is not None and isinstance(said, LLMResult) and any(said.generations):
+        if (
+            call is not None
+            and call.step is not None
+            and isinstance(said, LLMResult)
+            and any(said.generations)
+        ):
             call.step.record("response", lambda: answer_of(said), summary=_told(said, call))
         self._fail(run_id, error)
 
@@ -231,30 +302,49 @@ class TallyCallbackHandler(BaseCallbackHandler):
             error = outcome.exception() if outcome is not None and outcome.failed else None
             kind = None if error is None else type(error).__name__
             retry = {"attempt": retry_state.attempt_number, "type": kind}
-            call.step.record("note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry})
+            call.step.record(
+                "note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry}
+            )
 
     @_captured
     def on_custom_event(
-        self, name: str, data: Any, *, run_id: UUID, tags: list[str] | None = None,
-        metadata: dict[str, Any] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        data: Any,
+        *,
+        run_id: UUID,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """An event of the user's own: a note in the step under way, else in one of its own."""
         call = self._calls.get(run_id.int)
         if call is None or call.tree is None:
             return
         run, active = call.tree.run, call.step or current_step()
         within = active is not None and active.run is run and active.is_open
-        step = active if active is not None and within else run.step("other", name=name, metadata=_place(call, tags))
+        step = (
+            active
+            if active is not None and within
+            else run.step("other", name=name, metadata=_place(call, tags))
+        )
         step.record("note", {"event": name, "data": data}, summary={"event": name})
         if not within:
             step.close()
 
     @_captured
     def on_tool_start(
-        self, serialized: dict[str, Any] | None, input_str: str, *, run_id: UUID, parent_run_id: UUID | None = None,
-        tags: list[str] | None = None, metadata: dict[str, Any] | None = None,
-        inputs: dict[str, Any] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        serialized: dict[str, Any] | None,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """A tool call starts: its name and arguments."""
         name = _named(serialized, kwargs) or "tool"
         step = self._begin("tool_call", run_id, parent_run_id, metadata, name, tags)
@@ -263,14 +353,21 @@ class TallyCallbackHandler(BaseCallbackHandler):
         arguments = inputs if inputs is not None else input_str
         call = {"name": name, "arguments": arguments, "tool_call_id": kwargs.get("tool_call_id")}
         step.record("tool_call", call, summary={"tool": name})
-        # What the tool remembers or recalls belongs to its step; hooks run inline, in the context of the tool.
+        # What the tool remembers or recalls belongs to its step; hooks run inline, in the context
+        # of the tool.
         self._calls[run_id.int].leave = step.enter()
 
     @_captured
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool call ends: its result, which may be an error that the model is told of."""
         failed = getattr(output, "status", None) == "error"
-        self._finish(run_id, "tool_result", {"result": result_of(output)}, {}, "failed" if failed else "completed")
+        self._finish(
+            run_id,
+            "tool_result",
+            {"result": result_of(output)},
+            {},
+            "failed" if failed else "completed",
+        )
 
     @_captured
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -279,9 +376,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     @_captured
     def on_retriever_start(
-        self, serialized: dict[str, Any] | None, query: str, *, run_id: UUID, parent_run_id: UUID | None = None,
-        tags: list[str] | None = None, metadata: dict[str, Any] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        serialized: dict[str, Any] | None,
+        query: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """A retrieval starts: its query."""
         name = _named(serialized, kwargs) or "retriever"
         step = self._begin("other", run_id, parent_run_id, metadata, name, tags)
@@ -290,7 +394,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         step.record("request", {"level": "runtime", "query": query}, summary={"retriever": name})
 
     @_captured
-    def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
+    def on_retriever_end(
+        self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any
+    ) -> None:
         """A retrieval ends: its documents."""
         found = [document.model_dump(mode="json") for document in documents]
         self._finish(run_id, "response", {"documents": found}, {"documents": len(found)})
@@ -301,9 +407,14 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._fail(run_id, error)
 
     def _enter(
-        self, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None, name: str | None,
-        tags: Sequence[str] | None, inputs: Any = None,
-    ) -> _Call:  # fmt: skip
+        self,
+        run_id: UUID,
+        parent: UUID | None,
+        metadata: Mapping[str, Any] | None,
+        name: str | None,
+        tags: Sequence[str] | None,
+        inputs: Any = None,
+    ) -> _Call:
         """The callback, in the run of its root; the root starts one."""
         above = self._calls.get(parent.int) if parent is not None else None
         if above is not None:
@@ -314,11 +425,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tree = None
         if self._room.claims.take(("langchain", run_id), self):
             bound = self._binder.bound(metadata or {})
-            thread = {"thread_id": metadata["thread_id"]} if metadata and "thread_id" in metadata else {}
+            thread = (
+                {"thread_id": metadata["thread_id"]} if metadata and "thread_id" in metadata else {}
+            )
             known = {"langchain_run_id": str(run_id), **thread, **_tags(tags)}
             run, owned = bound.join_run(
                 self._agent_name or name or "agent", goal=goal_of(inputs), metadata=known
-            )  # fmt: skip
+            )
             tree = _Tree(run, owned)
             if self._speakers != "off":
                 tree.bound, tree.asked = bound, said_in(inputs)
@@ -344,9 +457,15 @@ class TallyCallbackHandler(BaseCallbackHandler):
             call.tree.run.close("blocked" if call.tree.waits and status == "completed" else status)
 
     def _begin(
-        self, kind: StepKind, run_id: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None,
-        name: str | None, tags: Sequence[str] | None, inputs: Any = None,
-    ) -> Step | None:  # fmt: skip
+        self,
+        kind: StepKind,
+        run_id: UUID,
+        parent: UUID | None,
+        metadata: Mapping[str, Any] | None,
+        name: str | None,
+        tags: Sequence[str] | None,
+        inputs: Any = None,
+    ) -> Step | None:
         call = self._enter(run_id, parent, metadata, name, tags, inputs)
         if call.tree is None:
             return None
@@ -369,9 +488,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         return call
 
     def _finish(
-        self, run_id: UUID, kind: EntryKind, payload: Any, summary: Mapping[str, Any],
+        self,
+        run_id: UUID,
+        kind: EntryKind,
+        payload: Any,
+        summary: Mapping[str, Any],
         status: StepStatus = "completed",
-    ) -> None:  # fmt: skip
+    ) -> None:
         call = self._taken(run_id)
         try:
             if call is not None and call.step is not None:
@@ -403,10 +526,14 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
 
 def stop(step: Step, error: BaseException) -> bool:
-    """Close a step that an exception left: failed, or blocked if it waits for a person, which is what is returned."""
+    """Close a step that an exception left: failed, or blocked if it waits for a person, which is
+    what is returned.
+    """
     asked = interrupts_of(error)
     if asked is not None:
-        step.record("approval", {"interrupts": asked}, summary={"state": "asked", "interrupts": len(asked)})
+        step.record(
+            "approval", {"interrupts": asked}, summary={"state": "asked", "interrupts": len(asked)}
+        )
         step.run.tell(error)
         step.close("blocked")
     elif _bubbles(error):
@@ -432,9 +559,15 @@ def _bubbles(error: BaseException) -> bool:
 
 
 def _told(response: LLMResult, call: _Call | None) -> dict[str, Any]:
-    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and the last came."""
+    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and
+    the last came.
+    """
     message = getattr(_first(response), "message", None)
-    counted = usage_of(getattr(message, "usage_metadata", None) or (response.llm_output or {}).get("token_usage") or {})
+    counted = usage_of(
+        getattr(message, "usage_metadata", None)
+        or (response.llm_output or {}).get("token_usage")
+        or {}
+    )
     told: dict[str, Any] = {"usage": counted} if counted else {}
     if call is not None and call.chunks:
         told["stream"] = {"chunks": call.chunks, "first_us": call.first, "last_us": call.last}
@@ -470,7 +603,9 @@ def _identity(run_id: UUID, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_of(metadata: Mapping[str, Any]) -> str | None:
-    """The thread, conversation or session that a call belongs to, which the history of what it changes names."""
+    """The thread, conversation or session that a call belongs to, which the history of what it
+    changes names.
+    """
     named = (metadata.get(name) for name in ("thread_id", "session_id", "conversation_id"))
     return next((str(one) for one in named if one), None)
 

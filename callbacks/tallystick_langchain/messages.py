@@ -73,9 +73,11 @@ def model_of(parameters: Mapping[str, Any]) -> str | None:
 
 
 def written(message: BaseMessage) -> Written | dict[str, Any]:
-    """A message as `messages_to_dict` gives it; a plain one without pydantic, at a tenth of the cost.
+    """A message as `messages_to_dict` gives it; a plain one without pydantic, at a tenth of the
+    cost.
 
-    What was written before is held against the message as it is now, so that an edit in place is always seen.
+    What was written before is held against the message as it is now, so that an edit in place is
+    always seen.
     """
     if not _is_plain(message):
         return messages_to_dict([message])[0]
@@ -100,7 +102,9 @@ _texts = KeptTexts(16 * 1024 * 1024)
 
 
 def answer_of(result: LLMResult) -> dict[str, Any]:
-    """The first generation as JSON values: what the model said, and apart from it the envelope it came in."""
+    """The first generation as JSON values: what the model said, and apart from it the envelope it
+    came in.
+    """
     generation = result.generations[0][0]
     if isinstance(generation, ChatGeneration):
         return answer_of_message(generation.message)
@@ -108,10 +112,15 @@ def answer_of(result: LLMResult) -> dict[str, Any]:
 
 
 def answer_of_message(message: BaseMessage) -> dict[str, Any]:
-    """Same as `answer_of`, for a message. Ids, usage and provider metadata differ from call to call: the envelope."""
+    """Same as `answer_of`, for a message. Ids, usage and provider metadata differ from call to
+    call: the envelope.
+    """
     data = message.__dict__ if _is_plain(message) else messages_to_dict([message])[0]["data"]
     envelope = {name: data[name] for name in _ENVELOPE if name in data}
-    return {"answer": {name: data[name] for name in data if name not in _ENVELOPE}, "envelope": envelope}
+    return {
+        "answer": {name: data[name] for name in data if name not in _ENVELOPE},
+        "envelope": envelope,
+    }
 
 
 def result_of(output: Any) -> Any:
@@ -120,7 +129,9 @@ def result_of(output: Any) -> Any:
 
 
 def goal_of(inputs: Any) -> str | None:
-    """What the caller of a chain or graph wants, as far as its inputs say; secrets are looked for in all of it."""
+    """What the caller of a chain or graph wants, as far as its inputs say; secrets are looked for
+    in all of it.
+    """
     return said_in(inputs)
 
 

@@ -1,8 +1,10 @@
-"""TallyMiddleware: each model call of an agent is compiled to a budget and recorded with its decisions.
+"""TallyMiddleware: each model call of an agent is compiled to a budget and recorded with its
+decisions.
 
-The agent's own state is not touched: what is compiled is one request, from the messages, the system prompt, the tools
-and what was recalled for the latest request. Where a TallyCallbackHandler watches the same call, the two fill the
-same step. Stand it last in `middleware`, so that it compiles what the others left.
+The agent's own state is not touched: what is compiled is one request, from the messages, the system
+prompt, the tools and what was recalled for the latest request. Where a TallyCallbackHandler watches
+the same call, the two fill the same step. Stand it last in `middleware`, so that it compiles what
+the others left.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
-from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, ToolCallRequest
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    AgentState,
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
 from langchain.agents.middleware.types import PrivateStateAttr
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
@@ -40,7 +48,9 @@ _DEFAULT_BUDGET = 16_000
 _AGENTS = CompileConfig(turn_share=20)
 """For agents with tools: what the turn will still bring has its room from the first step on."""
 _RECALLED = 256
-"""Requests whose recalled memories are kept, so that the steps of one turn see the same ones while these stand."""
+"""Requests whose recalled memories are kept, so that the steps of one turn see the same ones while
+these stand.
+"""
 
 
 class TallyState(AgentState[Any]):
@@ -50,33 +60,49 @@ class TallyState(AgentState[Any]):
 
 
 class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Context and receipts for an agent: `create_agent(model, tools, middleware=[TallyMiddleware(tally)])`.
+    """Context and receipts for an agent: `create_agent(model, tools,
+    middleware=[TallyMiddleware(tally)])`.
 
-    A model call for which a rule wants an approval is not made: it is a blocked step, and ApprovalRequired is raised.
+    A model call for which a rule wants an approval is not made: it is a blocked step, and
+    ApprovalRequired is raised.
     """
 
     state_schema: type[AgentState[Any]] = TallyState
 
     def __init__(
-        self, tally: Tally | BoundTally, *, budget: int | None = None, reserve: int = 0, memories: int = 8,
-        actor: ActorSource | None = None, scope: str | Scope | None = None, agent_name: str | None = None,
-        rules: Sequence[PolicyRule] = (), config: CompileConfig | None = None, record: bool = True,
-        strict: bool = False, capture: Speakers = "off",
-    ) -> None:  # fmt: skip
-        """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer; by default what
-        the model's profile says it takes, else 16,000. `memories` are recalled for each request of the user; 0 for
-        none. `actor` says who acts: by default the Actor in the runtime's context (itself, or as `actor`), else the
-        bound actor or the owner. A failure to record is counted in `failures`, logged and told of by `verify`;
-        with `strict` it is raised. A failure to compile always is: nothing is sent then. `capture` remembers what
-        the `user` said, or what `both` said, when an agent ends.
+        self,
+        tally: Tally | BoundTally,
+        *,
+        budget: int | None = None,
+        reserve: int = 0,
+        memories: int = 8,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        agent_name: str | None = None,
+        rules: Sequence[PolicyRule] = (),
+        config: CompileConfig | None = None,
+        record: bool = True,
+        strict: bool = False,
+        capture: Speakers = "off",
+    ) -> None:
+        """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer;
+        by default what the model's profile says it takes, else 16,000. `memories` are recalled for
+        each request of the user; 0 for none. `actor` says who acts: by default the Actor in the
+        runtime's context (itself, or as `actor`), else the bound actor or the owner. A failure to
+        record is counted in `failures`, logged and told of by `verify`; with `strict` it is raised.
+        A failure to compile always is: nothing is sent then. `capture` remembers what the `user`
+        said, or what `both` said, when an agent ends.
         """
         super().__init__()
         if budget is not None and budget <= reserve:
             raise InvalidInput("`budget` must be more than `reserve`.")
         self._binder = Binder[Runtime[Any]](
-            tally, surface="langchain", actor=actor if actor is not None else _actor_in, scope=scope,
+            tally,
+            surface="langchain",
+            actor=actor if actor is not None else _actor_in,
+            scope=scope,
             session=lambda runtime: session_of(ensure_config().get("metadata", {})),
-        )  # fmt: skip
+        )
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._agent_name, self._record, self._speakers = agent_name, record, capture
         self._rules, self._config = tuple(rules), config
@@ -104,7 +130,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return {"tally_run": run.id}
         return None
 
-    async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+    async def abefore_agent(
+        self, state: AgentState[Any], runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
         """Same as `before_agent`."""
         return await in_thread(self.before_agent, state, runtime)
 
@@ -125,7 +153,11 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with self._capture(run):
             said = state["messages"]
             asked = next((one for one in reversed(said) if isinstance(one, HumanMessage)), None)
-            answer = said[-1] if said and isinstance(said[-1], AIMessage) and self._speakers == "both" else None
+            answer = (
+                said[-1]
+                if said and isinstance(said[-1], AIMessage) and self._speakers == "both"
+                else None
+            )
             self._binder.bound(runtime).keep_turn(
                 run,
                 user=None if asked is None else str(asked.text),
@@ -151,7 +183,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             run = self._runs.get(name) if name is not None else None
         if run is None and name is not None:
             with self._capture():
-                run = self._binder.bound(runtime).run(self._agent_name or "agent", metadata={"continues": name})
+                run = self._binder.bound(runtime).run(
+                    self._agent_name or "agent", metadata={"continues": name}
+                )
                 with self._guard:
                     self._runs[name] = run
         return run
@@ -161,7 +195,10 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if run is not None:
             with self._capture(run):
                 return run.step(
-                    "model_call", name=_model_name(request) or "model", parent=_within(run), metadata=_place()
+                    "model_call",
+                    name=_model_name(request) or "model",
+                    parent=_within(run),
+                    metadata=_place(),
                 )
         return None
 
@@ -190,7 +227,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return response
 
     async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Same as `wrap_model_call`; the compile runs on a thread of its own."""
         step = await in_thread(self._model_step, request)
@@ -214,9 +253,13 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         compiled = bound.compile(
             [*(item for item, _ in said.values()), *self._recall(bound, request)],
             budget=self._budget or _most_input(request.model) or _DEFAULT_BUDGET,
-            reserve=self._reserve, model=model, tools=tool_specs(request.tools), rules=self._rules,
-            config=self._config or (_AGENTS if request.tools else None), target=FRAMED,
-        )  # fmt: skip
+            reserve=self._reserve,
+            model=model,
+            tools=tool_specs(request.tools),
+            rules=self._rules,
+            config=self._config or (_AGENTS if request.tools else None),
+            target=FRAMED,
+        )
         rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()})
         offered = {f"tool:{spec.name}" for spec in tool_specs(request.tools)}
         denied = {name.removeprefix("tool:") for name in offered} - rendered.tools
@@ -225,13 +268,20 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return request.override(system_message=rendered.system, messages=messages, tools=tools)
 
     def _recall(self, bound: BoundTally, request: ModelRequest[Any]) -> list[Hit]:
-        asked = next((message for message in reversed(request.messages) if message.type == "human"), None)
+        asked = next(
+            (message for message in reversed(request.messages) if message.type == "human"), None
+        )
         text = "" if asked is None else str(asked.text).strip()
         if not self._memories or not text:
             return []
         thread = getattr(request.runtime, "execution_info", None)
-        key = (str(bound.actor), str(bound.scope), str(getattr(thread, "thread_id", None)),
-               str(request.state.get("tally_run")), text)  # fmt: skip
+        key = (
+            str(bound.actor),
+            str(bound.scope),
+            str(getattr(thread, "thread_id", None)),
+            str(request.state.get("tally_run")),
+            text,
+        )
         with self._guard:
             known = self._recalled.get(key)
         if known is None or not bound.still_stand(known):
@@ -245,7 +295,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     # Tools
 
     def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         """Record the call and its result."""
         step = self._tool_step(request)
@@ -262,7 +314,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return result
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """Same as `wrap_tool_call`."""
         step = await in_thread(self._tool_step, request)
@@ -289,7 +343,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with self._capture(run):
             step = run.step("tool_call", name=call["name"], parent=_within(run), metadata=_place())
             asked = {"name": call["name"], "arguments": call["args"], "tool_call_id": call["id"]}
-            step.record("tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]})
+            step.record(
+                "tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]}
+            )
             return step
         return None
 
@@ -302,7 +358,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
 
 def _under_way() -> Run | None:
-    """The run that somebody records already: a handler's, that of a `run` block, or of the step we stand in."""
+    """The run that somebody records already: a handler's, that of a `run` block, or of the step we
+    stand in.
+    """
     step = current_step()
     return _watched() or current_run() or (step.run if step is not None and step.is_open else None)
 
@@ -328,7 +386,9 @@ def _actor_in(runtime: Runtime[Any]) -> Actor | None:
     context = getattr(runtime, "context", None)
     if isinstance(context, Actor):
         return context
-    actor = context.get("actor") if isinstance(context, Mapping) else getattr(context, "actor", None)
+    actor = (
+        context.get("actor") if isinstance(context, Mapping) else getattr(context, "actor", None)
+    )
     return actor if isinstance(actor, Actor) else None
 
 
@@ -346,7 +406,9 @@ def _name() -> str | None:
 
 
 def _named(system: Sequence[SystemMessage]) -> list[BaseMessage]:
-    return [message if message.id else message.model_copy(update={"id": "system"}) for message in system]
+    return [
+        message if message.id else message.model_copy(update={"id": "system"}) for message in system
+    ]
 
 
 def _tool_name(tool: Any) -> str | None:
@@ -370,14 +432,22 @@ def _most_input(model: Any) -> int | None:
 def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
     """The request and the answer, where no handler noted them."""
     if not step.has("request"):
-        messages = [*([request.system_message] if request.system_message else []), *request.messages]
-        parameters = {"model": _model_name(request), "tools": [spec.dump() for spec in tool_specs(request.tools)]}
+        messages = [
+            *([request.system_message] if request.system_message else []),
+            *request.messages,
+        ]
+        parameters = {
+            "model": _model_name(request),
+            "tools": [spec.dump() for spec in tool_specs(request.tools)],
+        }
         noted = request_of(messages, parameters)
         step.record("request", noted, summary={"model": noted["model"], "messages": len(messages)})
     answer = next((message for message in response.result if isinstance(message, AIMessage)), None)
     if answer is not None and not step.has("response"):
         usage = usage_of(answer.usage_metadata)
-        step.record("response", answer_of_message(answer), summary={"usage": usage} if usage else {})
+        step.record(
+            "response", answer_of_message(answer), summary={"usage": usage} if usage else {}
+        )
 
 
 def _note_result(step: Step, result: ToolMessage | Command[Any]) -> None:

@@ -1,4 +1,6 @@
-"""LangChain messages and tools as context items, and a compiled context as LangChain messages again."""
+"""LangChain messages and tools as context items, and a compiled context as LangChain messages
+again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tallystick.records import CompiledContext, ContextItem, ItemKind, Json, Too
 __all__ = ["CONTEXT_ID", "Rendered", "items_of", "render", "tool_specs"]
 
 CONTEXT_ID = "tallystick-context"
-"""The id of the message that holds what was recalled and quoted. It is made for one call and in no state."""
+"""The id of the message that holds what was recalled and quoted. It is made for one call and in no
+state.
+"""
 _MEDIA = 1_000
 """Tokens that an image, a sound or a file counts as, at least."""
 _KINDS: dict[str, ItemKind] = {
@@ -47,7 +51,8 @@ class Rendered:
 def items_of(
     messages: Sequence[BaseMessage], count: Callable[[str], int]
 ) -> dict[str, tuple[ContextItem, BaseMessage]]:
-    """Each message as an item, by the item's id, in order; a message without an id is named by its place.
+    """Each message as an item, by the item's id, in order; a message without an id is named by its
+    place.
 
     `count` counts the tokens of what is more than text: the arguments of calls.
     """
@@ -64,7 +69,10 @@ def _item(item_id: str, message: BaseMessage, count: Callable[[str], int]) -> Co
     calls: list[Json] = []
     result: str | None = None
     if isinstance(message, AIMessage):
-        calls = [{"id": call["id"], "name": call["name"], "args": _plain(call["args"])} for call in message.tool_calls]
+        calls = [
+            {"id": call["id"], "name": call["name"], "args": _plain(call["args"])}
+            for call in message.tool_calls
+        ]
     elif isinstance(message, ToolMessage):
         result = message.tool_call_id
     text, media = str(message.text), _media(message.content)
@@ -83,7 +91,15 @@ def _item(item_id: str, message: BaseMessage, count: Callable[[str], int]) -> Co
 def _media(content: Any) -> int:
     if isinstance(content, str):
         return 0
-    said = {"text", "thinking", "reasoning", "redacted_thinking", "tool_use", "input_json_delta", "function_call"}
+    said = {
+        "text",
+        "thinking",
+        "reasoning",
+        "redacted_thinking",
+        "tool_use",
+        "input_json_delta",
+        "function_call",
+    }
     return sum(isinstance(block, Mapping) and block.get("type") not in said for block in content)
 
 
@@ -114,7 +130,9 @@ def tool_specs(tools: Sequence[Any]) -> list[ToolSpec]:
 
 
 def _is_providers(tool: Any) -> bool:
-    return isinstance(tool, Mapping) and "function" not in tool and not {"name", "title"} & tool.keys()
+    return (
+        isinstance(tool, Mapping) and "function" not in tool and not {"name", "title"} & tool.keys()
+    )
 
 
 def render(compiled: CompiledContext, originals: Mapping[str, BaseMessage]) -> Rendered:
@@ -123,7 +141,11 @@ def render(compiled: CompiledContext, originals: Mapping[str, BaseMessage]) -> R
     Raises InvalidContext for calls and results that do not pair.
     """
     chosen = outline(compiled)
-    changed = {decision.item_id for decision in compiled.decisions if decision.decision in ("redact", "compress")}
+    changed = {
+        decision.item_id
+        for decision in compiled.decisions
+        if decision.decision in ("redact", "compress")
+    }
     context = [HumanMessage(chosen.context, id=CONTEXT_ID)] if chosen.context else []
     return Rendered(
         system=_system(chosen.instructions, chosen.system, originals, changed),
@@ -138,7 +160,7 @@ def render(compiled: CompiledContext, originals: Mapping[str, BaseMessage]) -> R
 
 def _system(
     items: Sequence[ContextItem], text: str, originals: Mapping[str, BaseMessage], changed: set[str]
-) -> SystemMessage | None:  # fmt: skip
+) -> SystemMessage | None:
     if len(items) == 1 and items[0].id not in changed:
         original = originals.get(items[0].id)
         if isinstance(original, SystemMessage):
@@ -146,7 +168,9 @@ def _system(
     return SystemMessage(text) if text else None
 
 
-def _message(item: ContextItem, originals: Mapping[str, BaseMessage], changed: set[str]) -> BaseMessage:
+def _message(
+    item: ContextItem, originals: Mapping[str, BaseMessage], changed: set[str]
+) -> BaseMessage:
     original = originals.get(item.id)
     if original is not None and item.id not in changed:
         return original

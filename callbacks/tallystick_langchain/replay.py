@@ -17,7 +17,9 @@ __all__ = ["chat_model_call"]
 def chat_model_call(
     model: BaseChatModel | Runnable[Any, BaseMessage],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recorder.replay(step_id, call=…)`: the recorded messages go to `model`, its answer comes back."""
+    """`call` for `recorder.replay(step_id, call=…)`: the recorded messages go to `model`, its
+    answer comes back.
+    """
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:
         return answer_of_message(model.invoke(to_messages(request)))

@@ -35,10 +35,11 @@ _NOT_SENT = (*_ENVELOPE, "artifact", "type", "tool_call_chunks", "chunk_position
 
 
 class TapeChatModel(BaseChatModel):
-    """A chat model that plays a tape: `create_agent(TapeChatModel(player), tape_tools(player, tools))`.
+    """A chat model that plays a tape: `create_agent(TapeChatModel(player), tape_tools(player,
+    tools))`.
 
-    `like` is the model that the agent was recorded with; it is never called, only asked how it binds tools and what
-    its parameters are. With it, these are compared too.
+    `like` is the model that the agent was recorded with; it is never called, only asked how it
+    binds tools and what its parameters are. With it, these are compared too.
     """
 
     player: Any
@@ -49,7 +50,9 @@ class TapeChatModel(BaseChatModel):
     def __init__(self, player: Player, *, like: BaseChatModel | None = None, **fields: Any) -> None:
         if like is not None:
             fields = {"profile": like.profile, **fields}
-        super().__init__(**{"player": player, "like": like, "model_name": _model_name(player, like), **fields})
+        super().__init__(
+            **{"player": player, "like": like, "model_name": _model_name(player, like), **fields}
+        )
 
     @property
     def _llm_type(self) -> str:
@@ -63,7 +66,9 @@ class TapeChatModel(BaseChatModel):
         # A model of a test may bind nothing.
         return self if bound is self.like else _in_place(bound, self.like, self)
 
-    def with_structured_output(self, schema: Any, *, include_raw: bool = False, **kwargs: Any) -> Runnable[Any, Any]:
+    def with_structured_output(
+        self, schema: Any, *, include_raw: bool = False, **kwargs: Any
+    ) -> Runnable[Any, Any]:
         """As the recorded model asks for it, else by a tool."""
         if self.like is None:
             return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
@@ -71,26 +76,38 @@ class TapeChatModel(BaseChatModel):
         return _in_place(made, self.like, self)
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> ChatResult:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
         played = self.player.answer(self._played(messages, stop, kwargs))
         return ChatResult(generations=[ChatGeneration(message=_message(played))])
 
     def _stream(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
         call = self._played(messages, stop, kwargs)
         if call.response is not None:
             yield from chunks_of(call, _message(call.response))
         self.player.answer(call)  # a stream that broke breaks where it did
 
-    def _played(self, messages: list[BaseMessage], stop: list[str] | None, given: dict[str, Any]) -> TapeCall:
+    def _played(
+        self, messages: list[BaseMessage], stop: list[str] | None, given: dict[str, Any]
+    ) -> TapeCall:
         parameters = (
-            {**given, "stop": stop} if self.like is None else self.like._get_invocation_params(stop=stop, **given)
+            {**given, "stop": stop}
+            if self.like is None
+            else self.like._get_invocation_params(stop=stop, **given)
         )
-        form = _with_parameters if self.like is not None and _knows_parameters(self.player) else normal
+        form = (
+            _with_parameters if self.like is not None and _knows_parameters(self.player) else normal
+        )
         call: TapeCall = self.player.call_model(request_of(messages, parameters), normal=form)
         return call
 
@@ -105,15 +122,21 @@ class TapeLLM(LLM):
         return "tallystick-tape"
 
     def _call(
-        self, prompt: str, stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None,
+        self,
+        prompt: str,
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
-    ) -> str:  # fmt: skip
+    ) -> str:
         return _completion(self.player.answer(self._played(prompt, stop, kwargs)))
 
     def _stream(
-        self, prompt: str, stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None,
+        self,
+        prompt: str,
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
-    ) -> Iterator[GenerationChunk]:  # fmt: skip
+    ) -> Iterator[GenerationChunk]:
         call = self._played(prompt, stop, kwargs)
         if call.response is not None:
             for piece in streamed(call, [_completion(call.response)])[0]:
@@ -124,7 +147,9 @@ class TapeLLM(LLM):
         self.player.answer(call)
 
     def _played(self, prompt: str, stop: list[str] | None, given: dict[str, Any]) -> TapeCall:
-        call: TapeCall = self.player.call_model(completion_of(prompt, {**given, "stop": stop}), normal=normal)
+        call: TapeCall = self.player.call_model(
+            completion_of(prompt, {**given, "stop": stop}), normal=normal
+        )
         return call
 
 
@@ -135,23 +160,33 @@ def _completion(response: Any) -> str:
     return str(answer["text"])
 
 
-def tape_tools(player: Player, tools: Sequence[BaseTool], *, safe: Collection[str] = ()) -> list[BaseTool]:
-    """The tools with their recorded results; those whose names are in `safe` are compared and run for real.
+def tape_tools(
+    player: Player, tools: Sequence[BaseTool], *, safe: Collection[str] = ()
+) -> list[BaseTool]:
+    """The tools with their recorded results; those whose names are in `safe` are compared and run
+    for real.
 
-    What a tool does to the state of a graph (`Command`) is in no record, so that such a tool must be safe.
+    What a tool does to the state of a graph (`Command`) is in no record, so that such a tool must
+    be safe.
     """
     unknown = sorted(set(safe) - {tool.name for tool in tools})
     if unknown:
         raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
-    return [_real(player, tool) if tool.name in safe else _TapeTool.of(player, tool) for tool in tools]
+    return [
+        _real(player, tool) if tool.name in safe else _TapeTool.of(player, tool) for tool in tools
+    ]
 
 
 def normal(request: Json) -> Json:
-    """Messages and tools of a request, without the ids of messages, usage and what providers added."""
+    """Messages and tools of a request, without the ids of messages, usage and what providers
+    added.
+    """
     if not isinstance(request, dict):
         return request
     messages, tools = request.get("messages"), request.get("tools")
-    asked: list[Json] = [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
+    asked: list[Json] = (
+        [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
+    )
     offered: list[Json] = [tool_form(tool) for tool in tools] if isinstance(tools, list) else []
     return {"messages": asked, "tools": offered, "stop": request.get("stop")}
 
@@ -165,7 +200,9 @@ def _with_parameters(request: Json) -> Json:
 
 
 def _knows_parameters(player: Player) -> bool:
-    """Whether the tape holds the parameters of models: the middleware alone sees none but the name."""
+    """Whether the tape holds the parameters of models: the middleware alone sees none but the
+    name.
+    """
     requests = [call.request for call in player.tape.calls if call.kind == "model_call"]
     found = [request.get("parameters") for request in requests if isinstance(request, dict)]
     return any(isinstance(one, dict) and set(one) - {"model", "model_name"} for one in found)
@@ -179,8 +216,12 @@ def _model_name(player: Player, like: BaseChatModel | None) -> str | None:
     return next((name for name in names if isinstance(name, str)), None)
 
 
-def _in_place(made: Runnable[Any, Any], like: BaseChatModel, tape: TapeChatModel) -> Runnable[Any, Any]:
-    """What `like` made of itself, with the tape in its place. Raises InvalidInput where it is not found."""
+def _in_place(
+    made: Runnable[Any, Any], like: BaseChatModel, tape: TapeChatModel
+) -> Runnable[Any, Any]:
+    """What `like` made of itself, with the tape in its place. Raises InvalidInput where it is not
+    found.
+    """
     if made is like:
         return tape
     if isinstance(made, RunnableBinding) and made.bound is like:
@@ -190,7 +231,9 @@ def _in_place(made: Runnable[Any, Any], like: BaseChatModel, tape: TapeChatModel
         return RunnableSequence(_in_place(first, like, tape), *rest)
     if isinstance(made, RunnableParallel) and "raw" in made.steps__:
         return RunnableParallel({**made.steps__, "raw": _in_place(made.steps__["raw"], like, tape)})
-    raise InvalidInput("This model binds tools in a way of its own; give the tape model without `like`.")
+    raise InvalidInput(
+        "This model binds tools in a way of its own; give the tape model without `like`."
+    )
 
 
 def _bare(message: Json) -> Json:
@@ -198,7 +241,9 @@ def _bare(message: Json) -> Json:
         return message
     data = message["data"]
     assert isinstance(data, dict)
-    kept: Json = {name: value for name, value in data.items() if name not in _NOT_SENT and value not in _EMPTY}
+    kept: Json = {
+        name: value for name, value in data.items() if name not in _NOT_SENT and value not in _EMPTY
+    }
     # A streamed answer is the same answer, whatever its class was called.
     kind = str(message.get("type")).removesuffix("MessageChunk").lower()
     return {"type": kind, "data": kept}
@@ -221,10 +266,15 @@ class _TapeTool(BaseTool):
     @classmethod
     def of(cls, player: Player, tool: BaseTool) -> _TapeTool:
         made = cls(
-            name=tool.name, description=tool.description, args_schema=tool.args_schema or tool.get_input_schema(),
-            return_direct=tool.return_direct, handle_tool_error=tool.handle_tool_error,
-            handle_validation_error=tool.handle_validation_error, tags=tool.tags, metadata=tool.metadata,
-        )  # fmt: skip
+            name=tool.name,
+            description=tool.description,
+            args_schema=tool.args_schema or tool.get_input_schema(),
+            return_direct=tool.return_direct,
+            handle_tool_error=tool.handle_tool_error,
+            handle_validation_error=tool.handle_validation_error,
+            tags=tool.tags,
+            metadata=tool.metadata,
+        )
         made._player, made._like = player, tool
         return made
 
@@ -236,7 +286,9 @@ class _TapeTool(BaseTool):
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         # What the model asked is compared, not what the schema makes of it.
-        asked = self._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
+        asked = (
+            self._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
+        )
         try:
             super()._to_args_and_kwargs(tool_input, tool_call_id)
         except ValidationError:
@@ -249,13 +301,16 @@ class _TapeTool(BaseTool):
         recorded = self._player.call_tool(self.name, {"arguments": asked})
         result: Any = self._player.result(recorded, errors=(ToolException,))
         if isinstance(result, dict) and result.get("type") == "tool":
-            return ToolMessage(**{**result, "tool_call_id": call or result.get("tool_call_id") or "", "id": None})
+            return ToolMessage(
+                **{**result, "tool_call_id": call or result.get("tool_call_id") or "", "id": None}
+            )
         if call is not None:
             raise NotReplayable(
-                recorded.step_id, retention=self._player.tape.retention,
+                recorded.step_id,
+                retention=self._player.tape.retention,
                 missing=f"the tool {self.name} gave no message but changed the state of its graph",
                 hint=f"Let it run for real: tape_tools(player, tools, safe={{{self.name!r}}}).",
-            )  # fmt: skip
+            )
         return result
 
     async def _arun(self, asked: Any, call: str | None) -> Any:
@@ -273,8 +328,13 @@ class _Comparing(BaseCallbackHandler):
         self._name = name
 
     def on_tool_start(
-        self, serialized: dict[str, Any], input_str: str, *, inputs: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:  # fmt: skip
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        inputs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Compare the arguments before the tool runs."""
         asked = {"arguments": input_str if inputs is None else inputs}
         self._player.call_tool(self._name, asked, real=True)
@@ -284,7 +344,9 @@ def _real(player: Player, tool: BaseTool) -> BaseTool:
     """The tool itself, held against the tape when it is called."""
     given = tool.callbacks
     if given is None or isinstance(given, list):
-        return tool.model_copy(update={"callbacks": [*(given or []), _Comparing(player, tool.name)]})
+        return tool.model_copy(
+            update={"callbacks": [*(given or []), _Comparing(player, tool.name)]}
+        )
     manager = given.copy()
     manager.add_handler(_Comparing(player, tool.name), inherit=False)
     return tool.model_copy(update={"callbacks": manager})

@@ -1,4 +1,6 @@
-"""The six memory tools for LangChain and LangGraph; those that change or forget ask a person first."""
+"""The six memory tools for LangChain and LangGraph; those that change or forget ask a person
+first.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,22 @@ Approval = Literal["interrupt", "elsewhere"]
 
 
 def memory_tools(
-    tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
+    tally: Tally | BoundTally,
+    *,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
     approval: Approval = "interrupt",
-) -> list[BaseTool]:  # fmt: skip
+) -> list[BaseTool]:
     """Memory tools for `create_agent(model, tools=[*memory_tools(tally), …])`.
 
-    `memory_modify` and `memory_forget` stop the graph with an interrupt of the form that LangChain's own
-    `HumanInTheLoopMiddleware` makes, until `Command(resume={"decisions": [{"type": "approve"}]})`: the graph needs a
-    checkpointer. With `approval="elsewhere"` they do what they are told, for agents whose middleware asks.
+    `memory_modify` and `memory_forget` stop the graph with an interrupt of the form that
+    LangChain's own `HumanInTheLoopMiddleware` makes, until `Command(resume={"decisions": [{"type":
+    "approve"}]})`: the graph needs a checkpointer. With `approval="elsewhere"` they do what they
+    are told, for agents whose middleware asks.
     """
-    binder = Binder[Mapping[str, Any]](tally, surface="langchain", actor=actor, scope=scope, session=session_of)
+    binder = Binder[Mapping[str, Any]](
+        tally, surface="langchain", actor=actor, scope=scope, session=session_of
+    )
 
     def answer(tool: str, config: RunnableConfig, given: dict[str, Any]) -> dict[str, Any]:
         known = MEMORY_TOOLS[tool]
@@ -41,7 +49,8 @@ def memory_tools(
                 return refused
         return known.function(binder.bound(config.get("metadata") or {}), **given)
 
-    # LangChain reads the schema of a tool off its signature, so each is written out; it hands in the config.
+    # LangChain reads the schema of a tool off its signature, so each is written out; it hands in
+    # the config.
 
     def memory_search(query: str, config: RunnableConfig, limit: int = 5) -> dict[str, Any]:
         return answer("memory_search", config, {"query": query, "limit": limit})
@@ -54,13 +63,20 @@ def memory_tools(
     def memory_get(memory_id: str, config: RunnableConfig) -> dict[str, Any]:
         return answer("memory_get", config, {"memory_id": memory_id})
 
-    def memory_list(config: RunnableConfig, limit: int = 20, before: str | None = None) -> dict[str, Any]:
+    def memory_list(
+        config: RunnableConfig, limit: int = 20, before: str | None = None
+    ) -> dict[str, Any]:
         return answer("memory_list", config, {"limit": limit, "before": before})
 
     def memory_modify(
         memory_id: str, content: str, reason: str, if_version: int, config: RunnableConfig
     ) -> dict[str, Any]:
-        given = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
+        given = {
+            "memory_id": memory_id,
+            "content": content,
+            "reason": reason,
+            "if_version": if_version,
+        }
         return answer("memory_modify", config, given)
 
     def memory_forget(memory_id: str, reason: str, config: RunnableConfig) -> dict[str, Any]:
@@ -69,7 +85,9 @@ def memory_tools(
     functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
     return [
         StructuredTool.from_function(
-            function, name=function.__name__, description=MEMORY_TOOLS[function.__name__].description
+            function,
+            name=function.__name__,
+            description=MEMORY_TOOLS[function.__name__].description,
         )
         for function in functions
     ]
@@ -85,7 +103,9 @@ def _asked(tool: str, given: dict[str, Any], description: str) -> dict[str, Any]
         said = interrupt(
             {
                 "action_requests": [{"name": tool, "args": given, "description": description}],
-                "review_configs": [{"action_name": tool, "allowed_decisions": ["approve", "reject"]}],
+                "review_configs": [
+                    {"action_name": tool, "allowed_decisions": ["approve", "reject"]}
+                ],
             }
         )
     except (RuntimeError, KeyError):
@@ -101,4 +121,8 @@ def _asked(tool: str, given: dict[str, Any], description: str) -> dict[str, Any]
 
 
 def _refusal(tool: str, message: str) -> dict[str, Any]:
-    return {"error": "Denied", "reason": "not_approved", "message": f"{tool} was not done. {message}"}
+    return {
+        "error": "Denied",
+        "reason": "not_approved",
+        "message": f"{tool} was not done. {message}",
+    }

@@ -10,4 +10,11 @@ from tallystick_langgraph.saver import TallySaver  # noqa: E402
 from tallystick_langgraph.serde import TallySerializer  # noqa: E402
 from tallystick_langgraph.store import TallyStore  # noqa: E402
 
-__all__ = ["Imported", "TallySaver", "TallySerializer", "TallyStore", "compile_messages", "import_checkpoints"]
+__all__ = [
+    "Imported",
+    "TallySaver",
+    "TallySerializer",
+    "TallyStore",
+    "compile_messages",
+    "import_checkpoints",
+]

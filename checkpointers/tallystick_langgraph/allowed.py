@@ -16,7 +16,8 @@ __all__ = ["names_of"]
 def names_of(allow: Iterable[Any]) -> frozenset[tuple[str, ...]]:
     """(module, name) of every class that these types, or pairs of names, stand for.
 
-    A state schema (TypedDict, dataclass, pydantic model) stands for the classes of its fields as well.
+    A state schema (TypedDict, dataclass, pydantic model) stands for the classes of its fields as
+    well.
     """
     found: set[tuple[str, ...]] = set()
     seen: list[Any] = []
@@ -47,6 +48,7 @@ def _hints(one: type) -> list[Any]:
     try:
         return list(typing.get_type_hints(one, include_extras=True).values())
     except (NameError, TypeError):
-        # Names that cannot be resolved here, such as of a class inside a function: pydantic resolved its own.
+        # Names that cannot be resolved here, such as of a class inside a function: pydantic
+        # resolved its own.
         fields = getattr(one, "model_fields", {})
         return [field.annotation for field in fields.values()]

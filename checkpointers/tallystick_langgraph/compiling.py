@@ -21,34 +21,58 @@ __all__ = ["compile_messages"]
 
 
 def compile_messages(
-    state: Mapping[str, Any] | Sequence[Any], tally: Tally | BoundTally, *, budget: int, reserve: int = 0,
-    system: str | SystemMessage | None = None, tools: Sequence[Any] = (), memories: int = 8,
-    config: RunnableConfig | None = None, messages_key: str = "messages", model: str | None = None,
-    actor: ActorSource | None = None, scope: str | Scope | None = None, rules: Sequence[PolicyRule] = (),
+    state: Mapping[str, Any] | Sequence[Any],
+    tally: Tally | BoundTally,
+    *,
+    budget: int,
+    reserve: int = 0,
+    system: str | SystemMessage | None = None,
+    tools: Sequence[Any] = (),
+    memories: int = 8,
+    config: RunnableConfig | None = None,
+    messages_key: str = "messages",
+    model: str | None = None,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
+    rules: Sequence[PolicyRule] = (),
     compile_config: CompileConfig | None = None,
-) -> list[BaseMessage]:  # fmt: skip
-    """The messages to send for this state: `model.invoke(compile_messages(state, tally, budget=8_000))`.
+) -> list[BaseMessage]:
+    """The messages to send for this state: `model.invoke(compile_messages(state, tally,
+    budget=8_000))`.
 
-    `state` is the graph's state or its messages, and is not changed. `memories` are recalled for the latest message
-    of the user. Who acts is taken from `config` (by default that of the node) as TallySaver takes it. Inside a step
-    of a run the compile is recorded with it. Raises InvalidInput, BudgetInfeasible, InvalidContext or Denied.
+    `state` is the graph's state or its messages, and is not changed. `memories` are recalled for
+    the latest message of the user. Who acts is taken from `config` (by default that of the node) as
+    TallySaver takes it. Inside a step of a run the compile is recorded with it. Raises
+    InvalidInput, BudgetInfeasible, InvalidContext or Denied.
     """
     said = state.get(messages_key) if isinstance(state, Mapping) else state
     if said is None:
-        raise InvalidInput(f"The state has no {messages_key!r}. Name its channel of messages with `messages_key`.")
+        raise InvalidInput(
+            f"The state has no {messages_key!r}. Name its channel of messages with `messages_key`."
+        )
     messages = convert_to_messages(said)
     if system is not None:
         first = system if isinstance(system, SystemMessage) else SystemMessage(system)
         messages = [first if first.id else first.model_copy(update={"id": "system"}), *messages]
     binder = Binder[RunnableConfig](
         tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
-    )  # fmt: skip
+    )
     bound = binder.bound(ensure_config(config))
-    asked = next((str(message.text) for message in reversed(messages) if message.type == "human"), "").strip()
+    asked = next(
+        (str(message.text) for message in reversed(messages) if message.type == "human"), ""
+    ).strip()
     items = items_of(messages, bound.tally.counter(model).count)
     compiled = bound.compile(
-        [*(item for item, _ in items.values()), *(bound.recall(asked, limit=memories) if memories and asked else ())],
-        budget=budget, reserve=reserve, model=model, tools=tool_specs(tools), rules=rules, config=compile_config,
+        [
+            *(item for item, _ in items.values()),
+            *(bound.recall(asked, limit=memories) if memories and asked else ()),
+        ],
+        budget=budget,
+        reserve=reserve,
+        model=model,
+        tools=tool_specs(tools),
+        rules=rules,
+        config=compile_config,
         target=FRAMED,
-    )  # fmt: skip
+    )
     return render(compiled, {item_id: message for item_id, (_, message) in items.items()}).all

@@ -1,9 +1,10 @@
 """LangGraph's values as the trees see them, and back.
 
-A list is a run of elements and a dict with text for keys is fields, or a run of entries when it is large, in the
-very bytes that LangGraph's serializer would write. Whether an element is what it was at the checkpoint before is
-decided by its bytes, every time: an edit in place is always seen. For plain messages those bytes are made without
-pydantic, at a fraction of the cost; a test holds them against LangGraph's own.
+A list is a run of elements and a dict with text for keys is fields, or a run of entries when it is
+large, in the very bytes that LangGraph's serializer would write. Whether an element is what it was
+at the checkpoint before is decided by its bytes, every time: an edit in place is always seen. For
+plain messages those bytes are made without pydantic, at a fraction of the cost; a test holds them
+against LangGraph's own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tallystick_langgraph.serde import TallySerializer, form_of
 __all__ = ["Shapes", "Split", "Whole", "shapes_for"]
 
 _FIELDS = 32
-"""Entries up to which a dict is fields, each a value of its own; beyond, it is one run of entries."""
+"""Entries up to which a dict is fields, each a value of its own; beyond, it is one run of entries.
+"""
 
 _pack = ormsgpack.packb
 
@@ -53,7 +55,9 @@ class Shapes(Protocol):
 
 
 def shapes_for(serde: SerializerProtocol) -> Shapes:
-    """Trees for serializers whose form is known, which is LangGraph's own; one leaf per value for all others."""
+    """Trees for serializers whose form is known, which is LangGraph's own; one leaf per value for
+    all others.
+    """
     return Split(serde) if type(serde) in (JsonPlusSerializer, TallySerializer) else Whole(serde)
 
 
@@ -70,7 +74,9 @@ class Whole:
     def grown(self, value: Value, where: str) -> Any:
         """What the serializer reads."""
         if not isinstance(value, Leaf):
-            raise CorruptTally(f"{where} was written with LangGraph's own serializer. Read it with that one.")
+            raise CorruptTally(
+                f"{where} was written with LangGraph's own serializer. Read it with that one."
+            )
         return _named(lambda: self.serde.loads_typed((value.type, value.body)), where)
 
 
@@ -87,14 +93,17 @@ class Split:
             if run is not None:
                 return run
         elif type(value) is _DeltaSnapshot and type(value.value) is list and value.value:
-            # What it shares with the snapshot before is found by content: the checkpoint before holds none.
+            # What it shares with the snapshot before is found by content: the checkpoint before
+            # holds none.
             run = self._run("snapshot", value.value, before)
             if run is not None:
                 return run
         elif type(value) is dict and value and all(type(name) is str for name in value):
             if len(value) <= _FIELDS:
                 entries = before.entries if isinstance(before, Fields) else {}
-                return Fields({name: self.planted(inner, entries.get(name)) for name, inner in value.items()})
+                return Fields(
+                    {name: self.planted(inner, entries.get(name)) for name, inner in value.items()}
+                )
             run = self._run("dict", [list(pair) for pair in value.items()], before)
             if run is not None:
                 return run
@@ -105,7 +114,9 @@ class Split:
         if isinstance(value, Leaf):
             return _named(lambda: self.serde.loads_typed((value.type, value.body)), where)
         if isinstance(value, Fields):
-            return {name: self.grown(inner, f"{where}.{name}") for name, inner in value.entries.items()}
+            return {
+                name: self.grown(inner, f"{where}.{name}") for name, inner in value.entries.items()
+            }
         body = b"".join((b"\xdd", len(value.rope).to_bytes(4, "big"), *value.rope.contents()))
         found = _named(lambda: self.serde.loads_typed(("msgpack", body)), where)
         if not isinstance(found, list) or len(found) != len(value.rope):
@@ -120,9 +131,11 @@ class Split:
             raise CorruptTally(f"{where} does not hold the entries of a dict.") from error
 
     def _run(self, kind: str, values: Sequence[Any], before: Value | None) -> Run | None:
-        """The bytes of each element; those equal to the one at its place before are the very same object.
+        """The bytes of each element; those equal to the one at its place before are the very same
+        object.
 
-        Stretches of plain messages are compared at once, which is several times faster than one by one.
+        Stretches of plain messages are compared at once, which is several times faster than one by
+        one.
         """
         old: Sequence[bytes] = ()
         noted: dict[tuple[int, int], Any] = {}
@@ -172,9 +185,11 @@ def _quick(message: Any) -> bytes | None:
 
 
 def _note(stretch: Sequence[bytes]) -> tuple[list[type], bytes] | None:
-    """What the messages of these bytes are: their types, and all of their fields as one list would be written.
+    """What the messages of these bytes are: their types, and all of their fields as one list would
+    be written.
 
-    None where one is no plain message. It is drawn from what is stored, never from an object that somebody holds.
+    None where one is no plain message. It is drawn from what is stored, never from an object that
+    somebody holds.
     """
     types: list[type] = []
     fields: list[bytes] = []
@@ -204,18 +219,27 @@ def _unchanged(stretch: Sequence[Any], note: tuple[list[type], bytes] | None) ->
 
 _extra = attrgetter("__pydantic_extra__")
 _STRETCH, _SHORT = 64, 16
-"""Messages that are compared at once, and near the end: between 16 and 65,535, so that their list has one form."""
+"""Messages that are compared at once, and near the end: between 16 and 65,535, so that their list
+has one form.
+"""
 _HEADS = {b"\xc7": 3, b"\xc8": 4, b"\xc9": 6}
-"""Bytes before the content of a msgpack extension, by its first byte; its type is the last of them."""
+"""Bytes before the content of a msgpack extension, by its first byte; its type is the last of them.
+"""
 _EXT = bytes((EXT_PYDANTIC_V2,))
 
 
 _forms: Mapping[type, tuple[bytes, bytes]] = {
     message: form_of(message)
     for message in (
-        AIMessage, AIMessageChunk, ChatMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage,
+        AIMessage,
+        AIMessageChunk,
+        ChatMessage,
+        HumanMessage,
+        RemoveMessage,
+        SystemMessage,
+        ToolMessage,
     )
-}  # fmt: skip
+}
 
 
 def _named(read: Callable[[], Any], where: str) -> Any:

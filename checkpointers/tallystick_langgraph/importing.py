@@ -1,4 +1,5 @@
-"""Checkpoints of LangGraph's SQLite and PostgreSQL savers, copied into a tally and compared tuple by tuple.
+"""Checkpoints of LangGraph's SQLite and PostgreSQL savers, copied into a tally and compared tuple
+by tuple.
 
 The source is only read, with its tables as those savers make them; their packages are not needed.
 """
@@ -61,18 +62,25 @@ class _Source(Protocol):
 
 
 def import_checkpoints(
-    source: str | Path, saver: TallySaver, *, serde: SerializerProtocol | None = None,
+    source: str | Path,
+    saver: TallySaver,
+    *,
+    serde: SerializerProtocol | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Imported:  # fmt: skip
-    """Copy every thread of a SqliteSaver's file or a PostgresSaver's database (`postgresql://…`) through `saver`.
+) -> Imported:
+    """Copy every thread of a SqliteSaver's file or a PostgresSaver's database (`postgresql://…`)
+    through `saver`.
 
-    They become threads of the saver's bound actor; a thread that is there already gets what it lacks. `serde` reads
-    the source, by default the saver's own. `progress` is told how many threads are done, and of how many.
-    Raises InvalidInput where the source is none, BlockedType for types that are not allowed, and CorruptTally when
-    what was stored does not read back as what the source holds; then that thread is incomplete.
+    They become threads of the saver's bound actor; a thread that is there already gets what it
+    lacks. `serde` reads the source, by default the saver's own. `progress` is told how many threads
+    are done, and of how many. Raises InvalidInput where the source is none, BlockedType for types
+    that are not allowed, and CorruptTally when what was stored does not read back as what the
+    source holds; then that thread is incomplete.
     """
     reader = serde or saver.serde
-    opened = _postgres(str(source), reader) if "://" in str(source) else _sqlite(Path(source), reader)
+    opened = (
+        _postgres(str(source), reader) if "://" in str(source) else _sqlite(Path(source), reader)
+    )
     threads = checkpoints = writes = 0
     with opened as found:
         names = found.threads()
@@ -95,20 +103,33 @@ def _config(one: _Found, id: str | None) -> RunnableConfig:
 def _copy(one: _Found, saver: TallySaver) -> None:
     threads = saver._threads(None)
     values = one.checkpoint["channel_values"]
-    rest = {name: value for name, value in one.checkpoint.items() if name not in {"channel_values", "id"}}
+    rest = {
+        name: value
+        for name, value in one.checkpoint.items()
+        if name not in {"channel_values", "id"}
+    }
     threads.put(
-        one.thread, namespace=one.namespace, checkpoint_id=one.id, parent_id=one.parent_id, metadata=one.metadata,
+        one.thread,
+        namespace=one.namespace,
+        checkpoint_id=one.id,
+        parent_id=one.parent_id,
+        metadata=one.metadata,
         body=Leaf(*saver._inner.dumps_typed(rest)),
         values=lambda before: {
             name: saver._planted(name, value, before.get(name)) for name, value in values.items()
         },
         lifetime=saver._lifetime,
-    )  # fmt: skip
+    )
     pending = [
-        PendingWrite(write.task_id, write.task_path, write.position, write.channel,
-                     saver._planted(write.channel, write.value, None))
+        PendingWrite(
+            write.task_id,
+            write.task_path,
+            write.position,
+            write.channel,
+            saver._planted(write.channel, write.value, None),
+        )
         for write in one.writes
-    ]  # fmt: skip
+    ]
     threads.put_writes(one.thread, namespace=one.namespace, checkpoint_id=one.id, writes=pending)
 
 
@@ -123,17 +144,23 @@ def _compare(one: _Found, saver: TallySaver) -> None:
     pairs: list[tuple[str, Any, Any]] = [
         ("its parent", one.parent_id or None, parent),
         ("its metadata", one.metadata, dict(stored.metadata)),
-        ("its pending writes", [[write.task_id, write.channel, write.value] for write in ordered],
-         [list(write) for write in stored.pending_writes or []]),
+        (
+            "its pending writes",
+            [[write.task_id, write.channel, write.value] for write in ordered],
+            [list(write) for write in stored.pending_writes or []],
+        ),
         *((f"channel {name!r}", theirs.get(name), ours.get(name)) for name in {*theirs, *ours}),
-        *((name, one.checkpoint.get(name), dict(stored.checkpoint).get(name))
-          for name in {*one.checkpoint, *stored.checkpoint} - {"channel_values"}),
-    ]  # fmt: skip
+        *(
+            (name, one.checkpoint.get(name), dict(stored.checkpoint).get(name))
+            for name in {*one.checkpoint, *stored.checkpoint} - {"channel_values"}
+        ),
+    ]
     serde = saver._inner
     for what, source, copy in pairs:
         if source != copy and serde.dumps_typed(source) != serde.dumps_typed(copy):
             raise CorruptTally(
-                f"Checkpoint {one.id} of thread {one.thread!r} differs from its source in {what}. Nothing of the "
+                f"Checkpoint {one.id} of thread {one.thread!r} differs from its source in "
+                f"{what}. Nothing of the "
                 "source was changed."
             )
 
@@ -146,21 +173,29 @@ class _Sqlite:
         self._path = "task_path" if "task_path" in columns else "''"
 
     def threads(self) -> list[str]:
-        rows = self._connection.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
+        rows = self._connection.execute(
+            "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
+        )
         return [row[0] for row in rows]
 
     def checkpoints(self, thread: str) -> Iterator[_Found]:
         rows = self._connection.execute(
-            "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints "
+            "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, "
+            "metadata FROM checkpoints "
             "WHERE thread_id = ? ORDER BY checkpoint_id, checkpoint_ns",
             (thread,),
         )
         for namespace, id, parent, kind, body, metadata in rows:
             checkpoint = self._serde.loads_typed((kind, body))
             yield _Found(
-                thread, namespace, id, parent or None, {**checkpoint, "id": id}, json.loads(metadata or b"{}"),
+                thread,
+                namespace,
+                id,
+                parent or None,
+                {**checkpoint, "id": id},
+                json.loads(metadata or b"{}"),
                 tuple(self._writes(thread, namespace, id)),
-            )  # fmt: skip
+            )
 
     def _writes(self, thread: str, namespace: str, id: str) -> Iterator[_Write]:
         rows = self._connection.execute(
@@ -188,7 +223,9 @@ class _Opened:
 
 def _sqlite(path: Path, serde: SerializerProtocol) -> _Opened:
     if not path.is_file():
-        raise InvalidInput(f"There is no file {path}. Give the file of a SqliteSaver, or postgresql://…")
+        raise InvalidInput(
+            f"There is no file {path}. Give the file of a SqliteSaver, or postgresql://…"
+        )
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         source = _Sqlite(connection, serde)
@@ -205,24 +242,35 @@ class _Postgres:
         self._serde = serde
 
     def threads(self) -> list[str]:
-        rows = self._connection.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
+        rows = self._connection.execute(
+            "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
+        )
         return [row[0] for row in rows.fetchall()]
 
     def checkpoints(self, thread: str) -> Iterator[_Found]:
         rows = self._connection.execute(
-            "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata FROM checkpoints "
+            "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata "
+            "FROM checkpoints "
             'WHERE thread_id = %s ORDER BY checkpoint_id COLLATE "C", checkpoint_ns',
             (thread,),
         ).fetchall()
         for namespace, id, parent, checkpoint, metadata in rows:
             yield _Found(
-                thread, namespace, id, parent or None,
-                {**checkpoint, "id": id, **self._values(thread, namespace, parent, checkpoint)}, metadata,
+                thread,
+                namespace,
+                id,
+                parent or None,
+                {**checkpoint, "id": id, **self._values(thread, namespace, parent, checkpoint)},
+                metadata,
                 tuple(self._writes(thread, namespace, id)),
-            )  # fmt: skip
+            )
 
-    def _values(self, thread: str, namespace: str, parent: str | None, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-        """Inlined values, those of the blobs of the channels' versions, and sends of the time before they had one."""
+    def _values(
+        self, thread: str, namespace: str, parent: str | None, checkpoint: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Inlined values, those of the blobs of the channels' versions, and sends of the time
+        before they had one.
+        """
         versions = {name: str(version) for name, version in checkpoint["channel_versions"].items()}
         blobs = self._connection.execute(
             "SELECT b.channel, b.type, b.blob FROM checkpoint_blobs b "
@@ -233,12 +281,17 @@ class _Postgres:
         ).fetchall()
         values = {
             **(checkpoint.get("channel_values") or {}),
-            **{name: self._serde.loads_typed((kind, bytes(blob or b""))) for name, kind, blob in blobs
-               if kind != "empty"},
-        }  # fmt: skip
+            **{
+                name: self._serde.loads_typed((kind, bytes(blob or b"")))
+                for name, kind, blob in blobs
+                if kind != "empty"
+            },
+        }
         found: dict[str, Any] = {"channel_values": values}
         if checkpoint.get("v", 1) < 4 and parent:
-            sends = [write for write in self._writes(thread, namespace, parent) if write.channel == TASKS]
+            sends = [
+                write for write in self._writes(thread, namespace, parent) if write.channel == TASKS
+            ]
             sends.sort(key=lambda write: (write.task_path, write.task_id, write.position))
             if sends:
                 values[TASKS] = [write.value for write in sends]
@@ -253,7 +306,9 @@ class _Postgres:
             (thread, namespace, id),
         ).fetchall()
         for task_id, path, position, channel, kind, value in rows:
-            yield _Write(task_id, path, position, channel, self._serde.loads_typed((kind, bytes(value))))
+            yield _Write(
+                task_id, path, position, channel, self._serde.loads_typed((kind, bytes(value)))
+            )
 
 
 def _postgres(url: str, serde: SerializerProtocol) -> _Opened:

@@ -1,6 +1,8 @@
-"""The channel values of a listed checkpoint: a dict that is filled when somebody first looks into it.
+"""The channel values of a listed checkpoint: a dict that is filled when somebody first looks into
+it.
 
-Listing ten checkpoints of a long thread would otherwise build ten times all of its messages, to read ten ids.
+Listing ten checkpoints of a long thread would otherwise build ten times all of its messages, to
+read ten ids.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ __all__ = ["LaterValues"]
 
 
 class _Unread:
-    """Stands for a value in code that reads a dict from below, so that it fails there instead of finding nothing."""
+    """Stands for a value in code that reads a dict from below, so that it fails there instead of
+    finding nothing.
+    """
 
     def __repr__(self) -> str:
         return "<not read yet: use dict(values)>"
 
 
 class LaterValues(dict[str, Any]):
-    """Channel to value, read from the tally on first use. Everything that a dict does reads it first."""
+    """Channel to value, read from the tally on first use. Everything that a dict does reads it
+    first.
+    """
 
     def __init__(self, channels: frozenset[str], read: Callable[[], Mapping[str, Any]]) -> None:
         super().__init__(dict.fromkeys(sorted(channels), _Unread()))

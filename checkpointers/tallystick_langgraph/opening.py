@@ -1,4 +1,6 @@
-"""What `from_conn_string` gives: a saver or a store with a tally of its own, for a `with` or an `async with` block."""
+"""What `from_conn_string` gives: a saver or a store with a tally of its own, for a `with` or an
+`async with` block.
+"""
 
 from __future__ import annotations
 

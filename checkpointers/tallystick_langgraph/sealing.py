@@ -1,4 +1,6 @@
-"""LangGraph's ciphers as the trees use them: an EncryptedSerializer encrypts the stored pieces of state."""
+"""LangGraph's ciphers as the trees use them: an EncryptedSerializer encrypts the stored pieces of
+state.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ class CipherSealer:
 def storing(serde: SerializerProtocol) -> tuple[Shapes, CipherSealer | None]:
     """How the values of a serializer are stored, and what they are encrypted with.
 
-    An EncryptedSerializer over a form that is known has its pieces encrypted one by one, so that they can be shared;
-    one over another form, or a kind of its own, encrypts each value as a whole.
+    An EncryptedSerializer over a form that is known has its pieces encrypted one by one, so that
+    they can be shared; one over another form, or a kind of its own, encrypts each value as a whole.
     """
     if type(serde) is EncryptedSerializer:
         inner = shapes_for(serde.serde)

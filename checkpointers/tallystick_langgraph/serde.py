@@ -1,8 +1,9 @@
 """The saver's own serializer: LangGraph's msgpack form, read back strictly.
 
-A stored value names classes to build. This serializer builds those that LangGraph calls safe (messages, documents,
-dates, …), those that you allow, and those that this process has itself written; for anything else it raises
-BlockedType instead of building it. LangGraph's own default builds whatever a row names.
+A stored value names classes to build. This serializer builds those that LangGraph calls safe
+(messages, documents, dates, …), those that you allow, and those that this process has itself
+written; for anything else it raises BlockedType instead of building it. LangGraph's own default
+builds whatever a row names.
 """
 
 from __future__ import annotations
@@ -36,18 +37,28 @@ __all__ = ["TallySerializer", "form_of"]
 
 _log = logging.getLogger("tallystick.langgraph")
 _CONSTRUCTORS = frozenset(
-    {EXT_CONSTRUCTOR_SINGLE_ARG, EXT_CONSTRUCTOR_POS_ARGS, EXT_CONSTRUCTOR_KW_ARGS, EXT_PYDANTIC_V1, EXT_PYDANTIC_V2}
+    {
+        EXT_CONSTRUCTOR_SINGLE_ARG,
+        EXT_CONSTRUCTOR_POS_ARGS,
+        EXT_CONSTRUCTOR_KW_ARGS,
+        EXT_PYDANTIC_V1,
+        EXT_PYDANTIC_V2,
+    }
 )
 _OPTION = ormsgpack.OPT_NON_STR_KEYS
 _MARKS = (b"\xc7", b"\xc8", b"\xc9", b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8")
-"""How a msgpack extension begins, which is what every class is written as; other bytes may look alike."""
+"""How a msgpack extension begins, which is what every class is written as; other bytes may look
+alike.
+"""
 
 _own: set[tuple[str, ...]] = set()
 """Types that this process has written: what its own program put into state, it may read."""
 
 
 class TallySerializer(JsonPlusSerializer):
-    """msgpack as LangGraph writes it, which reads back only what is allowed: types, or (module, name)."""
+    """msgpack as LangGraph writes it, which reads back only what is allowed: types, or (module,
+    name).
+    """
 
     def __init__(self, allow: Iterable[Any] = ()) -> None:
         super().__init__(allowed_msgpack_modules=None)
@@ -56,7 +67,9 @@ class TallySerializer(JsonPlusSerializer):
         self._unpack_ext_hook = _strict_hook(_Allowed(self._allow, self._local))
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Any]) -> TallySerializer:
-        """The same serializer with more types allowed; LangGraph calls this with those of a graph's schema."""
+        """The same serializer with more types allowed; LangGraph calls this with those of a graph's
+        schema.
+        """
         more = self._allow | names_of(extra_allowlist)
         return self if more == self._allow else TallySerializer(more)
 
@@ -68,18 +81,24 @@ class TallySerializer(JsonPlusSerializer):
         return kind, body
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """The value. Raises BlockedType for what may not be built, CorruptTally for bytes that are no value."""
+        """The value. Raises BlockedType for what may not be built, CorruptTally for bytes that are
+        no value.
+        """
         kind, body = data
         if kind in ("null", "bytes", "bytearray"):
             return super().loads_typed(data)
         if kind != "msgpack":
-            raise CorruptTally(f"A stored value is of the kind {kind[:40]!r}, which this serializer does not read.")
+            raise CorruptTally(
+                f"A stored value is of the kind {kind[:40]!r}, which this serializer does not read."
+            )
         self._local.refused = None
         try:
             value = ormsgpack.unpackb(body, ext_hook=self._unpack_ext_hook, option=_OPTION)
         except (ValueError, RecursionError) as error:
             if self._local.refused is None:
-                raise CorruptTally("A stored value cannot be read: its bytes are damaged.") from error
+                raise CorruptTally(
+                    "A stored value cannot be read: its bytes are damaged."
+                ) from error
             value = None
         refused: Any = self._local.refused
         if refused is not None:
@@ -87,7 +106,9 @@ class TallySerializer(JsonPlusSerializer):
         return value
 
     def _note(self, body: bytes) -> None:
-        """Remember the types in what this process has just written, and say which the next one will refuse."""
+        """Remember the types in what this process has just written, and say which the next one will
+        refuse.
+        """
         written: set[tuple[str, ...]] = set()
 
         def hook(code: int, data: bytes) -> Any:
@@ -100,7 +121,8 @@ class TallySerializer(JsonPlusSerializer):
             _own.add(key)
             if key not in self._allow:
                 _log.warning(
-                    "State holds %s.%s. This process reads it back; so that the next one does, allow it: "
+                    "State holds %s.%s. This process reads it back; so that the next one does, "
+                    "allow it: "
                     "TallySaver(tally, allow=[%s])",
                     *key,
                     key[1],
@@ -108,7 +130,9 @@ class TallySerializer(JsonPlusSerializer):
 
 
 class _Allowed(set[tuple[str, ...]]):
-    """An allow-list that remembers what it was asked for in vain: LangGraph would go on with the bare payload."""
+    """An allow-list that remembers what it was asked for in vain: LangGraph would go on with the
+    bare payload.
+    """
 
     def __init__(self, allow: Iterable[tuple[str, ...]], local: threading.local) -> None:
         super().__init__(allow)
@@ -127,15 +151,17 @@ class _Allowed(set[tuple[str, ...]]):
 class _Remembered:
     """Builds messages; what validation was seen to leave exactly as it is, is not validated again.
 
-    The same messages are read at every turn of a conversation, and validating them is most of what reading costs.
-    The second time that the same bytes are read, the message is held against its fields; from the third time on it
-    is made from them directly.
+    The same messages are read at every turn of a conversation, and validating them is most of what
+    reading costs. The second time that the same bytes are read, the message is held against its
+    fields; from the third time on it is made from them directly.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[type, int], bool] = {}
         self.fixed: dict[int, tuple[Any, int, int, frozenset[str]]] = {}
-        """By the hash of their bytes, messages that are their fields: class, where those stand, and their names."""
+        """By the hash of their bytes, messages that are their fields: class, where those stand, and
+        their names.
+        """
 
     def __call__(self, message: Any, fields: dict[str, Any], data: bytes) -> Any:
         """The message with these fields, which stand in `data`."""
@@ -164,7 +190,9 @@ def _is_fixed(message: Any, fields: dict[str, Any]) -> bool:
     if message.__pydantic_fields_set__ != fields.keys():
         return False
     try:
-        return ormsgpack.packb(message.__dict__, None, _OPTION) == ormsgpack.packb(fields, None, _OPTION)
+        return ormsgpack.packb(message.__dict__, None, _OPTION) == ormsgpack.packb(
+            fields, None, _OPTION
+        )
     except TypeError:
         return False
 
@@ -176,7 +204,9 @@ def form_of(message: type) -> tuple[bytes, bytes]:
 
 
 _set = object.__setattr__
-_PLAIN = {message: form_of(message) for message in (AIMessage, HumanMessage, SystemMessage, ToolMessage)}
+_PLAIN = {
+    message: form_of(message) for message in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
+}
 _REMEMBERED = 200_000
 """Messages that are remembered; then it begins anew."""
 

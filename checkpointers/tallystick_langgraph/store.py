@@ -1,8 +1,9 @@
 """TallyStore: LangGraph's long-term store on the memory of a tally.
 
-What an agent puts is a memory: recallable, inspectable, with a history, forgettable and scoped like every other. Who
-acts is taken from the config of the node under way, as TallySaver takes it; outside of a graph it is the bound actor
-or the owner. Each batch is read first and then written in one transaction, as LangGraph's own stores do it.
+What an agent puts is a memory: recallable, inspectable, with a history, forgettable and scoped like
+every other. Who acts is taken from the config of the node under way, as TallySaver takes it;
+outside of a graph it is the bound actor or the owner. Each batch is read first and then written in
+one transaction, as LangGraph's own stores do it.
 """
 
 from __future__ import annotations
@@ -46,34 +47,49 @@ class StoreIndex(TypedDict, total=False):
     """Which fields of a value are found by a query, unless a put says otherwise."""
 
     fields: list[str]
-    """Paths such as `text`, `author.name`, `parts[*].text`; `$` is the whole value, and the default."""
+    """Paths such as `text`, `author.name`, `parts[*].text`; `$` is the whole value, and the
+    default.
+    """
 
 
 class TallyStore(BaseStore):
-    """Long-term store for graphs: `builder.compile(checkpointer=TallySaver(tally), store=TallyStore(tally))`."""
+    """Long-term store for graphs: `builder.compile(checkpointer=TallySaver(tally),
+    store=TallyStore(tally))`.
+    """
 
     supports_ttl = True
 
     def __init__(
-        self, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-        index: StoreIndex | None = None, ttl: TTLConfig | None = None,
-    ) -> None:  # fmt: skip
-        """`actor` says who acts (by default the Actor under `configurable["actor"]`, else the bound one or the
-        owner); `scope` where items live, by default the actor's private scope. `index` names the fields that are
-        found by a query; the embedder is the tally's. `ttl` is LangGraph's: `default_ttl` in minutes and
-        `refresh_on_read`.
+        self,
+        tally: Tally | BoundTally,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        index: StoreIndex | None = None,
+        ttl: TTLConfig | None = None,
+    ) -> None:
+        """`actor` says who acts (by default the Actor under `configurable["actor"]`, else the bound
+        one or the owner); `scope` where items live, by default the actor's private scope. `index`
+        names the fields that are found by a query; the embedder is the tally's. `ttl` is
+        LangGraph's: `default_ttl` in minutes and `refresh_on_read`.
         """
         self._binder = Binder[RunnableConfig](
-            tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope, session=thread_of
+            tally,
+            surface="langgraph",
+            actor=actor or actor_from_configurable,
+            scope=scope,
+            session=thread_of,
         )
         self._fields = tuple((index or {}).get("fields") or ["$"])
         self.ttl_config = ttl
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opened[Self]:
-        """A store on a tally of its own, which is closed at the end of a `with` or `async with` block.
+        """A store on a tally of its own, which is closed at the end of a `with` or `async with`
+        block.
 
-        `conn_string` is the folder of a tally or postgresql://…, made on first use; options are those of TallyStore.
+        `conn_string` is the folder of a tally or postgresql://…, made on first use; options are
+        those of TallyStore.
         """
         return Opened(cls, conn_string, options)
 
@@ -81,13 +97,17 @@ class TallyStore(BaseStore):
         """Nothing: a tally is set up when it is opened. LangGraph's own stores have to be told."""
 
     def sweep_ttl(self) -> int:
-        """Forget the items whose time to live is over; how many. Nobody finds them before, either."""
+        """Forget the items whose time to live is over; how many. Nobody finds them before,
+        either.
+        """
         return self._items().sweep()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out operations: reads see what stood before the batch, of several puts to a key the last counts.
+        """Carry out operations: reads see what stood before the batch, of several puts to a key the
+        last counts.
 
-        Raises InvalidInput, Denied, or StateConflict for an item that is pinned or locked; then nothing was written.
+        Raises InvalidInput, Denied, or StateConflict for an item that is pinned or locked; then
+        nothing was written.
         """
         wanted = list(ops)
         items = self._items()
@@ -120,28 +140,40 @@ class TallyStore(BaseStore):
 
     def _put(self, op: PutOp) -> Put:
         if op.value is not None and not isinstance(op.value, dict):
-            raise InvalidInput(f"The value of {op.key!r} has to be a dict, not {type(op.value).__name__}.")
+            raise InvalidInput(
+                f"The value of {op.key!r} has to be a dict, not {type(op.value).__name__}."
+            )
         fields = () if op.index is False else self._fields if op.index is None else tuple(op.index)
         if op.ttl is not None and not 0 < op.ttl < _LONGEST:
-            raise InvalidInput(f"The ttl of {op.key!r} has to be more than 0 minutes and less than a thousand years.")
+            raise InvalidInput(
+                f"The ttl of {op.key!r} has to be more than 0 minutes and less than a thousand "
+                f"years."
+            )
         ttl = None if op.ttl is None else round(op.ttl * _MINUTE)
         return Put(tuple(op.namespace), str(op.key), op.value, fields, ttl)
 
     def _search(self, items: Items, op: SearchOp) -> list[SearchItem]:
         _check(op.filter)
         found = items.find(
-            op.namespace_prefix, query=op.query, keep=lambda value: _passes(value, op.filter), limit=op.limit,
-            offset=op.offset, refresh=op.refresh_ttl,
-        )  # fmt: skip
+            op.namespace_prefix,
+            query=op.query,
+            keep=lambda value: _passes(value, op.filter),
+            limit=op.limit,
+            offset=op.offset,
+            refresh=op.refresh_ttl,
+        )
         return [SearchItem(**_shown(item), score=item.score) for item in found]
 
 
 def _shown(item: Item) -> dict[str, Any]:
     memory = item.memory
     return {
-        "namespace": item.namespace, "key": item.key, "value": item.value,
-        "created_at": _when(memory.created_at), "updated_at": _when(memory.updated_at),
-    }  # fmt: skip
+        "namespace": item.namespace,
+        "key": item.key,
+        "value": item.value,
+        "created_at": _when(memory.created_at),
+        "updated_at": _when(memory.updated_at),
+    }
 
 
 def _when(micros: int) -> datetime:
@@ -153,13 +185,22 @@ _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 def _check(wanted: Mapping[str, Any] | None) -> None:
     for field, value in (wanted or {}).items():
-        unknown = [name for name in value if name.startswith("$") and name not in _OPERATORS] if _asks(value) else []
+        unknown = (
+            [name for name in value if name.startswith("$") and name not in _OPERATORS]
+            if _asks(value)
+            else []
+        )
         if unknown:
-            raise InvalidInput(f"filter[{field!r}]: unknown operator {unknown[0]}. Use one of {', '.join(_OPERATORS)}.")
+            raise InvalidInput(
+                f"filter[{field!r}]: unknown operator {unknown[0]}. Use one of "
+                f"{', '.join(_OPERATORS)}."
+            )
 
 
 def _asks(value: Any) -> bool:
-    return isinstance(value, Mapping) and any(isinstance(name, str) and name.startswith("$") for name in value)
+    return isinstance(value, Mapping) and any(
+        isinstance(name, str) and name.startswith("$") for name in value
+    )
 
 
 def _passes(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
@@ -167,11 +208,15 @@ def _passes(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
 
 
 def _fits(found: Any, asked: Any) -> bool:
-    """Whether a value is what a filter asks: equal, field by field for a dict, or as its operators say."""
+    """Whether a value is what a filter asks: equal, field by field for a dict, or as its operators
+    say.
+    """
     if _asks(asked):
         return all(_compares(found, operator, other) for operator, other in asked.items())
     if isinstance(asked, Mapping):
-        return isinstance(found, Mapping) and all(_fits(found.get(name), inner) for name, inner in asked.items())
+        return isinstance(found, Mapping) and all(
+            _fits(found.get(name), inner) for name, inner in asked.items()
+        )
     if isinstance(asked, list | tuple):
         same = isinstance(found, list | tuple) and len(found) == len(asked)
         return same and all(_fits(one, other) for one, other in zip(found, asked, strict=True))
@@ -191,7 +236,11 @@ def _compares(found: Any, operator: str, other: Any) -> bool:
             left, right = float(found), float(other)
         except (TypeError, ValueError):
             return False
-    return bool({"$gt": left > right, "$gte": left >= right, "$lt": left < right, "$lte": left <= right}[operator])
+    return bool(
+        {"$gt": left > right, "$gte": left >= right, "$lt": left < right, "$lte": left <= right}[
+            operator
+        ]
+    )
 
 
 def _namespaces(items: Items, op: ListNamespacesOp) -> list[tuple[str, ...]]:
@@ -210,5 +259,9 @@ def _matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
     path: Sequence[str] = condition.path
     if len(namespace) < len(path):
         return False
-    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
+    part = (
+        namespace[: len(path)]
+        if condition.match_type == "prefix"
+        else namespace[len(namespace) - len(path) :]
+    )
     return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))

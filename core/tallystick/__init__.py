@@ -54,8 +54,8 @@ _ROOMS = {"BoundTally": "tally", "Tally": "tally", "TallystickError": "errors"}
 
 
 def __getattr__(name: str) -> Any:
-    # Each room loads when a name of it is first used: pytest imports this package, for the plugin, in every project
-    # that has it, and who imports records needs no database library.
+    # Each room loads when a name of it is first used: pytest imports this package, for the plugin,
+    # in every project that has it, and who imports records needs no database library.
     if name not in __all__:
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
     return getattr(import_module(f"tallystick.{_ROOMS.get(name, 'records')}"), name)

@@ -1,4 +1,6 @@
-"""The asynchronous edge: one synchronous core, called from worker threads with a limiter of our own."""
+"""The asynchronous edge: one synchronous core, called from worker threads with a limiter of our
+own.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ _END: Any = object()
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Run `function` in a worker thread, in a copy of the caller's context; its errors are raised here.
+    """Run `function` in a worker thread, in a copy of the caller's context; its errors are raised
+    here.
 
-    Our limiter is apart from the event loop's default one, so that a busy tally never starves other threads.
+    Our limiter is apart from the event loop's default one, so that a busy tally never starves other
+    threads.
     """
     try:
         limiter = _limiter.get()
@@ -67,9 +71,10 @@ class _Call:
 class Lane:
     """Short calls of many tasks, carried out in turns by one worker thread.
 
-    What has come is begun call by call, then waited for, then answered at once: tasks that write at the same time
-    share a commit and two changes of thread, where a worker for each would take turns for the interpreter.
-    A task that is cancelled waits no longer; its call is carried out all the same.
+    What has come is begun call by call, then waited for, then answered at once: tasks that write at
+    the same time share a commit and two changes of thread, where a worker for each would take turns
+    for the interpreter. A task that is cancelled waits no longer; its call is carried out all the
+    same.
     """
 
     def __init__(self, all_begun: Callable[[], None]) -> None:
@@ -82,7 +87,9 @@ class Lane:
         self._worker: ThreadPoolExecutor | None = None
 
     async def run(self, begin: Callable[[], Begun[T]]) -> T:
-        """The result of `begin()()`, both called in the lane and in the caller's context; errors are raised here."""
+        """The result of `begin()()`, both called in the lane and in the caller's context; errors
+        are raised here.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # another kind of loop, which anyio knows
@@ -90,7 +97,8 @@ class Lane:
         call = _Call(begin, loop)
         ready = self._ready.get(loop)
         if ready is None:
-            # Tasks that were woken together call one after the other: what they ask for goes together.
+            # Tasks that were woken together call one after the other: what they ask for goes
+            # together.
             self._ready[loop] = [call]
             loop.call_soon(self._send, loop)
         else:

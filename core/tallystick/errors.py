@@ -99,7 +99,9 @@ class InvalidInput(TallystickError):
 
 
 class InvalidRecord(InvalidInput):
-    """A record or its attributes do not validate; nothing was stored. The message names each field."""
+    """A record or its attributes do not validate; nothing was stored. The message names each
+    field.
+    """
 
 
 class InvalidScope(InvalidInput):
@@ -107,7 +109,9 @@ class InvalidScope(InvalidInput):
 
 
 class IdempotencyMismatch(InvalidInput):
-    """This idempotency key was used before with other arguments. Use a new key for a new request."""
+    """This idempotency key was used before with other arguments. Use a new key for a new
+    request.
+    """
 
 
 class SettingsError(TallystickError):
@@ -128,11 +132,15 @@ class StorageError(TallystickError):
 
 
 class TallyNotFound(StorageError):
-    """There is no tally at this place. Give the folder of an existing one, or let `Tally.open` make it."""
+    """There is no tally at this place. Give the folder of an existing one, or let `Tally.open` make
+    it.
+    """
 
 
 class NewerTally(StorageError):
-    """This tally was written by a newer release of Tallystick. Upgrade to open it; nothing was changed."""
+    """This tally was written by a newer release of Tallystick. Upgrade to open it; nothing was
+    changed.
+    """
 
     def __init__(self, found: str, known: str) -> None:
         self.found = found
@@ -152,7 +160,9 @@ class ForkedTally(StorageError):
 
 
 class BusyTally(StorageError):
-    """Another writer held the database for longer than `busy_timeout_ms`. Nothing was written; try again."""
+    """Another writer held the database for longer than `busy_timeout_ms`. Nothing was written; try
+    again.
+    """
 
 
 class CorruptTally(StorageError):
@@ -160,7 +170,9 @@ class CorruptTally(StorageError):
 
 
 class BlockedType(StorageError):
-    """Stored state names a class that may not be built. If it is yours, allow it where the saver is made."""
+    """Stored state names a class that may not be built. If it is yours, allow it where the saver is
+    made.
+    """
 
     def __init__(self, module: str, name: str, *, where: str = "") -> None:
         self.module = module
@@ -173,7 +185,9 @@ class BlockedType(StorageError):
 
 
 class InsideTransaction(StorageError):
-    """A model or embedder was about to be called inside a write transaction. Call it before the write."""
+    """A model or embedder was about to be called inside a write transaction. Call it before the
+    write.
+    """
 
 
 class NotFound(TallystickError):
@@ -191,10 +205,12 @@ _MEET: Mapping[str, str] = {
     "unverified_membership": "Name the project in the credential, or let a steward add the member.",
     "principal_mismatch": "It belongs to somebody else; sharing is the owner's to do.",
     "agent_identity_required": "Give the actor its agent.",
-    "delegation_required": "Let the delegator add the agent to the space, and name the delegation in the credential.",
+    "delegation_required": "Let the delegator add the agent to the space, and name the "
+    "delegation in the credential.",
     "delegation_expired": "Let the delegator renew it.",
     "scope_crossing_requires_promotion": "Ask who owns the scope to promote or share it.",
-    "unsupported_scope": "Nothing is shared into a private scope or a diary; share from it instead.",
+    "unsupported_scope": "Nothing is shared into a private scope or a diary; share from it "
+    "instead.",
     "hidden_source": "Restore that memory first.",
     "redacted_source": "Restore that memory first.",
     "source_deleted": "Recover that memory first.",
@@ -209,7 +225,9 @@ class Denied(TallystickError):
 
     def __init__(self, decision: AccessDecision, message: str | None = None) -> None:
         self.decision = decision
-        told = f"{decision.operation} in {decision.scope or 'no scope'} was refused: {decision.reason}"
+        told = (
+            f"{decision.operation} in {decision.scope or 'no scope'} was refused: {decision.reason}"
+        )
         meet = _MEET.get(decision.reason)
         super().__init__(message or (told if meet is None else f"{told}. {meet}"))
 
@@ -226,7 +244,9 @@ class RateLimited(Denied):
         self.retry_after = -(-retry_after_us // 1_000_000)
         """Seconds, rounded up."""
         super().__init__(
-            decision, f"{decision.operation} was refused: {decision.reason}. Try again in {self.retry_after} s."
+            decision,
+            f"{decision.operation} was refused: {decision.reason}. Try again in "
+            f"{self.retry_after} s.",
         )
 
 
@@ -243,13 +263,18 @@ class VersionConflict(Conflict):
         self.memory_id = memory_id
         self.expected = expected
         self.actual = actual
-        super().__init__(f"Memory {memory_id} is at version {actual}, not {expected}. Read it again and decide anew.")
+        super().__init__(
+            f"Memory {memory_id} is at version {actual}, not {expected}. Read it again and "
+            f"decide anew."
+        )
 
 
 class StateConflict(Conflict):
     """The record's state does not allow this change."""
 
-    def __init__(self, memory_id: str, *, state: str, reason: str, hint: str = "", what: str = "Memory") -> None:
+    def __init__(
+        self, memory_id: str, *, state: str, reason: str, hint: str = "", what: str = "Memory"
+    ) -> None:
         self.memory_id = memory_id
         self.state = state
         self.reason = reason
@@ -264,7 +289,8 @@ class PositionTaken(Conflict):
         self.position = position
         self.memory_id = memory_id
         super().__init__(
-            f"Conversation {conversation!r} holds another turn ({memory_id}) at position {position}. "
+            f"Conversation {conversation!r} holds another turn ({memory_id}) at position "
+            f"{position}. "
             "Leave `position` out to append, or modify that turn."
         )
 
@@ -284,7 +310,9 @@ class DimensionMismatch(EmbeddingError):
         self.name = name
         self.expected = expected
         self.got = got
-        super().__init__(f"Embedder {name} returned {got} dimensions where {expected} were expected.")
+        super().__init__(
+            f"Embedder {name} returned {got} dimensions where {expected} were expected."
+        )
 
 
 class CompileError(TallystickError):
@@ -292,15 +320,20 @@ class CompileError(TallystickError):
 
 
 class ApprovalRequired(CompileError):
-    """A rule wants an approval before these items go to a model. Nothing was sent; the step is blocked."""
+    """A rule wants an approval before these items go to a model. Nothing was sent; the step is
+    blocked.
+    """
 
     code = "APPROVAL_REQUIRED"
 
     def __init__(self, requests: Sequence[ApprovalRequest]) -> None:
         self.requests = tuple(requests)
-        listed = "; ".join(f"{', '.join(one.item_ids)} (rule {one.rule_id}: {one.reason})" for one in self.requests)
+        listed = "; ".join(
+            f"{', '.join(one.item_ids)} (rule {one.rule_id}: {one.reason})" for one in self.requests
+        )
         super().__init__(
-            f"An approval is required before this is sent: {listed}. Once it is given, compile again with a rule of "
+            f"An approval is required before this is sent: {listed}. Once it is given, compile "
+            f"again with a rule of "
             "higher priority that allows these items, or compile without them."
         )
 
@@ -315,7 +348,8 @@ class BudgetInfeasible(CompileError):
         self.required = dict(required)
         listed = ", ".join(f"{item} ({tokens})" for item, tokens in self.required.items())
         super().__init__(
-            f"Required items need {sum(self.required.values())} tokens and the budget leaves {budget}: {listed}. "
+            f"Required items need {sum(self.required.values())} tokens and the budget leaves "
+            f"{budget}: {listed}. "
             "Raise the budget, lower `response_reserve`, or shorten these items."
         )
 
@@ -339,12 +373,16 @@ class RunClosed(RecorderError):
 class NotReplayable(RecorderError):
     """The retention mode kept too little to replay this step."""
 
-    def __init__(self, step_id: str, *, retention: str, missing: str, hint: str | None = None) -> None:
+    def __init__(
+        self, step_id: str, *, retention: str, missing: str, hint: str | None = None
+    ) -> None:
         self.step_id = step_id
         self.retention = retention
         self.missing = missing
         advice = hint or "Record with retention='redacted_payloads' or 'full_payloads'."
-        super().__init__(f"Step {step_id} cannot be replayed: {missing} (retention {retention}). {advice}")
+        super().__init__(
+            f"Step {step_id} cannot be replayed: {missing} (retention {retention}). {advice}"
+        )
 
 
 class TapeDiverged(RecorderError):
@@ -360,13 +398,15 @@ class TapeDiverged(RecorderError):
 class RecordedFailure(RecorderError):
     """The call failed when it was recorded, and so it fails when the tape is played.
 
-    It is raised as the class that was recorded too, where that is known, so that retries and handlers take it.
+    It is raised as the class that was recorded too, where that is known, so that retries and
+    handlers take it.
     """
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
         self.message = message
-        # Not by way of `super`: beside this class may stand one whose constructor takes other arguments.
+        # Not by way of `super`: beside this class may stand one whose constructor takes other
+        # arguments.
         Exception.__init__(self, message)
 
     def __str__(self) -> str:

@@ -15,14 +15,33 @@ __all__ = ["SAFE_KEYS", "WITHHELD", "get_logger"]
 
 SAFE_KEYS = frozenset(
     {
-        "event", "error", "reason", "count", "failures", "duration_ms", "memory_id", "source_id", "run_id", "step_id",
-        "job_id", "audit_id", "thread_id", "attempt", "embedded", "indexed", "left", "room", "surface", "state",
+        "event",
+        "error",
+        "reason",
+        "count",
+        "failures",
+        "duration_ms",
+        "memory_id",
+        "source_id",
+        "run_id",
+        "step_id",
+        "job_id",
+        "audit_id",
+        "thread_id",
+        "attempt",
+        "embedded",
+        "indexed",
+        "left",
+        "room",
+        "surface",
+        "state",
     }
-)  # fmt: skip
+)
 """Ids, counts, durations, names of events and errors. Content has no key."""
 
 WITHHELD = "(withheld)"
-"""Stands where a value was given under a safe key but does not look like an id, a name or a number."""
+"""Stands where a value was given under a safe key but does not look like an id, a name or a number.
+"""
 
 _CODE = re.compile(r"[\w.:/@%+-]{1,128}", re.ASCII)
 
@@ -31,10 +50,12 @@ logging.getLogger("tallystick").addHandler(logging.NullHandler())
 
 @cache
 def get_logger(room: str) -> structlog.stdlib.BoundLogger:
-    """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's configuration alone.
+    """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's
+    configuration alone.
 
-    Nothing is shown until the application gives the logger `tallystick` a handler and a level.
-    Ask for it where something is logged, not on import: structlog is slow to load and most runs log nothing.
+    Nothing is shown until the application gives the logger `tallystick` a handler and a level. Ask
+    for it where something is logged, not on import: structlog is slow to load and most runs log
+    nothing.
     """
     import structlog
 

@@ -1,4 +1,5 @@
-"""The seams through which time, ids and models enter: small protocols, each with a default elsewhere.
+"""The seams through which time, ids and models enter: small protocols, each with a default
+elsewhere.
 
 A port is handed in, never looked up; tests hand in the fakes of `tallystick.testing`.
 """
@@ -55,7 +56,9 @@ class Embedder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Name, version and dimension in one short string; vectors of two fingerprints never mix."""
+        """Name, version and dimension in one short string; vectors of two fingerprints never
+        mix.
+        """
         ...
 
     @property
@@ -64,7 +67,9 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors, shape (len(texts), dimension), in the order given. Raises EmbeddingError."""
+        """Unit vectors, shape (len(texts), dimension), in the order given. Raises
+        EmbeddingError.
+        """
         ...
 
 
@@ -74,7 +79,9 @@ class TokenCounter(Protocol):
 
     @property
     def method(self) -> str:
-        """How the count is made, such as `tiktoken:o200k_base` or `estimate:pieces`; goes into receipts."""
+        """How the count is made, such as `tiktoken:o200k_base` or `estimate:pieces`; goes into
+        receipts.
+        """
         ...
 
     @property
@@ -91,7 +98,9 @@ class Extractor(Protocol):
     """Draws memories out of a source. Runs only where the developer turned it on."""
 
     def extract(self, source: Source, text: str) -> Sequence[Memory]:
-        """Derived memories, each pointing to `source`. An empty result is empty, a failure raises."""
+        """Derived memories, each pointing to `source`. An empty result is empty, a failure
+        raises.
+        """
         ...
 
 
@@ -136,7 +145,9 @@ _writing: ContextVar[str | None] = ContextVar("tallystick_write_transaction", de
 
 
 class write_transaction:
-    """Mark the calling thread as inside the short write transaction called `name`, within the block."""
+    """Mark the calling thread as inside the short write transaction called `name`, within the
+    block.
+    """
 
     __slots__ = ("_name", "_token")
 
@@ -151,9 +162,12 @@ class write_transaction:
 
 
 def forbid_inside_transaction(what: str) -> None:
-    """Refuse to call `what` (an embedder, a model, the network) while a write transaction is open."""
+    """Refuse to call `what` (an embedder, a model, the network) while a write transaction is
+    open.
+    """
     name = _writing.get()
     if name is not None:
         raise InsideTransaction(
-            f"{what} was about to be called inside the write transaction {name!r}. Call it before the write."
+            f"{what} was about to be called inside the write transaction {name!r}. Call it "
+            f"before the write."
         )

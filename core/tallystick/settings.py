@@ -1,4 +1,6 @@
-"""Configuration: arguments, then `TALLYSTICK_*`, then `tallystick.toml` in the working directory, then defaults."""
+"""Configuration: arguments, then `TALLYSTICK_*`, then `tallystick.toml` in the working directory,
+then defaults.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ _FILE = "tallystick.toml"
 class Settings(BaseSettings):
     """How a tally is opened. Frozen; read with `Settings.read`.
 
-    A list in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an empty variable counts as unset.
+    A list in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an empty variable
+    counts as unset.
     """
 
     model_config = SettingsConfigDict(
@@ -42,7 +45,8 @@ class Settings(BaseSettings):
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
-    """How vectors are searched; `auto` scans small scopes exactly and asks Chroma for large ones."""
+    """How vectors are searched; `auto` scans small scopes exactly and asks Chroma for large ones.
+    """
     exact_scan_limit: int = Field(default=150_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
@@ -60,7 +64,9 @@ class Settings(BaseSettings):
     dead_jobs_days: int = Field(default=90, ge=0)
     """How long jobs that failed for good are kept, to be looked into."""
     idempotency_days: int = Field(default=30, ge=1)
-    """How long the first answer under an idempotency key is kept: a call that comes later is done anew."""
+    """How long the first answer under an idempotency key is kept: a call that comes later is done
+    anew.
+    """
     manual_override_days: int = Field(default=30, ge=0)
     """How long a person's edit is locked against agents, where asked for without an end."""
     allow_download: bool = False
@@ -70,7 +76,9 @@ class Settings(BaseSettings):
     readers: int = Field(default=4, ge=1)
     """Database connections kept open for reading."""
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
-    """How often an actor may `read`, `inspect`, `preview` or `export` in a minute, in each process; empty: no limit."""
+    """How often an actor may `read`, `inspect`, `preview` or `export` in a minute, in each process;
+    empty: no limit.
+    """
     redact_pii: bool = False
     """Whether names, addresses and numbers of people are redacted like secrets."""
     secret_engine: Literal["kingfisher"] | None = None
@@ -82,21 +90,29 @@ class Settings(BaseSettings):
     def read(cls, **overrides: Any) -> Settings:
         """The settings of this process.
 
-        Raises SettingsError naming each setting that does not fit and where it was set, never its value.
+        Raises SettingsError naming each setting that does not fit and where it was set, never its
+        value.
         """
         try:
             return cls(**overrides)
         except ValidationError as error:
             problems = error.errors(include_input=False, include_url=False, include_context=False)
-            raise SettingsError("; ".join(_explain(problem, overrides) for problem in problems)) from error
+            raise SettingsError(
+                "; ".join(_explain(problem, overrides) for problem in problems)
+            ) from error
         except UnreadableVariable as error:
             raise SettingsError(
-                f"A {_PREFIX}* variable that holds a list is not JSON ({error}). Write it like '[\"Apollo\"]'."
+                f"A {_PREFIX}* variable that holds a list is not JSON ({error}). Write it like "
+                f"'[\"Apollo\"]'."
             ) from error
         except (TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"{Path(_FILE).resolve()} is not TOML: {error}. Correct or remove it.") from error
+            raise SettingsError(
+                f"{Path(_FILE).resolve()} is not TOML: {error}. Correct or remove it."
+            ) from error
         except OSError as error:
-            raise SettingsError(f"{Path(_FILE).resolve()} cannot be read: {error.strerror}.") from error
+            raise SettingsError(
+                f"{Path(_FILE).resolve()} cannot be read: {error.strerror}."
+            ) from error
 
     @classmethod
     def settings_customise_sources(
@@ -121,5 +137,7 @@ def _origin(name: str, overrides: dict[str, Any]) -> str:
     if name in overrides:
         return "the arguments"
     variable = f"{_PREFIX}{name}".upper()
-    found = next((key for key, value in os.environ.items() if key.upper() == variable and value), None)
+    found = next(
+        (key for key, value in os.environ.items() if key.upper() == variable and value), None
+    )
     return f"the variable {found}" if found else str(Path(_FILE).resolve())

@@ -1,7 +1,9 @@
-"""The six memory tools, once for every runtime: plain functions from a bound tally and arguments to JSON values.
+"""The six memory tools, once for every runtime: plain functions from a bound tally and arguments to
+JSON values.
 
-What they give to a model is data: memory text stands in fields of its own, under a notice that says so, and with
-the source and the reason for each item. A refusal or a conflict is an answer that the model can act on, not a crash.
+What they give to a model is data: memory text stands in fields of its own, under a notice that says
+so, and with the source and the reason for each item. A refusal or a conflict is an answer that the
+model can act on, not a crash.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class MemoryTool:
         return (self.function.__doc__ or "").strip()
 
 
-def _answers(function: Callable[Concatenate[BoundTally, P], Answer]) -> Callable[Concatenate[BoundTally, P], Answer]:
+def _answers(
+    function: Callable[Concatenate[BoundTally, P], Answer],
+) -> Callable[Concatenate[BoundTally, P], Answer]:
     @wraps(function)
     def answering(bound: BoundTally, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
         try:
@@ -55,7 +59,9 @@ def _answers(function: Callable[Concatenate[BoundTally, P], Answer]) -> Callable
 
 @_answers
 def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
-    """Search long-term memory for what answers a question. Returns the best matches with their ids and sources."""
+    """Search long-term memory for what answers a question. Returns the best matches with their ids
+    and sources.
+    """
     found = bound.recall(query, limit=max(1, min(limit, 50)))
     shown = [
         {
@@ -67,12 +73,20 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
         }
         for hit in found
     ]
-    return {"notice": _CITE, "memories": shown, **({"warnings": list(found.warnings)} if found.warnings else {})}
+    return {
+        "notice": _CITE,
+        "memories": shown,
+        **({"warnings": list(found.warnings)} if found.warnings else {}),
+    }
 
 
 @_answers
-def memory_store(bound: BoundTally, content: str, kind: str = "note", tags: list[str] | None = None) -> Answer:
-    """Store one statement in long-term memory, word for word. Kinds: note, fact, preference, decision, constraint."""
+def memory_store(
+    bound: BoundTally, content: str, kind: str = "note", tags: list[str] | None = None
+) -> Answer:
+    """Store one statement in long-term memory, word for word. Kinds: note, fact, preference,
+    decision, constraint.
+    """
     stored = bound.remember(content, kind=kind, tags=tags or ())
     return {"memory_id": stored.memory_id, "status": stored.status}
 
@@ -91,8 +105,12 @@ def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -
 
 
 @_answers
-def memory_modify(bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> Answer:
-    """Correct the text of a memory. Give the version that you read as `if_version`, and why as `reason`."""
+def memory_modify(
+    bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+) -> Answer:
+    """Correct the text of a memory. Give the version that you read as `if_version`, and why as
+    `reason`.
+    """
     return _changed(bound.modify(memory_id, content=content, reason=reason, if_version=if_version))
 
 
@@ -130,4 +148,9 @@ def _shown(memory: Memory) -> Answer:
 
 
 def _changed(change: Change) -> Answer:
-    return {"memory_id": change.memory_id, "status": change.status, "version": change.version, "state": change.state}
+    return {
+        "memory_id": change.memory_id,
+        "status": change.status,
+        "version": change.version,
+        "state": change.state,
+    }

@@ -1,7 +1,8 @@
-"""The golden path: one coding task, recorded, remembered, recalled, replayed, put on tape and verified on one tally.
+"""The golden path: one coding task, recorded, remembered, recalled, replayed, put on tape and
+verified on one tally.
 
-Run it with `make demo`. Without a model it is scripted and says so; with `--model openai:gpt-5` and a key in the
-environment the same agent runs on a real model.
+Run it with `make demo`. Without a model it is scripted and says so; with `--model openai:gpt-5` and
+a key in the environment the same agent runs on a real model.
 """
 
 from __future__ import annotations
@@ -43,29 +44,42 @@ _SHOWN = 10
 def main() -> None:
     """Play the whole path and leave the tally behind."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="a real model, such as openai:gpt-5 (needs its package and key)")
-    parser.add_argument("--tally", default=".tally", help="where to keep the tally (default .tally)")
-    parser.add_argument("--svg", type=Path, help="also write the decision table of the patch step as a picture")
+    parser.add_argument(
+        "--model", help="a real model, such as openai:gpt-5 (needs its package and key)"
+    )
+    parser.add_argument(
+        "--tally", default=".tally", help="where to keep the tally (default .tally)"
+    )
+    parser.add_argument(
+        "--svg", type=Path, help="also write the decision table of the patch step as a picture"
+    )
     options = parser.parse_args()
     console = Console()
     workspace = Workspace()
     try:
-        # Chroma serves vector search here even for a handful of memories, so that the demo shows all of it at work.
-        with Tally.open(options.tally, owner=OWNER, settings=Settings.read(vector_search="chroma")) as tally:
+        # Chroma serves vector search here even for a handful of memories, so that the demo shows
+        # all of it at work.
+        with Tally.open(
+            options.tally, owner=OWNER, settings=Settings.read(vector_search="chroma")
+        ) as tally:
             play(console, tally, workspace, model=options.model, svg=options.svg)
     finally:
         workspace.close()
 
 
-def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | None, svg: Path | None) -> None:
+def play(
+    console: Console, tally: Tally, workspace: Workspace, *, model: str | None, svg: Path | None
+) -> None:
     """The scenes, in order."""
     bound = tally.bind(OWNER.model_copy(update={"agent": "coder"}), scope=SCOPE)
     console.print(
         Panel(
             Text.from_markup(f"[bold]{REQUEST}[/]\n" + _who_answers(model)),
-            title="Tallystick: the golden path", title_align="left", border_style="blue",
+            title="Tallystick: the golden path",
+            title_align="left",
+            border_style="blue",
         )
-    )  # fmt: skip
+    )
     before = workspace.run_tests()
     console.print(_tests("Tests before", before))
 
@@ -77,11 +91,15 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
         outcome = graph.invoke(
             {"messages": [("user", REQUEST)]},
             config={
-                "configurable": {"thread_id": f"demo-{run.id}"}, "callbacks": [handler], "recursion_limit": 60,
+                "configurable": {"thread_id": f"demo-{run.id}"},
+                "callbacks": [handler],
+                "recursion_limit": 60,
             },
-        )  # fmt: skip
+        )
     foil = run.end()
-    console.print(Panel(outcome["messages"][1].text, title="Plan", title_align="left", border_style="dim"))
+    console.print(
+        Panel(outcome["messages"][1].text, title="Plan", title_align="left", border_style="dim")
+    )
     after = workspace.run_tests()
 
     if agent.patch_step is None:
@@ -106,7 +124,9 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
     console.print(Rule("[bold]Replay of the patch step"))
     exact = bound.recorder.replay(agent.patch_step, call=_replaying(model, bound))
     console.print(render.replay_view(exact))
-    smaller = bound.recorder.replay(agent.patch_step, token_budget=_smaller(bound, agent.patch_step))
+    smaller = bound.recorder.replay(
+        agent.patch_step, token_budget=_smaller(bound, agent.patch_step)
+    )
     console.print(render.replay_view(_briefly(smaller)))
 
     console.print(Rule("[bold]The whole agent again, on tape"))
@@ -116,46 +136,72 @@ def play(console: Console, tally: Tally, workspace: Workspace, *, model: str | N
     console.print(render.verification_view(bound.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
-    for told, verified in tampering.attempts(bound.recorder.export_receipt(run.id), agent.patch_step, foil):
+    for told, verified in tampering.attempts(
+        bound.recorder.export_receipt(run.id), agent.patch_step, foil
+    ):
         console.print(_caught(told, verified))
     _goodbye(console, tally, run.id, agent.patch_step)
 
 
-def _show_patch(console: Console, bound: BoundTally, step: str, outcome: dict[str, Any], svg: Path | None) -> None:
+def _show_patch(
+    console: Console, bound: BoundTally, step: str, outcome: dict[str, Any], svg: Path | None
+) -> None:
     request, compiled = bound.recorder.compiled(step)
     title = "The patch step: what the model saw, and why"
     console.print(render.decision_table(request, compiled, title=title, width=console.width))
     if svg is not None:
         picture = Console(record=True, width=120, file=io.StringIO())
         picture.print(render.decision_table(request, compiled, title=title, width=picture.width))
-        # Rich names fonts on a server; a picture that asks nobody shows in the reader's own monospace font.
-        drawing = re.sub(r"@font-face {.*?}\s*", "", picture.export_svg(title="tally show"), flags=re.DOTALL)
+        # Rich names fonts on a server; a picture that asks nobody shows in the reader's own
+        # monospace font.
+        drawing = re.sub(
+            r"@font-face {.*?}\s*", "", picture.export_svg(title="tally show"), flags=re.DOTALL
+        )
         svg.write_text(drawing)
-    patches = [call["args"]["patch"] for message in outcome["messages"] for call in getattr(message, "tool_calls", [])
-               if call["name"] == "apply_patch"]  # fmt: skip
-    console.print(Panel(Syntax(patches[-1], "diff"), title="The patch", title_align="left", border_style="dim"))
+    patches = [
+        call["args"]["patch"]
+        for message in outcome["messages"]
+        for call in getattr(message, "tool_calls", [])
+        if call["name"] == "apply_patch"
+    ]
+    console.print(
+        Panel(
+            Syntax(patches[-1], "diff"), title="The patch", title_align="left", border_style="dim"
+        )
+    )
 
 
 def _on_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel:
-    """The recorded agent on a fresh copy of the project: its answers come from the tape, only the patch is real."""
+    """The recorded agent on a fresh copy of the project: its answers come from the tape, only the
+    patch is real.
+    """
     tape = bound.recorder.tape(recorded.run_id)
     player = Player(tape)
     workspace = Workspace()
     try:
         with bound.run("coder, on tape", domain="coding", goal=REQUEST) as run:
             agent = CodingAgent(
-                bound, run, workspace, TapeChatModel(player, like=_chat_model(model)), model_name=_name(model),
-                known_at=recorded.started_at, tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
-            )  # fmt: skip
-            agent.graph(None).invoke({"messages": [("user", REQUEST)]}, config={"recursion_limit": 60})
+                bound,
+                run,
+                workspace,
+                TapeChatModel(player, like=_chat_model(model)),
+                model_name=_name(model),
+                known_at=recorded.started_at,
+                tools=lambda own: tape_tools(player, own, safe=["apply_patch"]),
+            )
+            agent.graph(None).invoke(
+                {"messages": [("user", REQUEST)]}, config={"recursion_limit": 60}
+            )
         report = player.finish()
     finally:
         workspace.close()
     kinds = [call.kind for call in tape.calls]
     lines = [
-        f"{kinds.count('model_call')} model calls and {kinds.count('tool_call')} tool calls were recorded; "
+        f"{kinds.count('model_call')} model calls and {kinds.count('tool_call')} tool calls were "
+        f"recorded; "
         "its own code ran again, nothing was sent.",
-        f"[green]✓ {report.played} of {report.calls} requests are the recorded ones ({report.fidelity})[/]",
+        f"[green]✓ {report.played} of {report.calls} requests are the recorded ones "
+        f"({report.fidelity})[/]",
     ]
     return Panel("\n".join(lines), title="Tape", title_align="left", border_style="green")
 
@@ -172,13 +218,17 @@ def _briefly(result: ReplayResult) -> ReplayResult:
     lines = result.prompt_diff
     if len(lines) <= _SHOWN:
         return result
-    return result.model_copy(update={"prompt_diff": (*lines[:_SHOWN], f"… {len(lines) - _SHOWN} lines more")})
+    return result.model_copy(
+        update={"prompt_diff": (*lines[:_SHOWN], f"… {len(lines) - _SHOWN} lines more")}
+    )
 
 
 def _ask_pydantic_ai(bound: BoundTally, model: str | None) -> str:
     from pydantic_ai import Agent
 
-    agent = Agent(model or scripted.answering_model(), capabilities=[Tallystick(bound, agent_name="helper")])
+    agent = Agent(
+        model or scripted.answering_model(), capabilities=[Tallystick(bound, agent_name="helper")]
+    )
     return asyncio.run(agent.run("How do we round money here?")).output
 
 
@@ -213,30 +263,46 @@ def _name(model: str | None) -> str | None:
 
 def _who_answers(model: str | None) -> str:
     if model is None:
-        return "[yellow]The model is scripted: it is offline. Files, patch, tests, memory and receipts are real.[/]"
+        return (
+            "[yellow]The model is scripted: it is offline. Files, patch, tests, memory and "
+            "receipts are real.[/]"
+        )
     return f"[green]The model is {model}.[/]"
 
 
 def _tests(title: str, run: TestRun) -> Panel:
     lines = run.output.splitlines()
     shown = Text("\n".join(lines[-8:]), no_wrap=True, overflow="ellipsis")
-    return Panel(shown, title=title, title_align="left", border_style="green" if run.passed else "red")
+    return Panel(
+        shown, title=title, title_align="left", border_style="green" if run.passed else "red"
+    )
 
 
 def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
     where = "" if Path(tally.place) == Path(".tally").absolute() else f" -t {tally.place}"
     lines = [
-        f"tally runs{where}", f"tally show {render.short(step_id)}{where}",
+        f"tally runs{where}",
+        f"tally show {render.short(step_id)}{where}",
         f"tally why {render.short(step_id)}{where}",
-        f"tally recall 'rounding of money'{where}", f"tally verify {render.short(run_id)}{where}",
-    ]  # fmt: skip
-    console.print(Panel("\n".join(lines), title="Look around (in .venv/bin)", title_align="left", border_style="dim"))
+        f"tally recall 'rounding of money'{where}",
+        f"tally verify {render.short(run_id)}{where}",
+    ]
+    console.print(
+        Panel(
+            "\n".join(lines),
+            title="Look around (in .venv/bin)",
+            title_align="left",
+            border_style="dim",
+        )
+    )
     paste = (
         "from tallystick import Tally\n"
         "from tallystick_langgraph import TallySaver\n"
         'graph = builder.compile(checkpointer=TallySaver(Tally.open(".tally")))'
     )
-    console.print(Panel(Syntax(paste, "python"), title="Three lines for your own agent", title_align="left"))
+    console.print(
+        Panel(Syntax(paste, "python"), title="Three lines for your own agent", title_align="left")
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The offline stand-ins for models: they say what a good model would, and nothing is hidden about it."""
+"""The offline stand-ins for models: they say what a good model would, and nothing is hidden about
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ PLAN = """\
 3. Patch that code alone: tests and public names stay as they are.
 4. Run the tests again, and remember the convention for next time."""
 
-CONVENTION = "Money is integer cents; a share halfway between two cents rounds half to even (decimal, ROUND_HALF_EVEN)."
+CONVENTION = (
+    "Money is integer cents; a share halfway between two cents rounds half to even "
+    "(decimal, ROUND_HALF_EVEN)."
+)
 
 
 class ScriptedChatModel(GenericFakeChatModel):
@@ -46,9 +51,13 @@ def coding_model() -> ScriptedChatModel:
                 AIMessage("Now the tests.", tool_calls=[_call("run_tests", 5)]),
                 AIMessage(
                     "All pass. The convention is worth keeping.",
-                    tool_calls=[_call("remember_convention", 6, text=CONVENTION, path="CONVENTIONS.md")],
+                    tool_calls=[
+                        _call("remember_convention", 6, text=CONVENTION, path="CONVENTIONS.md")
+                    ],
                 ),
-                AIMessage("Fixed: `share` rounds half to even now. Tests and public names are unchanged."),
+                AIMessage(
+                    "Fixed: `share` rounds half to even now. Tests and public names are unchanged."
+                ),
             ]
         )
     )
@@ -63,7 +72,9 @@ def patching_answer() -> AIMessage:
 
 
 def answering_model() -> Any:
-    """The model of the second session, in PydanticAI: it searches memory and answers from what it finds."""
+    """The model of the second session, in PydanticAI: it searches memory and answers from what it
+    finds.
+    """
     from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.messages import ToolReturnPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -73,8 +84,12 @@ def answering_model() -> Any:
             if isinstance(part, ToolReturnPart):
                 content: Any = part.content
                 found = content["memories"][0]
-                return ModelResponse(parts=[TextPart(f"By memory …{found['id'][-8:]}: {found['text']}")])
-        return ModelResponse(parts=[ToolCallPart("memory_search", {"query": "rounding of money", "limit": 3})])
+                return ModelResponse(
+                    parts=[TextPart(f"By memory …{found['id'][-8:]}: {found['text']}")]
+                )
+        return ModelResponse(
+            parts=[ToolCallPart("memory_search", {"query": "rounding of money", "limit": 3})]
+        )
 
     return FunctionModel(answer, model_name="scripted")
 

@@ -1,4 +1,6 @@
-"""Attempts on a copy of a receipt: what somebody with write access might do, and what `verify` makes of it."""
+"""Attempts on a copy of a receipt: what somebody with write access might do, and what `verify`
+makes of it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Members = dict[str, bytes]
 
 
 def attempts(receipt: bytes, step_id: str, foil: Foil) -> Iterator[tuple[str, Verification]]:
-    """Each attempt in words, and what verifying the copy says; the foil is the half that was kept elsewhere."""
+    """Each attempt in words, and what verifying the copy says; the foil is the half that was kept
+    elsewhere.
+    """
     for told, tamper in (
         ("What the model answered in the patch step is another text now", _reworded(step_id)),
         ("The receipt of the patch step says that it failed", _failed(step_id)),
@@ -27,7 +31,9 @@ def attempts(receipt: bytes, step_id: str, foil: Foil) -> Iterator[tuple[str, Ve
 def _reworded(step_id: str) -> Callable[[Members], Members]:
     def tamper(members: Members) -> Members:
         rows = [json.loads(line) for line in members["entries.jsonl"].splitlines()]
-        (laid,) = (row["payload"] for row in rows if (row["step_id"], row["kind"]) == (step_id, "response"))
+        (laid,) = (
+            row["payload"] for row in rows if (row["step_id"], row["kind"]) == (step_id, "response")
+        )
         start, end, blob = laid["start"], laid["start"] + laid["size"], members["payloads.bin"]
         said = blob[start:end].replace(b"ROUND_HALF_EVEN", b"ROUND_HALF_DOWN")
         if said == blob[start:end]:
@@ -57,7 +63,9 @@ def _cut_off(members: Members) -> Members:
     told["run"] |= {"status": "running", "ended_at": None, "gaps": 0}
     told["foil"] |= {"count": len(chain), "head": chain[-1]["digest"]}
     rows = {
-        name: _lines([row for row in map(json.loads, members[name].splitlines()) if row["step_id"] in kept])
+        name: _lines(
+            [row for row in map(json.loads, members[name].splitlines()) if row["step_id"] in kept]
+        )
         for name in ("steps.jsonl", "entries.jsonl")
     }
     return {**members, **rows, "run.json": json.dumps(told).encode(), "chain.jsonl": _lines(chain)}

@@ -1,4 +1,6 @@
-"""A working copy of the fixture project, and the tools that touch it: real files, a real patch, a real pytest."""
+"""A working copy of the fixture project, and the tools that touch it: real files, a real patch, a
+real pytest.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ class Workspace:
     """A copy of the project in a temporary folder, which goes when the demo ends."""
 
     def __init__(self) -> None:
-        self._home = tempfile.TemporaryDirectory(prefix="tallystick-demo-", ignore_cleanup_errors=True)
+        self._home = tempfile.TemporaryDirectory(
+            prefix="tallystick-demo-", ignore_cleanup_errors=True
+        )
         self.root = Path(self._home.name) / "project"
-        shutil.copytree(PROJECT, self.root, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))
+        shutil.copytree(
+            PROJECT, self.root, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache")
+        )
 
     def close(self) -> None:
         """Remove the copy."""
@@ -35,8 +41,14 @@ class Workspace:
 
     def files(self) -> list[str]:
         """The project's files, by path."""
-        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file())
-        return sorted(name for name in found if "__pycache__" not in name and not name.endswith("conftest.py"))
+        found = (
+            path.relative_to(self.root).as_posix()
+            for path in self.root.rglob("*")
+            if path.is_file()
+        )
+        return sorted(
+            name for name in found if "__pycache__" not in name and not name.endswith("conftest.py")
+        )
 
     def read(self, path: str) -> str:
         """A file of the project. Raises ValueError for one outside it."""
@@ -46,26 +58,53 @@ class Workspace:
         return place.read_text()
 
     def apply(self, patch: str) -> str:
-        """Apply a unified diff; tests are not to be touched. Returns what git says, empty when all is well."""
+        """Apply a unified diff; tests are not to be touched. Returns what git says, empty when all
+        is well.
+        """
         touched = [line[6:] for line in patch.splitlines() if line.startswith(("--- a/", "+++ b/"))]
         if any(path.startswith("tests/") for path in touched):
             return "refused: this patch edits tests"
         done = subprocess.run(
             ["git", "apply", "--whitespace=nowarn", "-"],
-            cwd=self.root, input=patch, text=True, capture_output=True, env=_quiet(), timeout=60, check=False,
-        )  # fmt: skip
+            cwd=self.root,
+            input=patch,
+            text=True,
+            capture_output=True,
+            env=_quiet(),
+            timeout=60,
+            check=False,
+        )
         return (done.stdout + done.stderr).strip()
 
     def run_tests(self) -> TestRun:
         """Run the project's tests in a process of their own."""
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "--color=no"],
-            cwd=self.root, text=True, capture_output=True, env=_quiet(), timeout=120, check=False,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--no-header",
+                "--tb=line",
+                "-p",
+                "no:cacheprovider",
+                "--color=no",
+            ],
+            cwd=self.root,
+            text=True,
+            capture_output=True,
+            env=_quiet(),
+            timeout=120,
+            check=False,
+        )
         return TestRun(done.returncode == 0, (done.stdout + done.stderr).strip())
 
 
 def _quiet() -> dict[str, str]:
     """The environment without what would change how git or pytest behave here."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTEST_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GIT_", "PYTEST_"))
+    }
     return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}

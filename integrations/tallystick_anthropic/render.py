@@ -1,4 +1,6 @@
-"""A compiled context as the body of `messages.create`: system, tools, messages, and its cache breakpoints."""
+"""A compiled context as the body of `messages.create`: system, tools, messages, and its cache
+breakpoints.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,21 @@ Block = dict[str, Any]
 
 
 def render_messages(
-    compiled: CompiledContext, *, max_tokens: int, model: str | None = None, breakpoints: bool = True,
-    ttl: Literal["5m", "1h"] | None = None, **parameters: Any,
-) -> dict[str, Any]:  # fmt: skip
+    compiled: CompiledContext,
+    *,
+    max_tokens: int,
+    model: str | None = None,
+    breakpoints: bool = True,
+    ttl: Literal["5m", "1h"] | None = None,
+    **parameters: Any,
+) -> dict[str, Any]:
     """The body of a Messages request that says what was compiled and nothing else.
 
-    Messages of one role in a row are one message; the results of calls come first in the message after the calls.
-    Up to four breakpoints are marked: the end of the instructions (which covers the tools before them), of the
-    history window, of the latest request, and of everything. `ttl` is their lifetime; `parameters` go in as they are.
-    Raises InvalidContext for calls that do not pair or whose arguments are not known, and InvalidInput.
+    Messages of one role in a row are one message; the results of calls come first in the message
+    after the calls. Up to four breakpoints are marked: the end of the instructions (which covers
+    the tools before them), of the history window, of the latest request, and of everything. `ttl`
+    is their lifetime; `parameters` go in as they are. Raises InvalidContext for calls that do not
+    pair or whose arguments are not known, and InvalidInput.
     """
     chosen = outline(compiled)
     name = model or compiled.model
@@ -53,7 +61,9 @@ def render_messages(
         first = body["system"][-1:] if chosen.system else body.get("tools", [])[-1:]
         marked = [*first, *(blocks[end - 1][1] for end in dict.fromkeys(ends) if end)]
         for block in marked[:4]:
-            block["cache_control"] = {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
+            block["cache_control"] = (
+                {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
+            )
     body["messages"] = _messages(blocks)
     return body
 
@@ -61,7 +71,11 @@ def render_messages(
 def _blocks(items: Iterable[ContextItem]) -> Iterator[tuple[str, Block]]:
     for item in items:
         if item.tool_call_id is not None:
-            result: Block = {"type": "tool_result", "tool_use_id": item.tool_call_id, "content": item.content}
+            result: Block = {
+                "type": "tool_result",
+                "tool_use_id": item.tool_call_id,
+                "content": item.content,
+            }
             if item.metadata.get("is_error") is True:
                 result["is_error"] = True
             yield "user", result
@@ -70,7 +84,10 @@ def _blocks(items: Iterable[ContextItem]) -> Iterator[tuple[str, Block]]:
         if item.content.strip():
             yield role, _text(item.content)
         for call in calls_of(item):
-            yield role, {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            yield (
+                role,
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments},
+            )
 
 
 def _messages(blocks: Iterable[tuple[str, Block]]) -> list[dict[str, Any]]:

@@ -24,24 +24,34 @@ from tallystick_cli.options import printed as _print
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Memory, context and receipts of agents: read a tally.", no_args_is_help=True, add_completion=False,
+    help="Memory, context and receipts of agents: read a tally.",
+    no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
-)  # fmt: skip
+)
 
 
 @app.callback()
 def who(
     user: Annotated[
         str | None,
-        typer.Option("--as", envvar="TALLYSTICK_AS", help="Who acts on a tally without an owner: one on PostgreSQL."),
+        typer.Option(
+            "--as",
+            envvar="TALLYSTICK_AS",
+            help="Who acts on a tally without an owner: one on PostgreSQL.",
+        ),
     ] = None,
-    project: Annotated[list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")
+    ] = None,
 ) -> None:
     """Say who acts, where the tally does not."""
     _acting(user, project or ())
 
 
-CheckOnly = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")]
+CheckOnly = Annotated[
+    bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")
+]
 
 keeping.register(app)
 deciding.register(app)
@@ -50,7 +60,9 @@ receipts.register(app)
 
 
 @app.command()
-def runs(where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False) -> None:
+def runs(
+    where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False
+) -> None:
     """List the recorded runs, newest first."""
     with _opened(where) as owner:
         scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
@@ -67,7 +79,9 @@ def runs(where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_j
 
 @app.command()
 def show(
-    identity: Annotated[str, typer.Argument(metavar="STEP", help="Id of a step or run, or how it begins or ends.")],
+    identity: Annotated[
+        str, typer.Argument(metavar="STEP", help="Id of a step or run, or how it begins or ends.")
+    ],
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -97,20 +111,37 @@ def recall(
             return
         for warning in found.warnings:
             _print(Text(f"! {warning}", style="yellow"))
-        _print(render.hit_table(found, query=text) if len(found) else Text("Nothing is remembered that answers this."))
+        _print(
+            render.hit_table(found, query=text)
+            if len(found)
+            else Text("Nothing is remembered that answers this.")
+        )
 
 
 @app.command()
 def recompile(
-    identity: Annotated[str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")],
-    drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave this item or memory out.")] = None,
-    source: Annotated[
-        list[str] | None, typer.Option("--without-source", help="Leave out what comes from this source.")
+    identity: Annotated[
+        str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")
+    ],
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", help="Leave this item or memory out.")
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Compile for this model instead.")] = None,
-    budget: Annotated[str | None, typer.Option("--budget", help="Tokens, or a share of them such as 50%.")] = None,
-    rules: Annotated[Path | None, typer.Option("--rules", help="TOML file of rules to use instead.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Record it as a run of its own, with the changes.")] = False,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--without-source", help="Leave out what comes from this source."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Compile for this model instead.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Tokens, or a share of them such as 50%.")
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", help="TOML file of rules to use instead.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Record it as a run of its own, with the changes.")
+    ] = False,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -118,10 +149,14 @@ def recompile(
     with _opened(where) as owner:
         step = owner.recorder.find(identity)
         if isinstance(step, RunRecord):
-            raise InvalidInput(f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them.")
+            raise InvalidInput(
+                f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them."
+            )
         changes: dict[str, Any] = {
-            "context_mutations": dict.fromkeys(drop or ()), "without_sources": source or (), "model_override": model,
-        }  # fmt: skip
+            "context_mutations": dict.fromkeys(drop or ()),
+            "without_sources": source or (),
+            "model_override": model,
+        }
         if budget is not None:
             changes["token_budget"] = _budget(owner, step, budget)
         if rules is not None:
@@ -139,10 +174,15 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
     """Tokens, or a share of the budget that the step had."""
     number = text.removesuffix("%")
     if not number.isdigit() or int(number) < 1:
-        raise InvalidInput(f"--budget takes tokens (2000) or a share of the step's budget (50%), not {text!r}.")
+        raise InvalidInput(
+            f"--budget takes tokens (2000) or a share of the step's budget (50%), not {text!r}."
+        )
     if number == text:
         return int(number)
-    asked = next((e.payload for e in owner.recorder.entries(step.step_id) if e.kind == "compile_request"), None)
+    asked = next(
+        (e.payload for e in owner.recorder.entries(step.step_id) if e.kind == "compile_request"),
+        None,
+    )
     had = asked.get("token_budget") if isinstance(asked, dict) else None
     if not isinstance(had, int):
         raise InvalidInput(f"Step {step.step_id} recorded no compile.")
@@ -152,34 +192,53 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
 @app.command()
 def state(
     thread: Annotated[str, typer.Argument(help="Name of a thread of checkpoints.")],
-    checkpoint: Annotated[str | None, typer.Argument(help="Id of a checkpoint; without it the newest ten.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Argument(help="Id of a checkpoint; without it the newest ten.")
+    ] = None,
     where: Where = ".tally",
     limit: Limit = 10,
     scope: InScope = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote it."""
+    """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote
+    it.
+    """
     with _opened(where) as owner:
         bound = owner.tally.bind(owner.actor, scope).on("cli")
-        found = [one for one in bound.threads.history(thread) if checkpoint is None or one.id == checkpoint][:limit]
+        found = [
+            one
+            for one in bound.threads.history(thread)
+            if checkpoint is None or one.id == checkpoint
+        ][:limit]
         if not found:
-            raise NotFound(f"There is no thread {thread}, or no such checkpoint of it, in {bound.scope}.")
+            raise NotFound(
+                f"There is no thread {thread}, or no such checkpoint of it, in {bound.scope}."
+            )
         shown = []
         for one in found:
             tasks: dict[str, list[str]] = {}
-            for task, channel in bound.threads.tasks_at(thread, namespace=one.namespace, checkpoint_id=one.id):
+            for task, channel in bound.threads.tasks_at(
+                thread, namespace=one.namespace, checkpoint_id=one.id
+            ):
                 tasks.setdefault(task, []).append(channel)
             writes = [
-                {"task": task, "channels": channels,
-                 "steps": [step.step_id for step in owner.recorder.steps_of_task(task)]}
+                {
+                    "task": task,
+                    "channels": channels,
+                    "steps": [step.step_id for step in owner.recorder.steps_of_task(task)],
+                }
                 for task, channels in tasks.items()
-            ]  # fmt: skip
+            ]
             shown.append(
                 {
-                    "checkpoint": one.id, "namespace": one.namespace, "parent": one.parent_id,
-                    "metadata": dict(one.metadata), "channels": sorted(one.channels), "writes": writes,
+                    "checkpoint": one.id,
+                    "namespace": one.namespace,
+                    "parent": one.parent_id,
+                    "metadata": dict(one.metadata),
+                    "channels": sorted(one.channels),
+                    "writes": writes,
                 }
-            )  # fmt: skip
+            )
         if as_json:
             _print_json(shown)
         else:
@@ -188,11 +247,15 @@ def state(
 
 @app.command("verify-threads")
 def verify_threads(
-    thread: Annotated[str | None, typer.Argument(help="Name of a thread; without it all of the scope.")] = None,
+    thread: Annotated[
+        str | None, typer.Argument(help="Name of a thread; without it all of the scope.")
+    ] = None,
     where: Where = ".tally",
     scope: InScope = None,
 ) -> None:
-    """Check every checkpoint and every piece of state. Exits with 1 when something does not match."""
+    """Check every checkpoint and every piece of state. Exits with 1 when something does not
+    match.
+    """
     with _opened(where) as owner:
         threads = owner.tally.bind(owner.actor, scope).on("cli").threads
         names = threads.names() if thread is None else [thread]
@@ -206,11 +269,14 @@ def verify_threads(
 
 @app.command("import-checkpoints")
 def import_checkpoints(
-    source: Annotated[str, typer.Argument(help="File of a SqliteSaver, or postgresql://… of a PostgresSaver.")],
+    source: Annotated[
+        str, typer.Argument(help="File of a SqliteSaver, or postgresql://… of a PostgresSaver.")
+    ],
     where: Where = ".tally",
     scope: InScope = None,
     allow: Annotated[
-        list[str] | None, typer.Option("--allow", help="Type that state may hold, as module:Name; may be repeated.")
+        list[str] | None,
+        typer.Option("--allow", help="Type that state may hold, as module:Name; may be repeated."),
     ] = None,
 ) -> None:
     """Copy the threads of LangGraph's own savers into the tally and compare every checkpoint."""
@@ -223,12 +289,19 @@ def import_checkpoints(
         raise typer.BadParameter("Write a type as module:Name, such as shop.state:Order.")
     with _opened(where, create=True) as owner:
         saver = TallySaver(owner.tally.bind(owner.actor, scope).on("cli"), allow=types)
-        with Progress(TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TextColumn("threads")) as bar:
+        with Progress(
+            TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TextColumn("threads")
+        ) as bar:
             task = bar.add_task("import", total=None)
-            found = copied(source, saver, progress=lambda done, total: bar.update(task, completed=done, total=total))
+            found = copied(
+                source,
+                saver,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
     _print(
         Text(
-            f"✓ {found.threads} threads with {found.checkpoints} checkpoints and {found.writes} writes, each compared",
+            f"✓ {found.threads} threads with {found.checkpoints} checkpoints and {found.writes} "
+            f"writes, each compared",
             style="green",
         )
     )
@@ -246,12 +319,16 @@ def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
             return
         with Progress(TextColumn("Rebuilding the index"), BarColumn(), MofNCompleteColumn()) as bar:
             task = bar.add_task("rebuild", total=None)
-            count = owner.tally.rebuild_index(lambda done, total: bar.update(task, completed=done, total=total))
+            count = owner.tally.rebuild_index(
+                lambda done, total: bar.update(task, completed=done, total=total)
+            )
         _print(Text(f"✓ {count} vectors in the index", style="green"))
 
 
 def main() -> None:
-    """Run the command; errors of Tallystick, and files that cannot be read or written, become one line and exit 2."""
+    """Run the command; errors of Tallystick, and files that cannot be read or written, become one
+    line and exit 2.
+    """
     try:
         app()
     except TallystickError as error:
@@ -269,7 +346,10 @@ def main() -> None:
 def _home_scopes(owner: BoundTally) -> list[Scope]:
     """The scopes that the owner may read: the private one and those of its projects."""
     actor = owner.actor
-    projects = [Scope(kind="project", key=name, organization=actor.organization) for name in sorted(actor.projects)]
+    projects = [
+        Scope(kind="project", key=name, organization=actor.organization)
+        for name in sorted(actor.projects)
+    ]
     return [actor.private_scope, *projects]
 
 
@@ -299,14 +379,26 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
         _print_json({**shown, "receipt": receipt.dump() if receipt else None, "state": places})
         return
     _print(
-        render.step_view(recorder.run(step.run_id), step, receipt, entries, compiled, places, width=Terminal().width)
+        render.step_view(
+            recorder.run(step.run_id),
+            step,
+            receipt,
+            entries,
+            compiled,
+            places,
+            width=Terminal().width,
+        )
     )
 
 
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
-    """Where the task of a graph in which this step was recorded wrote, as thread and checkpoint id."""
+    """Where the task of a graph in which this step was recorded wrote, as thread and checkpoint
+    id.
+    """
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads
-    return [f"{thread} {id}" for _, id in threads.places_of_task(thread, namespace.rpartition(":")[2])]
+    return [
+        f"{thread} {id}" for _, id in threads.places_of_task(thread, namespace.rpartition(":")[2])
+    ]

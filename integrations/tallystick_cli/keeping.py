@@ -1,4 +1,6 @@
-"""Commands that look after memory: who may see what, what a memory is, changing, forgetting, moving, mending."""
+"""Commands that look after memory: who may see what, what a memory is, changing, forgetting,
+moving, mending.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,50 @@ from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_
 
 __all__ = ["Apply", "Id", "IfVersion", "Key", "Reason", "Token", "identity", "register", "shown"]
 
-Id = Annotated[str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")]
+Id = Annotated[
+    str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")
+]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in the history.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Only show what would be done.")]
 Token = Annotated[str | None, typer.Option("--token", help="The token that the preview printed.")]
-Key = Annotated[str | None, typer.Option("--key", help="Id of this request: given again, it is answered as at first.")]
-IfVersion = Annotated[int | None, typer.Option("--if-version", help="Only if the memory is at this version.")]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help="Id of this request: given again, it is answered as at first."),
+]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", help="Only if the memory is at this version.")
+]
 
 
 def init(
     where: Where = ".tally",
-    owner: Annotated[str, typer.Option("--owner", help="Who acts where a runtime names nobody.")] = "local",
-    project: Annotated[list[str] | None, typer.Option("--project", help="A project of the owner; repeatable.")] = None,
+    owner: Annotated[
+        str, typer.Option("--owner", help="Who acts where a runtime names nobody.")
+    ] = "local",
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="A project of the owner; repeatable.")
+    ] = None,
     journal_days: Annotated[
-        str | None, typer.Option("--journal-days", help="Days that journals are kept (90 or 180 are usual), or `keep`.")
+        str | None,
+        typer.Option(
+            "--journal-days", help="Days that journals are kept (90 or 180 are usual), or `keep`."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a tally, name its owner, and choose how long its journal is kept."""
     if journal_days is None and sys.stdin.isatty():
-        journal_days = typer.prompt("Keep the journal for how many days? (90 or 180 are usual; `keep` for ever)", "180")
+        journal_days = typer.prompt(
+            "Keep the journal for how many days? (90 or 180 are usual; `keep` for ever)", "180"
+        )
     if journal_days is not None and journal_days != "keep" and not journal_days.isdecimal():
         raise InvalidInput("--journal-days takes a number of days, or keep.")
     given = None
     if owner != "local" or project:
-        given = Actor.load({"user": owner, "projects": frozenset(project or ()), "role": "operator"})
+        given = Actor.load(
+            {"user": owner, "projects": frozenset(project or ()), "role": "operator"}
+        )
     with Tally.open(where, owner=given, background=False) as tally:
         bound = tally.bind(None).on("cli")
         if journal_days is not None:
@@ -55,7 +75,12 @@ def init(
         return
     printed(Text(f"✓ {told['place']} belongs to {told['owner']}", style="green"))
     if journal_days is None:
-        printed(Text("! The journal is kept until you choose: tally init --journal-days 180", style="yellow"))
+        printed(
+            Text(
+                "! The journal is kept until you choose: tally init --journal-days 180",
+                style="yellow",
+            )
+        )
 
 
 def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:
@@ -65,21 +90,40 @@ def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:
     if as_json:
         print_json([space.dump() for space in found])
     else:
-        printed(views.space_table(found) if found else Text("No space was created here yet.", style="dim"))
+        printed(
+            views.space_table(found)
+            if found
+            else Text("No space was created here yet.", style="dim")
+        )
 
 
 def preview_agent(
     user: Annotated[str, typer.Argument(help="The person it acts for.")],
-    agent: Annotated[str | None, typer.Option("--agent", help="The agent; without it the person alone.")] = None,
-    project: Annotated[list[str] | None, typer.Option("--project", help="A project that it belongs to.")] = None,
-    delegation: Annotated[list[str] | None, typer.Option("--delegation", help="A delegation that it holds.")] = None,
-    scope: Annotated[list[str] | None, typer.Option("--scope", "-s", help="A scope; by default all there are.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="The agent; without it the person alone.")
+    ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option("--project", help="A project that it belongs to.")
+    ] = None,
+    delegation: Annotated[
+        list[str] | None, typer.Option("--delegation", help="A delegation that it holds.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", "-s", help="A scope; by default all there are.")
+    ] = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Show what an agent or person could recall, scope by scope, and why not the rest. Changes nothing."""
+    """Show what an agent or person could recall, scope by scope, and why not the rest. Changes
+    nothing.
+    """
     subject = Actor.load(
-        {"user": user, "agent": agent, "projects": set(project or ()), "delegations": set(delegation or ())}
+        {
+            "user": user,
+            "agent": agent,
+            "projects": set(project or ()),
+            "delegations": set(delegation or ()),
+        }
     )
     with opened(where) as owner:
         wanted: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
@@ -91,7 +135,9 @@ def preview_agent(
 
 
 def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
-    """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done next."""
+    """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done
+    next.
+    """
     with opened(where) as owner:
         found = owner.inspect(identity(owner, memory))
     if as_json:
@@ -102,11 +148,18 @@ def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> Non
 
 def explore(
     around: Annotated[
-        str | None, typer.Argument(help="A scope such as project:apollo, or the id of a memory, or how it ends.")
+        str | None,
+        typer.Argument(
+            help="A scope such as project:apollo, or the id of a memory, or how it ends."
+        ),
     ] = None,
-    depth: Annotated[int, typer.Option("--depth", min=1, max=2, help="Links away from a memory.")] = 1,
+    depth: Annotated[
+        int, typer.Option("--depth", min=1, max=2, help="Links away from a memory.")
+    ] = 1,
     limit: Limit = 50,
-    before: Annotated[str | None, typer.Option("--before", help="The last id of the page before.")] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", help="The last id of the page before.")
+    ] = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
@@ -134,20 +187,31 @@ def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> Non
 def modify(
     memory: Id,
     reason: Reason,
-    content: Annotated[str | None, typer.Option("--content", help="What it says from now on.")] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", help="Its tags from now on; repeatable.")] = None,
+    content: Annotated[
+        str | None, typer.Option("--content", help="What it says from now on.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Its tags from now on; repeatable.")
+    ] = None,
     kind: Annotated[str | None, typer.Option("--kind")] = None,
     importance: Annotated[int | None, typer.Option("--importance", min=0, max=100)] = None,
     pinned: Annotated[bool | None, typer.Option("--pin/--unpin")] = None,
-    lock: Annotated[bool, typer.Option("--lock", help="Let no agent change it for a while.")] = False,
+    lock: Annotated[
+        bool, typer.Option("--lock", help="Let no agent change it for a while.")
+    ] = False,
     if_version: IfVersion = None,
     key: Key = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
     """Change a memory; the old version stays in its history."""
-    named = {"content": content, "tags": tuple(tag) if tag else None, "kind": kind, "importance": importance,
-             "pinned": pinned}  # fmt: skip
+    named = {
+        "content": content,
+        "tags": tuple(tag) if tag else None,
+        "kind": kind,
+        "importance": importance,
+        "pinned": pinned,
+    }
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     with opened(where) as owner:
         done = owner.modify(
@@ -166,11 +230,19 @@ def modify(
 
 def correct(
     memory: Id,
-    correction: Annotated[str, typer.Argument(help=f"One of {', '.join(get_args(CorrectionKind))}.")],
+    correction: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(get_args(CorrectionKind))}.")
+    ],
     reason: Reason,
-    by: Annotated[str | None, typer.Option("--by", help="The replacement, or the memory that it repeats.")] = None,
-    field: Annotated[str, typer.Option("--field", help="What to redact, such as attributes.phone.")] = "content",
-    replacement: Annotated[str, typer.Option("--replacement", help="What stands there then.")] = "[redacted]",
+    by: Annotated[
+        str | None, typer.Option("--by", help="The replacement, or the memory that it repeats.")
+    ] = None,
+    field: Annotated[
+        str, typer.Option("--field", help="What to redact, such as attributes.phone.")
+    ] = "content",
+    replacement: Annotated[
+        str, typer.Option("--replacement", help="What stands there then.")
+    ] = "[redacted]",
     apply: Apply = False,
     token: Token = None,
     key: Key = None,
@@ -181,10 +253,16 @@ def correct(
     with opened(where) as owner:
         kind: Any = correction
         done = owner.correct(
-            identity(owner, memory), kind, reason=reason, mode="apply" if apply else "preview",
-            by=None if by is None else identity(owner, by), field=field, replacement=replacement, confirm_token=token,
+            identity(owner, memory),
+            kind,
+            reason=reason,
+            mode="apply" if apply else "preview",
+            by=None if by is None else identity(owner, by),
+            field=field,
+            replacement=replacement,
+            confirm_token=token,
             idempotency_key=key,
-        )  # fmt: skip
+        )
     if as_json:
         print_json(done.dump())
     else:
@@ -192,10 +270,16 @@ def correct(
 
 
 def forget(
-    what: Annotated[str, typer.Argument(metavar="MEMORY|TEXT", help="Id of a memory; with --matching a query.")],
+    what: Annotated[
+        str, typer.Argument(metavar="MEMORY|TEXT", help="Id of a memory; with --matching a query.")
+    ],
     reason: Reason,
-    matching: Annotated[bool, typer.Option("--matching", help="Forget what recall finds for TEXT.")] = False,
-    threshold: Annotated[float, typer.Option("--threshold", min=0.0, help="The least score of a match.")] = 0.5,
+    matching: Annotated[
+        bool, typer.Option("--matching", help="Forget what recall finds for TEXT.")
+    ] = False,
+    threshold: Annotated[
+        float, typer.Option("--threshold", min=0.0, help="The least score of a match.")
+    ] = 0.5,
     preview: Preview = False,
     apply: Apply = False,
     token: Token = None,
@@ -205,7 +289,9 @@ def forget(
     scope: InScope = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with its --token."""
+    """Take a memory out of recall; it can be recovered. With --matching: preview, then --apply with
+    its --token.
+    """
     if preview and apply:
         raise InvalidInput("Give --preview or --apply, not both.")
     given: str | None = None
@@ -225,7 +311,9 @@ def forget(
             would = owner.correct(identity(owner, what), "delete", reason=reason, force=force)
             told, view = would.dump(), views.correction_view(would)
         else:
-            done = owner.forget(identity(owner, what), reason=reason, force=force, idempotency_key=key)
+            done = owner.forget(
+                identity(owner, what), reason=reason, force=force, idempotency_key=key
+            )
             told, view = done.dump(), views.change_line(done)
     if as_json:
         print_json(told)
@@ -233,7 +321,9 @@ def forget(
         shown(view, given)
 
 
-def recover(memory: Id, reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
+def recover(
+    memory: Id, reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False
+) -> None:
     """Bring a forgotten memory back as it stood, within its window."""
     with opened(where) as owner:
         done = owner.recover(identity(owner, memory), reason=reason, idempotency_key=key)
@@ -244,7 +334,9 @@ def recover(memory: Id, reason: Reason, key: Key = None, where: Where = ".tally"
 
 
 def erase(
-    memory: Annotated[list[str], typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they end.")],
+    memory: Annotated[
+        list[str], typer.Argument(metavar="MEMORY…", help="Ids of memories, or how they end.")
+    ],
     reason: Reason,
     apply: Apply = False,
     token: Token = None,
@@ -252,11 +344,18 @@ def erase(
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Preview the destruction of memories' text in every copy; with --apply and the --token do it, with proof."""
+    """Preview the destruction of memories' text in every copy; with --apply and the --token do it,
+    with proof.
+    """
     with opened(where) as owner:
         ids = [identity(owner, one) for one in memory]
-        done = owner.erase(ids, reason=reason, mode="apply" if apply else "preview", confirm_token=token,
-                           idempotency_key=key)  # fmt: skip
+        done = owner.erase(
+            ids,
+            reason=reason,
+            mode="apply" if apply else "preview",
+            confirm_token=token,
+            idempotency_key=key,
+        )
     if as_json:
         print_json(done.dump())
     else:
@@ -266,9 +365,11 @@ def erase(
 
 
 def purge(
-    apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False, key: Key = None,
-    where: Where = ".tally", as_json: AsJson = False,
-) -> None:  # fmt: skip
+    apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
     """Count what is past its window; with --apply remove it. Nothing within its window goes."""
     with opened(where) as owner:
         done = owner.purge(mode="apply" if apply else "preview", idempotency_key=key)
@@ -281,10 +382,14 @@ def purge(
 def export(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
     where: Where = ".tally",
-    scope: Annotated[list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that one may take."""
+    """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that
+    one may take.
+    """
     with opened(where) as owner:
         chosen = [Scope.parse(one) for one in scope] if scope else _exportable(owner)
         done = owner.export(folder, scopes=chosen)
@@ -314,7 +419,9 @@ def doctor(
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is wrong."""
+    """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
+    wrong.
+    """
     with opened(where) as owner:
         found = owner.doctor(repair=repair)
     if as_json:
@@ -328,11 +435,15 @@ def doctor(
 def memories(
     where: Where = ".tally",
     scope: InScope = None,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Such as deleted; repeatable.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Such as deleted; repeatable.")
+    ] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List memories of a scope, newest first; what is hidden or forgotten comes without its text."""
+    """List memories of a scope, newest first; what is hidden or forgotten comes without its
+    text.
+    """
     states: Any = tuple(state) if state else ("active",)
     with opened(where) as owner:
         bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
@@ -340,15 +451,29 @@ def memories(
     if as_json:
         print_json([memory.dump() for memory in found])
     else:
-        printed(views.memory_table(found) if found else Text("Nothing is remembered here.", style="dim"))
+        printed(
+            views.memory_table(found) if found else Text("Nothing is remembered here.", style="dim")
+        )
 
 
 _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    ("init", init), ("memories", memories), ("explore", explore),
-    ("inspect", inspect), ("history", history), ("modify", modify),
-    ("correct", correct), ("forget", forget), ("recover", recover), ("erase", erase), ("spaces", spaces),
-    ("preview-agent", preview_agent), ("export", export), ("import", import_), ("purge", purge), ("doctor", doctor),
-)  # fmt: skip
+    ("init", init),
+    ("memories", memories),
+    ("explore", explore),
+    ("inspect", inspect),
+    ("history", history),
+    ("modify", modify),
+    ("correct", correct),
+    ("forget", forget),
+    ("recover", recover),
+    ("erase", erase),
+    ("spaces", spaces),
+    ("preview-agent", preview_agent),
+    ("export", export),
+    ("import", import_),
+    ("purge", purge),
+    ("doctor", doctor),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -365,7 +490,9 @@ def shown(view: RenderableType, token: str | None) -> None:
 
 
 def identity(owner: BoundTally, text: str) -> str:
-    """The id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises InvalidInput, NotFound."""
+    """The id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises
+    InvalidInput, NotFound.
+    """
     if len(text) >= 36:
         return text
     if len(text) < 6:
@@ -389,4 +516,8 @@ def identity(owner: BoundTally, text: str) -> str:
 
 def _exportable(owner: BoundTally) -> list[Scope]:
     gate = owner.tally.gate
-    return [scope for scope in owner.tally.scopes() if gate.require_or_none(owner.actor, "export", scope) is not None]
+    return [
+        scope
+        for scope in owner.tally.scopes()
+        if gate.require_or_none(owner.actor, "export", scope) is not None
+    ]

@@ -1,4 +1,6 @@
-"""The commands that ask a receipt: what was known, what changed, where it came from, and whether it matches."""
+"""The commands that ask a receipt: what was known, what changed, where it came from, and whether it
+matches.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,13 @@ from tallystick_cli.options import AsJson, Where, opened, print_json, printed
 
 __all__ = ["register"]
 
-StepId = Annotated[str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")]
-FoilText = Annotated[str | None, typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off.")]
+StepId = Annotated[
+    str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")
+]
+FoilText = Annotated[
+    str | None,
+    typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,23 +40,33 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends; or a bundle.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends; or a bundle."),
+    ],
     foil: FoilText = None,
     public_key: Annotated[
-        Path | None, typer.Option("--public-key", help="Of the one who signed the bundle.", exists=True)
+        Path | None,
+        typer.Option("--public-key", help="Of the one who signed the bundle.", exists=True),
     ] = None,
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:
-    """Check every byte that the receipts of a run, or a bundle, cover. Exits with 1 when something does not match."""
+    """Check every byte that the receipts of a run, or a bundle, cover. Exits with 1 when something
+    does not match.
+    """
     key = None if public_key is None else public_key.read_bytes()
     if is_bundle(Path(run)):
         named = None if foil is None else verify_bundle(Path(run)).run_id
-        answer = verify_bundle(Path(run), foil=None if named is None else _foil(named, foil), public_key=key)
+        answer = verify_bundle(
+            Path(run), foil=None if named is None else _foil(named, foil), public_key=key
+        )
     elif Path(run).is_file():
         raise InvalidInput(f"{run} is no bundle of a receipt, or a damaged one.")
     elif key is not None:
-        raise InvalidInput("--public-key checks the signature of a bundle; `tally export-receipt` makes one.")
+        raise InvalidInput(
+            "--public-key checks the signature of a bundle; `tally export-receipt` makes one."
+        )
     else:
         with opened(where) as owner:
             run_id = owner.recorder.find(run).run_id
@@ -63,19 +80,32 @@ def verify(
 
 
 def export_receipt(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; by default RUN.receipt.")] = None,
-    sign: Annotated[Path | None, typer.Option("--sign", help="Private key in PEM.", exists=True)] = None,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; by default RUN.receipt.")
+    ] = None,
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="Private key in PEM.", exists=True)
+    ] = None,
     where: Where = ".tally",
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     with opened(where) as owner:
         run_id = owner.recorder.find(run).run_id
-        content = owner.recorder.export_receipt(run_id, key=None if sign is None else sign.read_bytes())
+        content = owner.recorder.export_receipt(
+            run_id, key=None if sign is None else sign.read_bytes()
+        )
     file = out or Path(f"{render.short(run_id)}.receipt")
     file.write_bytes(content)
     told = verify_bundle(content).foil
-    printed(Text(f"✓ {file} ({len(content):,} bytes){', signed' if told.signature else ''}", style="green"))
+    printed(
+        Text(
+            f"✓ {file} ({len(content):,} bytes){', signed' if told.signature else ''}",
+            style="green",
+        )
+    )
     printed(Text(f"  foil: {told.count}:{told.head}", style="cyan"))
 
 
@@ -90,8 +120,9 @@ def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson
 
 
 def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
-    """Say what the agent knew at a step and why, what it did not see, what changed since the step before, and what it
-    wrote."""
+    """Say what the agent knew at a step and why, what it did not see, what changed since the step
+    before, and what it wrote.
+    """
     with opened(where) as owner:
         recorder, found = owner.recorder, _step(owner, step)
         try:
@@ -107,13 +138,17 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     if as_json:
         print_json(
             {
-                "knew": [item.dump() for item in knew], "unseen": [item.dump() for item in unseen],
-                "changed": None if changed is None else changed.dump(), "written": [one.dump() for one in written],
+                "knew": [item.dump() for item in knew],
+                "unseen": [item.dump() for item in unseen],
+                "changed": None if changed is None else changed.dump(),
+                "written": [one.dump() for one in written],
             }
-        )  # fmt: skip
+        )
         return
     nothing = Text("No context is kept that was compiled in this step.", style="dim")
-    parts: list[RenderableType] = [nothing if compiled is None else render.decision_table(*compiled)]
+    parts: list[RenderableType] = [
+        nothing if compiled is None else render.decision_table(*compiled)
+    ]
     if changed is not None:
         parts.append(render.step_diff_view(changed))
     parts += [Text(f"wrote {one.event} {one.memory_id} by {one.by.get('user')}") for one in written]
@@ -137,7 +172,11 @@ def trace(
         if one.memory_id is not None:
             printed(Text(f"  memory {one.memory_id}", style="dim"))
         if one.source_id is not None:
-            place = one.source.uri or one.source.title or one.source.source_type if one.source else "not yours to read"
+            place = (
+                one.source.uri or one.source.title or one.source.source_type
+                if one.source
+                else "not yours to read"
+            )
             printed(Text(f"  source {one.source_id} ({place})", style="dim"))
         if one.raw is not None:
             printed(Text(f"  {one.raw}", style="green"))
@@ -158,12 +197,21 @@ def uses(
     else:
         printed(render.step_table([one.step for one in found]))
         for one in found:
-            printed(Text(f"{render.short(one.step.step_id)}  {', '.join(one.how).replace('_', ' ')}", style="dim"))
+            printed(
+                Text(
+                    f"{render.short(one.step.step_id)}  {', '.join(one.how).replace('_', ' ')}",
+                    style="dim",
+                )
+            )
 
 
 def tape(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, such as tests/tapes/refund.json.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of a run, or how it begins or ends.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File to write, such as tests/tapes/refund.json.")
+    ],
     where: Where = ".tally",
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
@@ -177,12 +225,16 @@ def tape(
 
 
 def keygen(
-    out: Annotated[Path, typer.Argument(help="File for the private key; the public one is written beside it.")],
+    out: Annotated[
+        Path, typer.Argument(help="File for the private key; the public one is written beside it.")
+    ],
 ) -> None:
     """Make a key to sign bundles with. Keep the private one where the tally is not."""
     public = out.with_name(f"{out.name}.pub")
     if out.exists() or public.exists():
-        raise InvalidInput(f"{out} or {public} is there already, and a key that is lost cannot be made again.")
+        raise InvalidInput(
+            f"{out} or {public} is there already, and a key that is lost cannot be made again."
+        )
     private_key, public_key = new_key()
     with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private_key)
@@ -193,7 +245,9 @@ def keygen(
 def _step(owner: BoundTally, fragment: str) -> StepRecord:
     found = owner.recorder.find(fragment)
     if isinstance(found, RunRecord):
-        raise InvalidInput(f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them.")
+        raise InvalidInput(
+            f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them."
+        )
     return found
 
 

@@ -65,9 +65,13 @@ _WIDE = 110
 
 _DECISION = {"include": "green", "compress": "yellow", "redact": "magenta", "exclude": "dim"}
 _STATUS = {
-    "completed": "green", "running": "cyan", "failed": "red", "cancelled": "yellow", "blocked": "magenta",
+    "completed": "green",
+    "running": "cyan",
+    "failed": "red",
+    "cancelled": "yellow",
+    "blocked": "magenta",
     "interrupted": "yellow",
-}  # fmt: skip
+}
 _SIGN = {"include": "✓ in", "compress": "~ short", "redact": "█ redact", "exclude": "✗ out"}
 
 
@@ -78,7 +82,15 @@ def short(identity: str) -> str:
 
 def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
     """Runs with their number of steps, as a table."""
-    table = _table("Runs", ("id", 8), ("started", 16), ("agent", 12), ("status", 11), ("steps", 5), ("goal", None))
+    table = _table(
+        "Runs",
+        ("id", 8),
+        ("started", 16),
+        ("agent", 12),
+        ("status", 11),
+        ("steps", 5),
+        ("goal", None),
+    )
     for run, steps in runs:
         table.add_row(
             Text(short(run.run_id), style="cyan"),
@@ -93,7 +105,9 @@ def run_table(runs: Iterable[tuple[RunRecord, int]]) -> Table:
 
 def step_table(steps: Iterable[StepRecord]) -> Table:
     """The steps of a run, as a table."""
-    table = _table("Steps", ("#", 3), ("id", 8), ("kind", 14), ("name", 24), ("took", 9), ("status", 11))
+    table = _table(
+        "Steps", ("#", 3), ("id", 8), ("kind", 14), ("name", 24), ("took", 9), ("status", 11)
+    )
     table.columns[4].justify = "right"
     for step in steps:
         took = "" if step.ended_at is None else f"{(step.ended_at - step.started_at) / 1000:.0f} ms"
@@ -109,9 +123,15 @@ def step_table(steps: Iterable[StepRecord]) -> Table:
 
 
 def decision_table(
-    request: CompilationRequest, compiled: CompiledContext, *, title: str | None = None, width: int = 80
+    request: CompilationRequest,
+    compiled: CompiledContext,
+    *,
+    title: str | None = None,
+    width: int = 80,
 ) -> Table:
-    """Every candidate of a compile: in or out, why, and what it costs; from a width of 110 also what it says."""
+    """Every candidate of a compile: in or out, why, and what it costs; from a width of 110 also
+    what it says.
+    """
     allocation = compiled.token_allocation
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
     table = _table(
@@ -133,7 +153,11 @@ def decision_table(
             Text(_item(decision.item_id), style=style),
             Text(_reason(decision), style=style),
             Text(_tokens(decision)),
-            Text(f"{decision.score_breakdown['total'] / 1_000_000:.2f}" if decision.score_breakdown else ""),
+            Text(
+                f"{decision.score_breakdown['total'] / 1_000_000:.2f}"
+                if decision.score_breakdown
+                else ""
+            ),
             Text(" ".join(says.get(decision.item_id, "").split())[:80], style="dim"),
         ]
         table.add_row(*cells[: len(table.columns)])
@@ -147,10 +171,16 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
     for hit in hits:
         memory = hit.memory
         signals = ", ".join(f"{name} {value:.2f}" for name, value in hit.signals.items() if value)
-        sources = ", ".join(dict.fromkeys(source.uri or source.title or source.source_type for source in hit.sources))
+        sources = ", ".join(
+            dict.fromkeys(
+                source.uri or source.title or source.source_type for source in hit.sources
+            )
+        )
         standing = ""
         if hit.history:
-            standing = "holds no longer" + (f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else "")
+            standing = "holds no longer" + (
+                f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
+            )
         facts = [
             standing,
             memory.kind,
@@ -161,7 +191,9 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
         ]
         table.add_row(
             Text(f"{hit.score:.2f}", style="green"),
-            Text.assemble(_cut(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")),
+            Text.assemble(
+                _cut(memory.content, 300), "\n", (" · ".join(filter(None, facts)), "dim")
+            ),
             Text(short(memory.id), style="cyan"),
         )
     return table
@@ -174,20 +206,29 @@ def diff_table(diff: CompileDiff) -> Table:
         *(("", 9), ("item", 22), ("before", 22), ("after", 22)),
     )
     if diff.budget_before != diff.budget_after:
-        table.caption, table.caption_justify = f"budget {diff.budget_before} → {diff.budget_after} tokens", "left"
+        table.caption, table.caption_justify = (
+            f"budget {diff.budget_before} → {diff.budget_after} tokens",
+            "left",
+        )
     told = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
     policy = tuple(change for change in diff.policy if change.item_id not in told)
     rows = [
-        ("- left", "red", diff.removed), ("+ came", "green", diff.added), ("~ changed", "yellow", diff.changed),
+        ("- left", "red", diff.removed),
+        ("+ came", "green", diff.added),
+        ("~ changed", "yellow", diff.changed),
         ("~ policy", "magenta", policy),
-    ]  # fmt: skip
+    ]
     for sign, style, changes in rows:
         for change in changes:
             name = Text(_item(change.item_id), style=style)
             table.add_row(Text(sign, style=style), name, _fate(change.before), _fate(change.after))
     for change in diff.rescored:
-        table.add_row(Text("~ score", style="dim"), Text(_item(change.item_id), style="dim"), _scored(change.before),
-                      _scored(change.after))  # fmt: skip
+        table.add_row(
+            Text("~ score", style="dim"),
+            Text(_item(change.item_id), style="dim"),
+            _scored(change.before),
+            _scored(change.after),
+        )
     if diff.is_empty and not diff.rescored:
         table.add_row("=", "nothing", "", "")
     return table
@@ -199,13 +240,27 @@ def step_diff_view(diff: StepDiff) -> RenderableType:
     if diff.compile is not None:
         parts.append(diff_table(diff.compile))
     if diff.compaction:
-        parts.append(Text(f"left the history: {', '.join(map(_item, diff.compaction))}", style="yellow"))
+        parts.append(
+            Text(f"left the history: {', '.join(map(_item, diff.compaction))}", style="yellow")
+        )
     for title, lines in (("request", diff.request), ("response", diff.response)):
         if lines:
-            parts.append(Panel(Group(*map(_diff_line, lines)), title=title, title_align="left", border_style="dim"))
+            parts.append(
+                Panel(
+                    Group(*map(_diff_line, lines)),
+                    title=title,
+                    title_align="left",
+                    border_style="dim",
+                )
+            )
     parts += [Text(f"! {note}", style="yellow") for note in diff.notes]
     if diff.is_empty:
-        parts.append(Text("= nothing differs" if not diff.notes else "= nothing else could be compared", style="green"))
+        parts.append(
+            Text(
+                "= nothing differs" if not diff.notes else "= nothing else could be compared",
+                style="green",
+            )
+        )
     title = f"{short(diff.before)} → {short(diff.after)}"
     return Panel(Group(*parts), title=title, title_align="left", border_style="blue")
 
@@ -229,7 +284,9 @@ def replay_view(result: ReplayResult) -> RenderableType:
         parts.append(diff_table(result.diff))
     parts += [_diff_line(line) for line in result.prompt_diff]
     name = "Exact replay" if exact else "Mutated replay"
-    return Panel(Group(*parts), title=f"{name} ({result.fidelity})", title_align="left", border_style="blue")
+    return Panel(
+        Group(*parts), title=f"{name} ({result.fidelity})", title_align="left", border_style="blue"
+    )
 
 
 def _diff_line(line: str) -> Text:
@@ -241,7 +298,11 @@ def _prefix(reuse: PrefixReuse) -> str:
     if reuse.cause == "first":
         return "first prompt of the run"
     share = f"{reuse.reused} of {reuse.before} tokens begin as before"
-    return share if reuse.cause == "appended" else f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
+    return (
+        share
+        if reuse.cause == "appended"
+        else f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
+    )
 
 
 def verification_view(verification: Verification) -> RenderableType:
@@ -251,26 +312,40 @@ def verification_view(verification: Verification) -> RenderableType:
         Text(_verdict(verification), style="bold green" if ok else "bold red"),
         Text(
             f"{verification.receipts} receipts, {verification.payloads_checked} payloads checked, "
-            f"{verification.payloads_absent} not kept or erased" + _threads(verification.threads_checked)
+            f"{verification.payloads_absent} not kept or erased"
+            + _threads(verification.threads_checked)
         ),
         Text(f"foil: {verification.foil.count}:{verification.foil.head}", style="cyan"),
     ]
-    lines += [Text(f"✗ {problem.where}: {problem.problem}", style="red") for problem in verification.problems]
+    lines += [
+        Text(f"✗ {problem.where}: {problem.problem}", style="red")
+        for problem in verification.problems
+    ]
     if verification.purged is not None:
         gone = verification.purged
-        went = f"{gone.steps} steps, {gone.payloads} payloads and {gone.entries} entries of the chain"
-        lines.append(Text(f"! past its window: {went} went; their count and head stand", style="yellow"))
+        went = (
+            f"{gone.steps} steps, {gone.payloads} payloads and {gone.entries} entries of the chain"
+        )
+        lines.append(
+            Text(f"! past its window: {went} went; their count and head stand", style="yellow")
+        )
     for where, missed in verification.gaps.items():
         reasons = ", ".join(f"{count} {reason}" for reason, count in missed.items())
-        lines.append(Text(f"! {where}: not everything could be recorded ({reasons})", style="yellow"))
+        lines.append(
+            Text(f"! {where}: not everything could be recorded ({reasons})", style="yellow")
+        )
     if verification.signature_ok:
         lines.append(Text(f"✓ signed by {verification.foil.signed_by}", style="green"))
     lines.append(Text("Cannot prove " + "; ".join(verification.cannot_prove) + ".", style="dim"))
-    lines.append(Text("Not covered by the chain: " + ", ".join(verification.not_covered) + ".", style="dim"))
+    lines.append(
+        Text("Not covered by the chain: " + ", ".join(verification.not_covered) + ".", style="dim")
+    )
     return Panel(
-        Group(*lines), title=f"Verify run {short(verification.run_id)}", title_align="left",
+        Group(*lines),
+        title=f"Verify run {short(verification.run_id)}",
+        title_align="left",
         border_style="green" if ok else "red",
-    )  # fmt: skip
+    )
 
 
 def _threads(count: int) -> str:
@@ -280,7 +355,11 @@ def _threads(count: int) -> str:
 def _verdict(verification: Verification) -> str:
     if not verification.ok:
         return "✗ does not match"
-    return "✓ stock and foil match" if verification.foil_matches else "✓ the chain holds (no foil was given)"
+    return (
+        "✓ stock and foil match"
+        if verification.foil_matches
+        else "✓ the chain holds (no foil was given)"
+    )
 
 
 def reconciled_view(found: Reconciled) -> Text:
@@ -289,22 +368,34 @@ def reconciled_view(found: Reconciled) -> Text:
         return Text(f"✓ the index matches the database ({found.checked} vectors)", style="green")
     if found.problem is not None:
         return Text(f"✗ {found.problem}", style="red")
-    counts = f"{found.missing} missing, {found.stale} stale, {found.ghosts} gone, {found.unreachable} unreachable"
-    return Text(f"✗ the index does not match: {counts} of {found.checked}. Run tally rebuild-index.", style="red")
+    counts = (
+        f"{found.missing} missing, {found.stale} stale, {found.ghosts} gone, "
+        f"{found.unreachable} unreachable"
+    )
+    return Text(
+        f"✗ the index does not match: {counts} of {found.checked}. Run tally rebuild-index.",
+        style="red",
+    )
 
 
 def step_view(
-    run: RunRecord, step: StepRecord, receipt: Receipt | None, entries: Sequence[StepEntry],
+    run: RunRecord,
+    step: StepRecord,
+    receipt: Receipt | None,
+    entries: Sequence[StepEntry],
     compiled: tuple[CompilationRequest, CompiledContext] | None,
     places: Sequence[str] = (),
     *,
     width: int = 80,
-) -> RenderableType:  # fmt: skip
+) -> RenderableType:
     """One step: what it saw and why, what it did, and the receipt that answers for it."""
     head = Table.grid(padding=(0, 2))
     head.add_column(style="dim")
     head.add_column()
-    goal, name = f" · {run.user_goal}" if run.user_goal else "", f" {step.name}" if step.name else ""
+    goal, name = (
+        f" · {run.user_goal}" if run.user_goal else "",
+        f" {step.name}" if step.name else "",
+    )
     head.add_row("run", f"{run.agent_name}{goal} ({short(run.run_id)}) in {run.scope}")
     head.add_row("step", f"#{step.step_index} {step.step_kind}{name} ({step.step_id})")
     head.add_row("when", f"{_when(step.started_at)}  ")
@@ -313,12 +404,16 @@ def step_view(
         head.add_row("receipt", Text(receipt.digest, style="cyan"))
         head.add_row("after", Text(receipt.previous, style="dim"))
         head.add_row("tokens by", receipt.token_method)
-    for told in (entry.summary.get("prefix") for entry in (receipt.entries if receipt is not None else ())):
+    for told in (
+        entry.summary.get("prefix") for entry in (receipt.entries if receipt is not None else ())
+    ):
         if isinstance(told, dict):
             head.add_row("prefix", _prefix(PrefixReuse.load(told)))
     for place in places:
         head.add_row("state", f"tally state {place}")
-    parts: list[RenderableType] = [Panel(head, title="Step", title_align="left", border_style="blue")]
+    parts: list[RenderableType] = [
+        Panel(head, title="Step", title_align="left", border_style="blue")
+    ]
     if compiled is not None:
         parts.append(decision_table(*compiled, width=width))
     for entry in entries:
@@ -329,17 +424,23 @@ def step_view(
 
 def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Checkpoints, each with what was written at it and the steps that wrote it."""
-    table = Table("checkpoint", "step", "source", "channels", "written by", box=None, header_style="bold")
+    table = Table(
+        "checkpoint", "step", "source", "channels", "written by", box=None, header_style="bold"
+    )
     for one in states:
         writers = "\n".join(
-            f"{', '.join(write['channels'])} ← {' '.join(short(step) for step in write['steps']) or write['task']}"
+            f"{', '.join(write['channels'])} ← "
+            f"{' '.join(short(step) for step in write['steps']) or write['task']}"
             for write in one["writes"]
         )
         metadata = one["metadata"]
         table.add_row(
-            one["checkpoint"], str(metadata.get("step", "")), str(metadata.get("source", "")),
-            ", ".join(one["channels"]), writers,
-        )  # fmt: skip
+            one["checkpoint"],
+            str(metadata.get("step", "")),
+            str(metadata.get("source", "")),
+            ", ".join(one["channels"]),
+            writers,
+        )
     return table
 
 
@@ -347,7 +448,9 @@ def _entry_panel(entry: StepEntry) -> Panel:
     if entry.payload_state in {"not_kept", "erased"}:
         told = f"\n{_readable(entry.summary)}" if entry.summary else ""
         stands = "; its commitment stands" if entry.commitment else ""
-        body: RenderableType = Text(f"payload {entry.payload_state.replace('_', ' ')}{stands}{told}", style="dim")
+        body: RenderableType = Text(
+            f"payload {entry.payload_state.replace('_', ' ')}{stands}{told}", style="dim"
+        )
     else:
         body = Text(_readable(entry.payload), overflow="fold")
     redacted = ", ".join(f"{count} {kind}" for kind, count in entry.redactions.items())
@@ -364,7 +467,9 @@ def _readable(payload: Json) -> str:
 
 
 def _table(title: str, *columns: tuple[str, int | None]) -> Table:
-    """A table whose rows take one line each; a column without a width takes what the others leave."""
+    """A table whose rows take one line each; a column without a width takes what the others
+    leave.
+    """
     table = Table(
         title=title,
         title_justify="left",
@@ -375,7 +480,9 @@ def _table(title: str, *columns: tuple[str, int | None]) -> Table:
         pad_edge=False,
     )
     for name, width in columns:
-        table.add_column(name, width=width, no_wrap=True, overflow="ellipsis", ratio=1 if width is None else None)
+        table.add_column(
+            name, width=width, no_wrap=True, overflow="ellipsis", ratio=1 if width is None else None
+        )
     return table
 
 
@@ -393,7 +500,11 @@ def _contents(request: CompilationRequest, compiled: CompiledContext) -> dict[st
 
 def _item(identity: str) -> str:
     # A memory goes by its UUID here: its end is enough to find it again.
-    return f"memory …{short(identity)}" if len(identity) == 36 and identity.count("-") == 4 else identity
+    return (
+        f"memory …{short(identity)}"
+        if len(identity) == 36 and identity.count("-") == 4
+        else identity
+    )
 
 
 def _reason(decision: CompilationDecision) -> str:
@@ -412,7 +523,9 @@ def _tokens(decision: CompilationDecision) -> str:
 def _fate(decision: CompilationDecision | None) -> Text:
     if decision is None:
         return Text("not a candidate", style="dim")
-    return Text(f"{_SIGN[decision.decision]}: {_reason(decision)}", style=_DECISION[decision.decision])
+    return Text(
+        f"{_SIGN[decision.decision]}: {_reason(decision)}", style=_DECISION[decision.decision]
+    )
 
 
 def _answer(claim: str, answer: bool | None) -> Text | None:
@@ -426,7 +539,9 @@ def _status(status: str) -> Text:
 
 
 def _when(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (
+        datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    )
 
 
 def _cut(text: str, most: int) -> str:

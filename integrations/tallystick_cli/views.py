@@ -65,13 +65,29 @@ _USES = 5
 """Steps that are named as users of a memory."""
 _TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
 _LINKS = {
-    ("SUPERSEDES", "from"): "replaced by", ("SUPERSEDES", "to"): "replaces", ("DUPLICATE_OF", "to"): "repeats",
-    ("DUPLICATE_OF", "from"): "repeated by", ("DERIVED_FROM", "to"): "concluded from",
-    ("DERIVED_FROM", "from"): "used by", ("SHARES", "to"): "shared from", ("SHARES", "from"): "shared as",
-}  # fmt: skip
-_STATE = {"active": "green", "superseded": "yellow", "duplicate": "yellow", "redacted": "magenta", "hidden": "dim",
-          "deleted": "red"}  # fmt: skip
-_FINDING = {"ok": ("✓", "green"), "notice": ("!", "yellow"), "problem": ("✗", "red"), "repaired": ("✓", "cyan")}
+    ("SUPERSEDES", "from"): "replaced by",
+    ("SUPERSEDES", "to"): "replaces",
+    ("DUPLICATE_OF", "to"): "repeats",
+    ("DUPLICATE_OF", "from"): "repeated by",
+    ("DERIVED_FROM", "to"): "concluded from",
+    ("DERIVED_FROM", "from"): "used by",
+    ("SHARES", "to"): "shared from",
+    ("SHARES", "from"): "shared as",
+}
+_STATE = {
+    "active": "green",
+    "superseded": "yellow",
+    "duplicate": "yellow",
+    "redacted": "magenta",
+    "hidden": "dim",
+    "deleted": "red",
+}
+_FINDING = {
+    "ok": ("✓", "green"),
+    "notice": ("!", "yellow"),
+    "problem": ("✗", "red"),
+    "repaired": ("✓", "cyan"),
+}
 
 
 def memory_table(memories: Iterable[Memory]) -> Table:
@@ -79,9 +95,12 @@ def memory_table(memories: Iterable[Memory]) -> Table:
     table = _table("id", "state", "kind", "v", "says")
     for memory in memories:
         table.add_row(
-            Text(short(memory.id), style="cyan"), _state(memory.state), memory.kind, str(memory.version),
+            Text(short(memory.id), style="cyan"),
+            _state(memory.state),
+            memory.kind,
+            str(memory.version),
             Text(_line(memory.content) or "(not shown)", style="" if memory.content else "dim"),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -93,19 +112,29 @@ def explored_view(found: Explored) -> RenderableType:
         for one in found.scopes:
             scopes.add_row(
                 f"{one.scope}{f' ({one.name})' if one.name else ''}",
-                Text("yes" if one.readable else "no", style="green" if one.readable else "yellow"), one.reason,
-                _counts(one.states), _counts(one.kinds),
-            )  # fmt: skip
+                Text("yes" if one.readable else "no", style="green" if one.readable else "yellow"),
+                one.reason,
+                _counts(one.states),
+                _counts(one.kinds),
+            )
         parts.append(scopes)
     if found.memories:
         table = _table("id", "state", "kind", "says", "links")
         for memory in found.memories:
-            links = {_LINKS.get((link.kind, link.direction), link.kind.lower()): link.count for link in memory.links}
+            links = {
+                _LINKS.get((link.kind, link.direction), link.kind.lower()): link.count
+                for link in memory.links
+            }
             table.add_row(
-                Text("  " * memory.distance + short(memory.memory_id), style="cyan"), _state(memory.state), memory.kind,
-                Text(_line(memory.preview or "") or "(not shown)", style="" if memory.preview else "dim"),
+                Text("  " * memory.distance + short(memory.memory_id), style="cyan"),
+                _state(memory.state),
+                memory.kind,
+                Text(
+                    _line(memory.preview or "") or "(not shown)",
+                    style="" if memory.preview else "dim",
+                ),
                 _counts(links),
-            )  # fmt: skip
+            )
         parts.append(table)
     for link in found.links:
         says = _LINKS.get((link.kind, "to"), link.kind.lower())
@@ -113,7 +142,9 @@ def explored_view(found: Explored) -> RenderableType:
     if found.elsewhere:
         parts.append(Text(f"{found.elsewhere} more stand where you may not look.", style="dim"))
     if found.more:
-        parts.append(Text("There is more: raise --limit, or give the last id as --before.", style="dim"))
+        parts.append(
+            Text("There is more: raise --limit, or give the last id as --before.", style="dim")
+        )
     return Group(*parts) if parts else Text("There is nothing that you may see.", style="dim")
 
 
@@ -125,11 +156,23 @@ def inspection_view(found: Inspection) -> RenderableType:
     """One memory with everything about it, and the newest recorded steps that used it."""
     facts = _pairs()
     facts.add_row("memory", Text(found.memory_id, style="cyan"))
-    facts.add_row("state", Text.assemble(_state(found.state), f"  version {found.version}, {found.kind}"))
-    facts.add_row("says", Text(found.preview if found.preview is not None else "(not shown)",
-                               style="bold" if found.preview else "dim"))  # fmt: skip
-    facts.add_row("recalled", Text(f"{'yes' if found.shown else 'no'}: {found.why}",
-                                   style="green" if found.shown else "yellow"))  # fmt: skip
+    facts.add_row(
+        "state", Text.assemble(_state(found.state), f"  version {found.version}, {found.kind}")
+    )
+    facts.add_row(
+        "says",
+        Text(
+            found.preview if found.preview is not None else "(not shown)",
+            style="bold" if found.preview else "dim",
+        ),
+    )
+    facts.add_row(
+        "recalled",
+        Text(
+            f"{'yes' if found.shown else 'no'}: {found.why}",
+            style="green" if found.shown else "yellow",
+        ),
+    )
     facts.add_row("visible to", ", ".join(found.readers) or str(found.scope))
     facts.add_row("written", f"{_when(found.created_at)} by {found.created_by}")
     if found.tags:
@@ -142,11 +185,19 @@ def inspection_view(found: Inspection) -> RenderableType:
     if found.promoted:
         facts.add_row("copies", ", ".join(short(one) for one in found.promoted))
     for one in found.uses[:_USES]:
-        facts.add_row("used by", f"step {short(one.step.step_id)}: {', '.join(one.how).replace('_', ' ')}")
-    can = [action.name + ("*" if action.previewed else "") for action in found.actions if action.allowed]
+        facts.add_row(
+            "used by", f"step {short(one.step.step_id)}: {', '.join(one.how).replace('_', ' ')}"
+        )
+    can = [
+        action.name + ("*" if action.previewed else "")
+        for action in found.actions
+        if action.allowed
+    ]
     facts.add_row("you may", ", ".join(can) or "nothing")
     facts.add_row("", Text("* is previewed first", style="dim"))
-    parts: list[RenderableType] = [Panel(facts, title="Memory", title_align="left", border_style="dim")]
+    parts: list[RenderableType] = [
+        Panel(facts, title="Memory", title_align="left", border_style="dim")
+    ]
     if found.history:
         parts.append(history_table(found.history))
     return Group(*parts)
@@ -159,14 +210,19 @@ def history_table(entries: Sequence[HistoryEntry]) -> Table:
         what = f"{entry.event} {entry.correction}" if entry.correction else entry.event
         agent = entry.actor.get("agent")
         who = f"{entry.actor.get('user')}{f' ({agent})' if agent else ''} via {entry.surface}"
-        table.add_row(_when(entry.at), Text(what, style="bold"), who, entry.reason or "", _changes(entry))
+        table.add_row(
+            _when(entry.at), Text(what, style="bold"), who, entry.reason or "", _changes(entry)
+        )
     return table
 
 
 def change_line(change: Change) -> Text:
     """What became of a change."""
     if change.status == "unchanged":
-        return Text(f"– nothing changed: {short(change.memory_id)} is {change.state}, version {change.version}")
+        return Text(
+            f"– nothing changed: {short(change.memory_id)} is {change.state}, version "
+            f"{change.version}"
+        )
     until = getattr(change, "recoverable_until", None)
     text = f"✓ {short(change.memory_id)} is {change.state}, version {change.version}"
     return Text(text + (f"; recoverable until {_when(until)}" if until else ""), style="green")
@@ -206,7 +262,10 @@ def proof_view(found: Proof) -> RenderableType:
     facts = _pairs()
     claim = "nothing reaches it" if found.claim == "unreachable" else "nothing holds it"
     facts.add_row("memory", Text(found.memory_id, style="cyan"))
-    facts.add_row("claim", Text(f"{'✓' if found.holds else '✗'} {claim}", style="green" if found.holds else "red"))
+    facts.add_row(
+        "claim",
+        Text(f"{'✓' if found.holds else '✗'} {claim}", style="green" if found.holds else "red"),
+    )
     facts.add_row("looked at", ", ".join(found.checked))
     for problem in found.problems:
         facts.add_row("but", Text(problem, style="red"))
@@ -243,7 +302,9 @@ def erasure_view(found: Erasure) -> RenderableType:
     if found.runs:
         facts.add_row("goals of runs", ", ".join(short(one) for one in found.runs))
     if found.elsewhere:
-        facts.add_row("stays in", Text(", ".join(short(one) for one in found.elsewhere), style="yellow"))
+        facts.add_row(
+            "stays in", Text(", ".join(short(one) for one in found.elsewhere), style="yellow")
+        )
     for proof in found.proofs:
         told = Text("✓ erased: nothing of it was found", style="green")
         if not proof.holds:
@@ -261,10 +322,13 @@ def preview_table(found: AccessPreview) -> Table:
     for scope in found.scopes:
         allowed = scope.decision.allowed
         table.add_row(
-            str(scope.scope), Text("yes" if allowed else "no", style="green" if allowed else "red"),
-            scope.decision.reason, str(len(scope.visible)),
-            ", ".join(f"{count} {state}" for state, count in scope.hidden.items()) or "0", str(len(scope.denied)),
-        )  # fmt: skip
+            str(scope.scope),
+            Text("yes" if allowed else "no", style="green" if allowed else "red"),
+            scope.decision.reason,
+            str(len(scope.visible)),
+            ", ".join(f"{count} {state}" for state, count in scope.hidden.items()) or "0",
+            str(len(scope.denied)),
+        )
     table.title = f"What {found.user}{f' with {found.agent}' if found.agent else ''} could recall"
     table.title_justify = "left"
     return table
@@ -303,7 +367,8 @@ def purge_view(found: Purge) -> RenderableType:
 def transfer_view(done: Transfer, *, verb: str, folder: Path) -> Text:
     """What was taken along."""
     return Text(
-        f"✓ {len(done.scopes)} scopes {verb} {folder}: {done.memories} memories, {done.sources} sources, "
+        f"✓ {len(done.scopes)} scopes {verb} {folder}: {done.memories} memories, {done.sources} "
+        f"sources, "
         f"{done.entries} journal entries, {done.blobs} blobs\n  {done.digest}",
         style="green",
     )
@@ -314,23 +379,38 @@ def doctor_table(found: Iterable[Finding]) -> Table:
     table = _table("", "check", "finding")
     for finding in found:
         sign, style = _FINDING[finding.status]
-        table.add_row(Text(sign, style=style), finding.check, Text(finding.text, style="" if sign == "✓" else style))
+        table.add_row(
+            Text(sign, style=style),
+            finding.check,
+            Text(finding.text, style="" if sign == "✓" else style),
+        )
     return table
 
 
 def _touched(facts: Table, affected: Affected) -> None:
     if affected.links:
-        facts.add_row("links", "\n".join(
-            f"{_LINKS.get((link.kind, link.direction), link.kind.lower())} {short(link.memory_id)}"
-            for link in affected.links
-        ))  # fmt: skip
+        facts.add_row(
+            "links",
+            "\n".join(
+                f"{_LINKS.get((link.kind, link.direction), link.kind.lower())} "
+                f"{short(link.memory_id)}"
+                for link in affected.links
+            ),
+        )
     if affected.elsewhere:
         facts.add_row("elsewhere", f"{affected.elsewhere} linked memories that you may not see")
 
 
 def _previewed(what: RenderableType, *, more: str = "") -> RenderableType:
     said = f"Nothing was changed.{more}"
-    return Panel(what, title="Preview", title_align="left", border_style="dim", subtitle=said, subtitle_align="left")
+    return Panel(
+        what,
+        title="Preview",
+        title_align="left",
+        border_style="dim",
+        subtitle=said,
+        subtitle_align="left",
+    )
 
 
 def _changes(entry: HistoryEntry) -> Text:
@@ -356,7 +436,9 @@ def _changes(entry: HistoryEntry) -> Text:
 def _holds(found: Inspection) -> Text:
     fresh = found.freshness
     if fresh.current:
-        return Text("now" + (f", known {_when(fresh.known_at)}" if fresh.known_at else ""), style="green")
+        return Text(
+            "now" + (f", known {_when(fresh.known_at)}" if fresh.known_at else ""), style="green"
+        )
     why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
     why += [f"until {_when(fresh.valid_until)}"] if fresh.valid_until else []
     why += [f"{short(one)} changed, from which it was concluded" for one in fresh.origins_changed]
@@ -388,4 +470,6 @@ def _line(value: Any) -> str:
 
 
 def _when(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (
+        datetime.fromtimestamp(micros / 1_000_000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    )

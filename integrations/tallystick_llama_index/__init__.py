@@ -1,4 +1,6 @@
-"""LlamaIndex on a tally: recall as a retriever, a memory that lasts, nodes in a budget, and every run recorded."""
+"""LlamaIndex on a tally: recall as a retriever, a memory that lasts, nodes in a budget, and every
+run recorded.
+"""
 
 from tallystick.errors import require
 
@@ -12,6 +14,13 @@ from tallystick_llama_index.tape import TapeLLM, tape_tools  # noqa: E402
 from tallystick_llama_index.tools import memory_tools  # noqa: E402
 
 __all__ = [
-    "TallyInstrumentation", "TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor", "TallyRetriever", "TapeLLM",
-    "llm_call", "memory_tools", "tape_tools",
-]  # fmt: skip
+    "TallyInstrumentation",
+    "TallyMemory",
+    "TallyMemoryBlock",
+    "TallyNodePostprocessor",
+    "TallyRetriever",
+    "TapeLLM",
+    "llm_call",
+    "memory_tools",
+    "tape_tools",
+]

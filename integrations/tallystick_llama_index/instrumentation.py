@@ -1,9 +1,9 @@
 """TallyInstrumentation: LlamaIndex's events and spans become runs, steps and receipts.
 
-The root of a tree of spans is the run; model calls, tools and retrievals are its steps. Inside a `bound.run(…)` the
-steps join that run, and a model or tool call inside an open step of its kind adds its view to that step, so that
-nothing is recorded twice. Hooks hand over and return. LlamaIndex swallows whatever a handler raises, so what could
-not be recorded is counted here.
+The root of a tree of spans is the run; model calls, tools and retrievals are its steps. Inside a
+`bound.run(…)` the steps join that run, and a model or tool call inside an open step of its kind
+adds its view to that step, so that nothing is recorded twice. Hooks hand over and return.
+LlamaIndex swallows whatever a handler raises, so what could not be recorded is counted here.
 """
 
 from __future__ import annotations
@@ -121,20 +121,31 @@ class _Doing:
 
 
 class TallyInstrumentation:
-    """Records what LlamaIndex does: `with TallyInstrumentation(tally): …`, or `TallyInstrumentation(tally).attach()`.
+    """Records what LlamaIndex does: `with TallyInstrumentation(tally): …`, or
+    `TallyInstrumentation(tally).attach()`.
 
-    LlamaIndex's dispatcher serves the whole process: one instrumentation records every call until it is detached,
-    from any number of threads and loops.
+    LlamaIndex's dispatcher serves the whole process: one instrumentation records every call until
+    it is detached, from any number of threads and loops.
     """
 
     def __init__(
-        self, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-        agent_name: str | None = None, strict: bool = False, capture: Speakers = "off",
-    ) -> None:  # fmt: skip
-        """`agent_name` names the runs (by default the name of the agent, or the class of what was called). A failure
-        to record is counted in `failures` and logged; with `strict` the first one is raised by `detach`. `capture`
-        remembers what the `user` said to the root, or what `both` said, when it ends."""
-        self._binder = Binder[Mapping[str, Any]](tally, surface="llama_index", actor=actor, scope=scope)
+        self,
+        tally: Tally | BoundTally,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        agent_name: str | None = None,
+        strict: bool = False,
+        capture: Speakers = "off",
+    ) -> None:
+        """`agent_name` names the runs (by default the name of the agent, or the class of what was
+        called). A failure to record is counted in `failures` and logged; with `strict` the first
+        one is raised by `detach`. `capture` remembers what the `user` said to the root, or what
+        `both` said, when it ends.
+        """
+        self._binder = Binder[Mapping[str, Any]](
+            tally, surface="llama_index", actor=actor, scope=scope
+        )
         self._capture = Capture(self._binder.tally.recording, "llama_index", strict=False)
         self._claims = self._binder.tally.recording.claims
         self._strict = strict
@@ -152,7 +163,9 @@ class TallyInstrumentation:
         return self._capture.failures
 
     def attach(self, dispatcher: Dispatcher | None = None) -> Self:
-        """Begin to record what goes through `dispatcher` (by default the root: everything). Attach only once."""
+        """Begin to record what goes through `dispatcher` (by default the root: everything). Attach
+        only once.
+        """
         self._dispatcher = dispatcher or get_dispatcher()
         events, spans = self._handlers
         self._dispatcher.add_event_handler(events)
@@ -160,11 +173,17 @@ class TallyInstrumentation:
         return self
 
     def detach(self) -> None:
-        """Stop recording. Runs that have not ended end as interrupted. If strict, raises what could not be recorded."""
+        """Stop recording. Runs that have not ended end as interrupted. If strict, raises what could
+        not be recorded.
+        """
         dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:
-            dispatcher.event_handlers = [one for one in dispatcher.event_handlers if one is not self._handlers[0]]
-            dispatcher.span_handlers = [one for one in dispatcher.span_handlers if one is not self._handlers[1]]
+            dispatcher.event_handlers = [
+                one for one in dispatcher.event_handlers if one is not self._handlers[0]
+            ]
+            dispatcher.span_handlers = [
+                one for one in dispatcher.span_handlers if one is not self._handlers[1]
+            ]
         with self._guard:
             left = list(self._trees.values())
             self._spans.clear()
@@ -181,7 +200,9 @@ class TallyInstrumentation:
     def __enter__(self) -> Self:
         return self.attach()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
+    ) -> None:
         try:
             self.detach()
         except Exception:
@@ -190,22 +211,34 @@ class TallyInstrumentation:
                 raise
 
     def on_span_start(
-        self, span_id: str, parent_id: str | None, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]
+        self,
+        span_id: str,
+        parent_id: str | None,
+        instance: Any,
+        arguments: BoundArguments,
+        tags: Mapping[str, Any],
     ) -> None:
         """The root span is the run; the call of a tool is a step."""
         parent = self._spans.get(parent_id) if parent_id is not None else None
-        tree = parent.tree if parent is not None else self._rooted(span_id, instance, arguments, tags)
+        tree = (
+            parent.tree if parent is not None else self._rooted(span_id, instance, arguments, tags)
+        )
         span = _Span(span_id, parent, tree)
         with self._guard:
             self._spans[span_id] = span
             if tree is not None:
                 tree.spans.add(span_id)
         called = arguments.arguments.get("ev")
-        span.call_id = getattr(called, "tool_id", None) or (parent.call_id if parent is not None else None)
+        span.call_id = getattr(called, "tool_id", None) or (
+            parent.call_id if parent is not None else None
+        )
         if tree is None:
             return
-        if tree.root == span_id and isinstance(instance, Workflow | BaseQueryEngine | BaseChatEngine):
-            # What happens in it belongs to it, also outside of any step; hooks run in the context of the call.
+        if tree.root == span_id and isinstance(
+            instance, Workflow | BaseQueryEngine | BaseChatEngine
+        ):
+            # What happens in it belongs to it, also outside of any step; hooks run in the context
+            # of the call.
             tree.leave = self._run_of(tree).enter()
         if isinstance(instance, BaseTool):
             self._tool(span_id, span, instance, arguments)
@@ -221,8 +254,16 @@ class TallyInstrumentation:
         doing = self._begin("tool_call", span_id, name)
         given = dict(arguments.arguments.get("kwargs") or {})
         given.pop(getattr(tool, "ctx_param_name", None) or "", None)
-        rest = {key: value for key, value in arguments.arguments.items() if key not in ("args", "kwargs")}
-        asked = {**({"args": list(args)} if (args := arguments.arguments.get("args")) else {}), **rest, **given}
+        rest = {
+            key: value
+            for key, value in arguments.arguments.items()
+            if key not in ("args", "kwargs")
+        }
+        asked = {
+            **({"args": list(args)} if (args := arguments.arguments.get("args")) else {}),
+            **rest,
+            **given,
+        }
         doing.asked = {"name": name, "arguments": asked, "tool_call_id": span.call_id}
         doing.step.record("tool_call", doing.asked, summary={"tool": name})
         # What the tool remembers or recalls belongs to its step.
@@ -245,7 +286,9 @@ class TallyInstrumentation:
             self._leave(span_id, "cancelled" if stopped else "completed")
 
     def _keep(self, tree: _Tree, result: Any) -> None:
-        """Remember what was said, where that is asked for; an answer that still streams is not text yet."""
+        """Remember what was said, where that is asked for; an answer that still streams is not text
+        yet.
+        """
         if self._speakers == "off" or tree.run is None or tree.asked is None:
             return
         with self._capture(tree.run):
@@ -260,17 +303,27 @@ class TallyInstrumentation:
             return
         error = getattr(output, "exception", None)
         kind = type(error).__name__ if error is not None else "ToolError"
-        self._finish(span_id, "error", {"type": kind, "message": output.content}, {"type": kind}, "failed")
+        self._finish(
+            span_id, "error", {"type": kind, "message": output.content}, {"type": kind}, "failed"
+        )
 
     def on_span_drop(self, span_id: str, error: BaseException | None) -> None:
         """A call that failed: its step, if it has one, and the run if it was the root."""
         failed = error if error is not None else RuntimeError("the span was dropped")
         doing = self._doing.get(span_id)
         try:
-            if doing is not None and WaitingForEvent is not None and isinstance(error, WaitingForEvent):
+            if (
+                doing is not None
+                and WaitingForEvent is not None
+                and isinstance(error, WaitingForEvent)
+            ):
                 # The tool will be called again with the answer that it waits for.
                 self._finish(
-                    span_id, "approval", doing.asked, {"tool": doing.asked.get("name"), "state": "asked"}, "blocked"
+                    span_id,
+                    "approval",
+                    doing.asked,
+                    {"tool": doing.asked.get("name"), "state": "asked"},
+                    "blocked",
                 )
             elif doing is not None:
                 self._fail(span_id, failed)
@@ -294,7 +347,12 @@ class TallyInstrumentation:
             self._look(span_id, event.str_or_query_bundle)
         elif isinstance(event, RetrievalEndEvent):
             nodes = event.nodes
-            self._finish(span_id, "response", lambda: {"documents": found_of(nodes)}, {"documents": len(nodes)})
+            self._finish(
+                span_id,
+                "response",
+                lambda: {"documents": found_of(nodes)},
+                {"documents": len(nodes)},
+            )
         elif isinstance(event, ExceptionEvent):
             self._break(span_id, event.exception)
 
@@ -304,7 +362,9 @@ class TallyInstrumentation:
         tree = doing.tree if doing is not None else span.tree if span is not None else None
         return None if tree is None else tree.run
 
-    def _ask(self, span_id: str, said: Any, event: LLMChatStartEvent | LLMCompletionStartEvent) -> None:
+    def _ask(
+        self, span_id: str, said: Any, event: LLMChatStartEvent | LLMCompletionStartEvent
+    ) -> None:
         outer = self._asking(span_id)
         if outer is not None:
             outer.nested += outer is self._doing.get(span_id)
@@ -315,7 +375,9 @@ class TallyInstrumentation:
         doing = self._begin("model_call", span_id, model or event.model_dict.get("class_name"))
         asks(doing.step)
         given, described = event.additional_kwargs, event.model_dict
-        summary = {"model": model} if isinstance(said, str) else {"model": model, "messages": len(said)}
+        summary = (
+            {"model": model} if isinstance(said, str) else {"model": model, "messages": len(said)}
+        )
         doing.step.record("request", lambda: request_of(said, given, described), summary=summary)
 
     def _asking(self, span_id: str) -> _Doing | None:
@@ -360,23 +422,32 @@ class TallyInstrumentation:
         name = span_id.partition(".")[0]
         query = asked if isinstance(asked, str) else asked.query_str
         doing = self._begin("other", span_id, name)
-        doing.step.record("request", {"level": "runtime", "query": query}, summary={"retriever": name})
+        doing.step.record(
+            "request", {"level": "runtime", "query": query}, summary={"retriever": name}
+        )
         doing.leave = doing.step.enter()
 
     def _is_foreign(self, span_id: str) -> bool:
         span = self._spans.get(span_id)
         return span is None or span.tree is None
 
-    def _rooted(self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]) -> _Tree | None:
-        """A new tree, unless another instrumentation of this tally has it, or nobody is to record it."""
+    def _rooted(
+        self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]
+    ) -> _Tree | None:
+        """A new tree, unless another instrumentation of this tally has it, or nobody is to record
+        it.
+        """
         if _unrecorded.get() or not self._claims.take(("llama_index", span_id), self):
             return None
         name = getattr(instance, "name", None)
         called = name if isinstance(name, str) and name else type(instance).__name__
         tree = _Tree(
-            span_id, called if instance is not None else span_id.partition("-")[0], _asked(arguments), tags,
+            span_id,
+            called if instance is not None else span_id.partition("-")[0],
+            _asked(arguments),
+            tags,
             workflow=isinstance(instance, Workflow),
-        )  # fmt: skip
+        )
         with self._guard:
             self._trees[span_id] = tree
         return tree
@@ -384,15 +455,23 @@ class TallyInstrumentation:
     def _run_of(self, tree: _Tree) -> Run:
         if tree.run is None:
             bound = self._binder.bound(tree.tags)
-            known = {"llama_index_run_id": tree.tags["llamaindex.run_id"]} if "llamaindex.run_id" in tree.tags else {}
-            tree.run, tree.owned = bound.join_run(self._agent_name or tree.name, goal=tree.asked, metadata=known)
+            known = (
+                {"llama_index_run_id": tree.tags["llamaindex.run_id"]}
+                if "llamaindex.run_id" in tree.tags
+                else {}
+            )
+            tree.run, tree.owned = bound.join_run(
+                self._agent_name or tree.name, goal=tree.asked, metadata=known
+            )
         return tree.run
 
     def _begin(self, kind: StepKind, span_id: str, name: str | None) -> _Doing:
         span = self._spans[span_id]
         tree = span.tree
         assert tree is not None
-        step, owned = self._run_of(tree).join(kind, name=name, metadata={"llama_index_span_id": span_id})
+        step, owned = self._run_of(tree).join(
+            kind, name=name, metadata={"llama_index_span_id": span_id}
+        )
         doing = _Doing(step, owned, tree)
         with self._guard:
             self._doing[span_id] = doing
@@ -410,7 +489,12 @@ class TallyInstrumentation:
         return doing
 
     def _finish(
-        self, span_id: str, kind: EntryKind, payload: Any, summary: Mapping[str, Any], status: StepStatus = "completed"
+        self,
+        span_id: str,
+        kind: EntryKind,
+        payload: Any,
+        summary: Mapping[str, Any],
+        status: StepStatus = "completed",
     ) -> None:
         doing = self._taken(span_id)
         if doing is None:
@@ -501,27 +585,40 @@ class _Spans(BaseSpanHandler[BaseSpan]):
         return "TallySpans"
 
     def span_enter(
-        self, id_: str, bound_args: BoundArguments, instance: Any | None = None, parent_id: str | None = None,
-        tags: dict[str, Any] | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        id_: str,
+        bound_args: BoundArguments,
+        instance: Any | None = None,
+        parent_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """A call starts."""
         to: TallyInstrumentation = self._to
         with to._capture(to.run_of(parent_id or "")):
             to.on_span_start(id_, parent_id, instance, bound_args, tags or _active_tags())
 
     def span_exit(
-        self, id_: str, bound_args: BoundArguments, instance: Any | None = None, result: Any | None = None,
+        self,
+        id_: str,
+        bound_args: BoundArguments,
+        instance: Any | None = None,
+        result: Any | None = None,
         **kwargs: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A call ends."""
         to: TallyInstrumentation = self._to
         with to._capture(to.run_of(id_)):
             to.on_span_end(id_, result)
 
     def span_drop(
-        self, id_: str, bound_args: BoundArguments, instance: Any | None = None, err: BaseException | None = None,
+        self,
+        id_: str,
+        bound_args: BoundArguments,
+        instance: Any | None = None,
+        err: BaseException | None = None,
         **kwargs: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A call failed."""
         to: TallyInstrumentation = self._to
         with to._capture(to.run_of(id_)):
@@ -538,7 +635,9 @@ class _Spans(BaseSpanHandler[BaseSpan]):
 
 
 def _told(doing: _Doing, response: Any) -> dict[str, Any]:
-    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and the last came."""
+    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and
+    the last came.
+    """
     counted = usage(response)
     told: dict[str, Any] = {"usage": counted} if counted else {}
     if doing.chunks:
@@ -550,10 +649,16 @@ def _asked(arguments: BoundArguments) -> str | None:
     """What the caller said, as far as the arguments of the root span say it."""
     given = arguments.arguments
     started = given.get("start_event")
-    named = [given.get(name) for name in ("user_msg", "str_or_query_bundle", "message", "query", "input")]
+    named = [
+        given.get(name) for name in ("user_msg", "str_or_query_bundle", "message", "query", "input")
+    ]
     for said in (*named, getattr(started, "user_msg", None), getattr(started, "input", None)):
         text = (
-            said.query_str if isinstance(said, QueryBundle) else said.content if isinstance(said, ChatMessage) else said
+            said.query_str
+            if isinstance(said, QueryBundle)
+            else said.content
+            if isinstance(said, ChatMessage)
+            else said
         )
         if isinstance(text, str) and text:
             return text

@@ -1,8 +1,10 @@
-"""LlamaIndex memory on a tally: the conversation is kept as turns, and read back compiled to a budget.
+"""LlamaIndex memory on a tally: the conversation is kept as turns, and read back compiled to a
+budget.
 
-`TallyMemory` is a memory of its own, because a block of LlamaIndex's `Memory` is asked several times for one request,
-is only given what falls out of the queue, and is put into the system prompt. `TallyMemoryBlock` is for those who
-keep `Memory` all the same: it answers a repeated question once and keeps each session apart.
+`TallyMemory` is a memory of its own, because a block of LlamaIndex's `Memory` is asked several
+times for one request, is only given what falls out of the queue, and is put into the system prompt.
+`TallyMemoryBlock` is for those who keep `Memory` all the same: it answers a repeated question once
+and keeps each session apart.
 """
 
 from __future__ import annotations
@@ -16,12 +18,27 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import (
+    DEFAULT_TEXT_NODE_TMPL,
+    MetadataMode,
+    NodeWithScore,
+    QueryBundle,
+    TextNode,
+)
 
 from tallystick.compiler import FRAMED
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.records import Actor, CompileConfig, ContextItem, Hit, Memory, NewMemory, Scope, SourceRef
+from tallystick.records import (
+    Actor,
+    CompileConfig,
+    ContextItem,
+    Hit,
+    Memory,
+    NewMemory,
+    Scope,
+    SourceRef,
+)
 from tallystick.records.framing import framed, is_framed
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick_llama_index.render import items_of, render
@@ -38,16 +55,19 @@ _MESSAGE = "llama_index_message"
 
 
 class TallyMemory(BaseMemory):
-    """Chat memory that lasts: `agent.run(…, memory=TallyMemory.from_defaults(tally, session_id="anna-1"))`.
+    """Chat memory that lasts: `agent.run(…, memory=TallyMemory.from_defaults(tally,
+    session_id="anna-1"))`.
 
-    `put` writes through as a turn of the conversation `session_id`; `get` compiles the conversation and what is
-    recalled from elsewhere into `token_limit` tokens.
+    `put` writes through as a turn of the conversation `session_id`; `get` compiles the conversation
+    and what is recalled from elsewhere into `token_limit` tokens.
     """
 
     session_id: str
     token_limit: int = Field(default=8_000, ge=1)
     memories: int = Field(default=8, ge=0)
-    """How many memories from outside of the session are recalled for the latest message of the user."""
+    """How many memories from outside of the session are recalled for the latest message of the
+    user.
+    """
     compile_config: CompileConfig = Field(default_factory=CompileConfig)
     _binder: Any = PrivateAttr()
 
@@ -58,32 +78,54 @@ class TallyMemory(BaseMemory):
 
     @classmethod
     def from_defaults(
-        cls, tally: Tally | BoundTally | None = None, *, session_id: str = "chat", actor: ActorSource | None = None,
-        scope: str | Scope | None = None, **fields: Any,
-    ) -> TallyMemory:  # fmt: skip
-        """A memory of one session. `fields` are `token_limit`, `memories` and `compile_config`. Raises InvalidInput."""
+        cls,
+        tally: Tally | BoundTally | None = None,
+        *,
+        session_id: str = "chat",
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        **fields: Any,
+    ) -> TallyMemory:
+        """A memory of one session. `fields` are `token_limit`, `memories` and `compile_config`.
+        Raises InvalidInput.
+        """
         if tally is None:
             raise InvalidInput("Give the tally: TallyMemory.from_defaults(tally, session_id=…).")
         made = cls(session_id=session_id, **fields)
-        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope, session=str)
+        made._binder = Binder[str](
+            tally, surface="llama_index", actor=actor, scope=scope, session=str
+        )
         return made
 
-    def get(self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any) -> list[ChatMessage]:
-        """The messages to send before `input`, compiled; `initial_token_count` tokens are already spent.
+    def get(
+        self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
+    ) -> list[ChatMessage]:
+        """The messages to send before `input`, compiled; `initial_token_count` tokens are already
+        spent.
 
         Raises BudgetInfeasible when what may not be left out alone is too long.
         """
         bound = self._bound()
         said = self.get_all()
         items = items_of(said, bound.tally.counter(None).count)
-        asked = input or next((message.content or "" for message in reversed(said) if message.role == "user"), "")
-        waiting = bool(input) and not (said and said[-1].role == "user" and said[-1].content == input)
+        asked = input or next(
+            (message.content or "" for message in reversed(said) if message.role == "user"), ""
+        )
+        waiting = bool(input) and not (
+            said and said[-1].role == "user" and said[-1].content == input
+        )
         latest = [ContextItem(id=_INPUT, kind="user_msg", content=asked)] if waiting else []
         compiled = bound.compile(
-            [*(item for item, _ in items.values()), *latest, *_recalled(bound, asked, self.session_id, self.memories)],
-            budget=max(1, self.token_limit - initial_token_count), query=asked or None, config=self.compile_config,
+            [
+                *(item for item, _ in items.values()),
+                *latest,
+                *_recalled(bound, asked, self.session_id, self.memories),
+            ],
+            budget=max(1, self.token_limit - initial_token_count),
+            query=asked or None,
+            config=self.compile_config,
             target=FRAMED,
-        )  # fmt: skip
+        )
         messages = render(compiled, {name: message for name, (_, message) in items.items()})
         return messages[:-1] if waiting else messages
 
@@ -101,14 +143,18 @@ class TallyMemory(BaseMemory):
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
         """Keep messages as the next turns of the session, all or none."""
-        self._bound().remember_many([_written(message, self.session_id) for message in messages if _says(message)])
+        self._bound().remember_many(
+            [_written(message, self.session_id) for message in messages if _says(message)]
+        )
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
         """Same as `put_messages`."""
         await in_thread(self.put_messages, messages)
 
     def set(self, messages: list[ChatMessage]) -> None:
-        """Make the session these messages; what was said before is forgotten, and can be recovered."""
+        """Make the session these messages; what was said before is forgotten, and can be
+        recovered.
+        """
         kept = self.get_all()
         if messages[: len(kept)] != kept:
             self.reset()
@@ -132,7 +178,8 @@ class TallyMemory(BaseMemory):
 class TallyMemoryBlock(BaseMemoryBlock[str]):
     """Long-term memory for LlamaIndex's own `Memory`: `memory_blocks=[TallyMemoryBlock.of(tally)]`.
 
-    What falls out of the queue is kept as turns of its session; what is asked is recalled, framed as data.
+    What falls out of the queue is kept as turns of its session; what is asked is recalled, framed
+    as data.
     """
 
     name: str = "tallystick"
@@ -142,17 +189,25 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
 
     @classmethod
     def of(
-        cls, tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
+        cls,
+        tally: Tally | BoundTally,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
         **fields: Any,
-    ) -> TallyMemoryBlock:  # fmt: skip
+    ) -> TallyMemoryBlock:
         """A block on a tally. `fields` are `name`, `priority` and `memories`."""
         made = cls(**fields)
-        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope, session=str)
+        made._binder = Binder[str](
+            tally, surface="llama_index", actor=actor, scope=scope, session=str
+        )
         return made
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         session = str(block_kwargs.get("session_id") or "chat")
-        asked = next((m.content or "" for m in reversed(messages or ()) if m.role == MessageRole.USER), "").strip()
+        asked = next(
+            (m.content or "" for m in reversed(messages or ()) if m.role == MessageRole.USER), ""
+        ).strip()
         if not asked:
             return ""
         return await in_thread(self._recall, session, asked)
@@ -161,12 +216,14 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         bound: BoundTally = self._binder.bound(session)
         hits = self._answers.get((session, asked))
         if hits is None or not bound.still_stand(hits):
-            # One request of the user is asked for several times while an agent works; it is recalled once.
+            # One request of the user is asked for several times while an agent works; it is
+            # recalled once.
             hits = self._answers[session, asked] = list(bound.recall(asked, limit=self.memories))
             while len(self._answers) > 64:
                 self._answers.popitem(last=False)
         return framed(
-            f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content for hit in hits
+            f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content
+            for hit in hits
         )
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
@@ -181,9 +238,11 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
 
 
 class TallyNodePostprocessor(BaseNodePostprocessor):
-    """Retrieved nodes compiled into a budget: copies and what contradicts are out, what is too long is shortened.
+    """Retrieved nodes compiled into a budget: copies and what contradicts are out, what is too long
+    is shortened.
 
-    `index.as_query_engine(node_postprocessors=[TallyNodePostprocessor.of(tally, token_budget=2_000)])`.
+    `index.as_query_engine(node_postprocessors=[TallyNodePostprocessor.of(tally,
+    token_budget=2_000)])`.
     """
 
     token_budget: int = Field(ge=1)
@@ -192,12 +251,19 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
 
     @classmethod
     def of(
-        cls, tally: Tally | BoundTally, *, token_budget: int, actor: Actor | None = None,
-        scope: str | Scope | None = None, **fields: Any,
-    ) -> TallyNodePostprocessor:  # fmt: skip
+        cls,
+        tally: Tally | BoundTally,
+        *,
+        token_budget: int,
+        actor: Actor | None = None,
+        scope: str | Scope | None = None,
+        **fields: Any,
+    ) -> TallyNodePostprocessor:
         """A postprocessor on a tally."""
         made = cls(token_budget=token_budget, **fields)
-        made._binder = Binder[str](tally, surface="llama_index", actor=actor, scope=scope, session=str)
+        made._binder = Binder[str](
+            tally, surface="llama_index", actor=actor, scope=scope, session=str
+        )
         return made
 
     def _postprocess_nodes(
@@ -206,20 +272,27 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
         bound: BoundTally = self._binder.bound()
         items = {
             node.node.node_id: ContextItem(
-                id=node.node.node_id, kind="retrieval_doc",
+                id=node.node.node_id,
+                kind="retrieval_doc",
                 content=node.node.get_content(metadata_mode=MetadataMode.NONE),
                 source_ref=SourceRef(source_type="retrieval", uri=f"node:{node.node.node_id}"),
             )
             for node in nodes
-        }  # fmt: skip
+        }
         query = query_bundle.query_str if query_bundle is not None else None
         compiled = bound.compile(
-            list(items.values()), budget=self.token_budget, query=query, config=self.compile_config, target=FRAMED
-        )  # fmt: skip
+            list(items.values()),
+            budget=self.token_budget,
+            query=query,
+            config=self.compile_config,
+            target=FRAMED,
+        )
         said = {item.id: item.content for item in compiled.selected_items}
         kept = [node for node in nodes if node.node.node_id in said]
         return [
-            node if said[node.node.node_id] == items[node.node.node_id].content else _shortened(node, said)
+            node
+            if said[node.node.node_id] == items[node.node.node_id].content
+            else _shortened(node, said)
             for node in {node.node.node_id: node for node in reversed(kept)}.values()
         ][::-1]
 
@@ -227,11 +300,14 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
 def _shortened(node: NodeWithScore, said: dict[str, str]) -> NodeWithScore:
     whole = node.node
     text = TextNode(
-        id_=whole.node_id, text=said[whole.node_id], metadata={**whole.metadata, "tallystick": "compressed"},
+        id_=whole.node_id,
+        text=said[whole.node_id],
+        metadata={**whole.metadata, "tallystick": "compressed"},
         excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, "tallystick"],
-        excluded_embed_metadata_keys=whole.excluded_embed_metadata_keys, relationships=whole.relationships,
+        excluded_embed_metadata_keys=whole.excluded_embed_metadata_keys,
+        relationships=whole.relationships,
         text_template=getattr(whole, "text_template", DEFAULT_TEXT_NODE_TMPL),
-    )  # fmt: skip
+    )
     return NodeWithScore(node=text, score=node.score)
 
 
@@ -255,15 +331,23 @@ def _turns(bound: BoundTally, session: str) -> list[Memory]:
 
 def _says(message: ChatMessage) -> bool:
     """Whether a message is somebody's own: what we recalled and framed is no turn."""
-    return bool(message.blocks or message.additional_kwargs) and not is_framed(message.content or "")
+    return bool(message.blocks or message.additional_kwargs) and not is_framed(
+        message.content or ""
+    )
 
 
 def _written(message: ChatMessage, session: str) -> NewMemory:
     whole = message.model_dump(mode="json")
     whole["additional_kwargs"] = json.loads(json.dumps(message.additional_kwargs, default=_plain))
-    text = message.content or json.dumps(whole["blocks"] or whole["additional_kwargs"], ensure_ascii=False)
+    text = message.content or json.dumps(
+        whole["blocks"] or whole["additional_kwargs"], ensure_ascii=False
+    )
     return NewMemory(
-        content=text, kind="turn", speaker=str(message.role.value), conversation=session, attributes={_MESSAGE: whole}
+        content=text,
+        kind="turn",
+        speaker=str(message.role.value),
+        conversation=session,
+        attributes={_MESSAGE: whole},
     )
 
 
@@ -276,4 +360,6 @@ def _read(turn: Memory) -> ChatMessage:
     if isinstance(whole, dict):
         return ChatMessage.model_validate(whole)
     roles: Sequence[str] = [role.value for role in MessageRole]
-    return ChatMessage(turn.content, role=MessageRole(turn.who) if turn.who in roles else MessageRole.USER)
+    return ChatMessage(
+        turn.content, role=MessageRole(turn.who) if turn.who in roles else MessageRole.USER
+    )

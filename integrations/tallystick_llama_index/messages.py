@@ -15,15 +15,32 @@ from tallystick.tokens import usage_of
 __all__ = ["answer_of", "found_of", "model_of", "request_of", "to_messages", "usage"]
 
 _SETTINGS = (
-    "class_name", "model", "model_name", "temperature", "max_tokens", "max_output_tokens", "top_p", "top_k", "seed",
-    "stop", "num_output", "context_window", "reasoning_effort", "thinking_dict", "is_function_calling_model",
-)  # fmt: skip
+    "class_name",
+    "model",
+    "model_name",
+    "temperature",
+    "max_tokens",
+    "max_output_tokens",
+    "top_p",
+    "top_k",
+    "seed",
+    "stop",
+    "num_output",
+    "context_window",
+    "reasoning_effort",
+    "thinking_dict",
+    "is_function_calling_model",
+)
 """What is kept of a model's own description: early releases put its credentials there too."""
 _ENVELOPE = ("id", "model", "created")
 
 
-def request_of(said: str | Sequence[ChatMessage], given: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """The request as the runtime holds it: final messages or prompt, tools, parameters, and the model's settings."""
+def request_of(
+    said: str | Sequence[ChatMessage], given: Mapping[str, Any], model: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The request as the runtime holds it: final messages or prompt, tools, parameters, and the
+    model's settings.
+    """
     parameters = {name: value for name, value in recordable(given).items() if name != "tools"}
     spoken: dict[str, Any] = (
         {"prompt": said}
@@ -54,7 +71,9 @@ def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, A
     if response is None:
         return {"answer": None, "envelope": {}}
     raw = response.raw.model_dump() if isinstance(response.raw, BaseModel) else response.raw
-    envelope = {name: raw[name] for name in _ENVELOPE if name in raw} if isinstance(raw, Mapping) else {}
+    envelope = (
+        {name: raw[name] for name in _ENVELOPE if name in raw} if isinstance(raw, Mapping) else {}
+    )
     envelope |= {"usage": usage(response), "additional_kwargs": response.additional_kwargs}
     if isinstance(response, CompletionResponse):
         return {"answer": {"text": response.text}, "envelope": envelope}
@@ -62,13 +81,19 @@ def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, A
 
 
 def usage(response: ChatResponse | CompletionResponse | None) -> dict[str, int]:
-    """The tokens that a response reports: in its raw form, or in what its integration took from there."""
+    """The tokens that a response reports: in its raw form, or in what its integration took from
+    there.
+    """
     if response is None:
         return {}
     raw: Any = response.raw
-    places = [raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None) for name in _USAGE]
+    places = [
+        raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None) for name in _USAGE
+    ]
     for reported in (*places, response.additional_kwargs, getattr(response, "message", None)):
-        found = usage_of(reported.additional_kwargs if isinstance(reported, ChatMessage) else reported)
+        found = usage_of(
+            reported.additional_kwargs if isinstance(reported, ChatMessage) else reported
+        )
         if found:
             return found
     return {}
@@ -80,7 +105,11 @@ _USAGE = ("usage", "usage_metadata")
 def found_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
     """Retrieved nodes with their scores, without vectors."""
     return [
-        {"score": one.score, "id": one.node.node_id, "node": one.node.model_dump(mode="json", exclude={"embedding"})}
+        {
+            "score": one.score,
+            "id": one.node.node_id,
+            "node": one.node.model_dump(mode="json", exclude={"embedding"}),
+        }
         for one in nodes
     ]
 

@@ -32,14 +32,16 @@ _KINDS: dict[MessageRole, ItemKind] = {
 
 def items_of(
     messages: Sequence[ChatMessage], count: Callable[[str], int]
-) -> dict[str, tuple[ContextItem, ChatMessage]]:  # fmt: skip
+) -> dict[str, tuple[ContextItem, ChatMessage]]:
     """Each message as an item, by the item's id (`message-<place>`), in order."""
     found: dict[str, tuple[ContextItem, ChatMessage]] = {}
     for place, message in enumerate(messages):
         calls = _calls(message)
         result = message.additional_kwargs.get("tool_call_id")
         text = message.content or ""
-        media = sum(not isinstance(block, TextBlock) and not _is_call(block) for block in message.blocks)
+        media = sum(
+            not isinstance(block, TextBlock) and not _is_call(block) for block in message.blocks
+        )
         more = json.dumps(calls, ensure_ascii=False) if calls else ""
         item_id = f"message-{place}"
         item = ContextItem(
@@ -56,18 +58,32 @@ def items_of(
 
 
 def _calls(message: ChatMessage) -> list[Json]:
-    """The calls of a message: its tool call blocks, else what an OpenAI model left in `additional_kwargs`."""
+    """The calls of a message: its tool call blocks, else what an OpenAI model left in
+    `additional_kwargs`.
+    """
     found: list[Json] = []
     for block in cast("list[Any]", message.blocks):
         if _is_call(block) and block.tool_call_id:
-            found.append({"id": block.tool_call_id, "name": block.tool_name, "args": _args(block.tool_kwargs)})
+            found.append(
+                {
+                    "id": block.tool_call_id,
+                    "name": block.tool_name,
+                    "args": _args(block.tool_kwargs),
+                }
+            )
     if found:
         return found
     for call in message.additional_kwargs.get("tool_calls") or ():
         plain = call if isinstance(call, Mapping) else call.model_dump()
         function = plain.get("function") or {}
         if plain.get("id") and function.get("name"):
-            found.append({"id": plain["id"], "name": function["name"], "args": _args(function.get("arguments"))})
+            found.append(
+                {
+                    "id": plain["id"],
+                    "name": function["name"],
+                    "args": _args(function.get("arguments")),
+                }
+            )
     return found
 
 
@@ -88,11 +104,15 @@ def _args(given: Any) -> Json:
 def render(compiled: CompiledContext, originals: Mapping[str, ChatMessage]) -> list[ChatMessage]:
     """The messages that say exactly what was compiled; unchanged ones are the objects that came in.
 
-    What was recalled and quoted is a message of the user's before the current turn, so that what stands before it
-    stays as it was. Raises InvalidContext for calls and results that do not pair.
+    What was recalled and quoted is a message of the user's before the current turn, so that what
+    stands before it stays as it was. Raises InvalidContext for calls and results that do not pair.
     """
     chosen = outline(compiled)
-    changed = {decision.item_id for decision in compiled.decisions if decision.decision in ("redact", "compress")}
+    changed = {
+        decision.item_id
+        for decision in compiled.decisions
+        if decision.decision in ("redact", "compress")
+    }
     system = [item for item in chosen.instructions if item.id in originals]
     if len(system) == len(chosen.instructions) == 1 and system[0].id not in changed:
         first = [originals[system[0].id]]
@@ -107,13 +127,23 @@ def render(compiled: CompiledContext, originals: Mapping[str, ChatMessage]) -> l
     ]
 
 
-def _message(item: ContextItem, originals: Mapping[str, ChatMessage], changed: set[str]) -> ChatMessage:
+def _message(
+    item: ContextItem, originals: Mapping[str, ChatMessage], changed: set[str]
+) -> ChatMessage:
     original = originals.get(item.id)
     if original is None:
         role = {"assistant_msg": MessageRole.ASSISTANT, "tool_result": MessageRole.TOOL}
         return ChatMessage(item.content, role=role.get(item.kind, MessageRole.USER))
     if item.id not in changed:
         return original
-    calls = [block.model_copy(update={"tool_kwargs": {}}) for block in original.blocks if _is_call(block)]
-    kept = {name: original.additional_kwargs[name] for name in ("tool_call_id",) if name in original.additional_kwargs}
-    return ChatMessage(role=original.role, blocks=[TextBlock(text=item.content), *calls], additional_kwargs=kept)
+    calls = [
+        block.model_copy(update={"tool_kwargs": {}}) for block in original.blocks if _is_call(block)
+    ]
+    kept = {
+        name: original.additional_kwargs[name]
+        for name in ("tool_call_id",)
+        if name in original.additional_kwargs
+    }
+    return ChatMessage(
+        role=original.role, blocks=[TextBlock(text=item.content), *calls], additional_kwargs=kept
+    )

@@ -14,13 +14,17 @@ __all__ = ["llm_call"]
 
 
 def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `llm`, its answer comes back.
+    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `llm`, its answer
+    comes back.
 
     It is no step of any run, also while a `TallyInstrumentation` is attached.
     """
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:
-        given = {**request["parameters"], **({"tools": request["tools"]} if request["tools"] else {})}
+        given = {
+            **request["parameters"],
+            **({"tools": request["tools"]} if request["tools"] else {}),
+        }
         with unrecorded():
             if "messages" in request:
                 return answer_of(llm.chat(to_messages(request), **given))

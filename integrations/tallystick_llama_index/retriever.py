@@ -1,4 +1,6 @@
-"""TallyRetriever: recall as a LlamaIndex retriever, each node with its sources and the reason it is visible."""
+"""TallyRetriever: recall as a LlamaIndex retriever, each node with its sources and the reason it is
+visible.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,23 @@ _FRAMED = f"{OPEN}\n{{metadata_str}}\n\n{{content}}\n{CLOSE}"
 
 
 class TallyRetriever(BaseRetriever):
-    """Recalls memories: `RetrieverQueryEngine.from_args(TallyRetriever(tally, similarity_top_k=8))`."""
+    """Recalls memories: `RetrieverQueryEngine.from_args(TallyRetriever(tally,
+    similarity_top_k=8))`.
+    """
 
     def __init__(
-        self, tally: Tally | BoundTally, *, similarity_top_k: int = 8, actor: ActorSource | None = None,
-        scope: str | Scope | None = None, kinds: Sequence[str] = (), **kwargs: Any,
-    ) -> None:  # fmt: skip
-        """`actor` says who asks (by default the bound actor or the owner); `kinds` keeps only these kinds."""
+        self,
+        tally: Tally | BoundTally,
+        *,
+        similarity_top_k: int = 8,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        kinds: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        """`actor` says who asks (by default the bound actor or the owner); `kinds` keeps only these
+        kinds.
+        """
         self._binder = Binder[QueryBundle](tally, surface="llama_index", actor=actor, scope=scope)
         self._limit = similarity_top_k
         self._kinds = tuple(kinds)
@@ -40,7 +52,10 @@ class TallyRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         bound = self._binder.bound(query_bundle)
-        return [_node(hit) for hit in bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)]
+        return [
+            _node(hit)
+            for hit in bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)
+        ]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await in_thread(self._retrieve, query_bundle)
@@ -64,9 +79,13 @@ def _node(hit: Hit) -> NodeWithScore:
     kept = {name: value for name, value in metadata.items() if value is not None}
     hidden = [name for name in kept if name not in _FOR_MODELS]
     node = TextNode(
-        id_=memory.id, text=escaped(memory.content), text_template=_FRAMED, metadata=kept,
-        excluded_llm_metadata_keys=hidden, excluded_embed_metadata_keys=list(kept),
-    )  # fmt: skip
+        id_=memory.id,
+        text=escaped(memory.content),
+        text_template=_FRAMED,
+        metadata=kept,
+        excluded_llm_metadata_keys=hidden,
+        excluded_embed_metadata_keys=list(kept),
+    )
     return NodeWithScore(node=node, score=hit.score)
 
 

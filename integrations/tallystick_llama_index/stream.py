@@ -1,4 +1,6 @@
-"""A recorded answer as LlamaIndex's responses: whole, or as a stream whose last piece holds all of it."""
+"""A recorded answer as LlamaIndex's responses: whole, or as a stream whose last piece holds all of
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ def chat_of(played: Any) -> ChatResponse:
     """The answer to a chat."""
     envelope = _envelope(played)
     return ChatResponse(
-        message=ChatMessage.model_validate(_message(played)), delta="", raw=_raw(envelope),
+        message=ChatMessage.model_validate(_message(played)),
+        delta="",
+        raw=_raw(envelope),
         additional_kwargs=envelope.get("additional_kwargs") or {},
-    )  # fmt: skip
+    )
 
 
 def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
@@ -33,13 +37,21 @@ def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
     blocks: list[Mapping[str, Any]] = message.get("blocks") or []
     grown = [
         (block, part, piece, so_far)
-        for block, (part, pieces) in enumerate(zip(blocks, streamed(call, list(map(_text, blocks))), strict=True))
+        for block, (part, pieces) in enumerate(
+            zip(blocks, streamed(call, list(map(_text, blocks))), strict=True)
+        )
         for piece, so_far in zip(pieces, accumulate(pieces), strict=True)
     ]
     for place, part, piece, so_far in grown[:-1]:
-        shown = {**message, "blocks": [*blocks[:place], _with_text(part, so_far)], "additional_kwargs": {}}
+        shown = {
+            **message,
+            "blocks": [*blocks[:place], _with_text(part, so_far)],
+            "additional_kwargs": {},
+        }
         yield ChatResponse(
-            message=ChatMessage.model_validate(shown), raw=_raw({**envelope, "usage": None}), **_delta(part, piece)
+            message=ChatMessage.model_validate(shown),
+            raw=_raw({**envelope, "usage": None}),
+            **_delta(part, piece),
         )
     last: dict[str, Any] = _delta(grown[-1][1], grown[-1][2]) if grown else {"delta": ""}
     whole = chat_of(call.response)
@@ -51,9 +63,11 @@ def completion_of(played: Any) -> CompletionResponse:
     """The completion of a prompt."""
     envelope = _envelope(played)
     return CompletionResponse(
-        text=_completed(played), delta="", raw=_raw(envelope),
+        text=_completed(played),
+        delta="",
+        raw=_raw(envelope),
         additional_kwargs=envelope.get("additional_kwargs") or {},
-    )  # fmt: skip
+    )
 
 
 def completions_of(call: TapeCall) -> Iterator[CompletionResponse]:
@@ -81,13 +95,21 @@ def _envelope(played: Any) -> dict[str, Any]:
 
 
 def _raw(envelope: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in envelope.items() if name != "additional_kwargs" and value}
+    return {
+        name: value for name, value in envelope.items() if name != "additional_kwargs" and value
+    }
 
 
 def _text(block: Mapping[str, Any]) -> str:
     """The text of a block that comes in pieces; the arguments of a call are JSON."""
     text = block.get(_TEXTS.get(str(block.get("block_type")), ""))
-    return json.dumps(text, ensure_ascii=False) if isinstance(text, dict) else text if isinstance(text, str) else ""
+    return (
+        json.dumps(text, ensure_ascii=False)
+        if isinstance(text, dict)
+        else text
+        if isinstance(text, str)
+        else ""
+    )
 
 
 def _with_text(block: Mapping[str, Any], so_far: str) -> Mapping[str, Any]:
@@ -99,5 +121,7 @@ def _with_text(block: Mapping[str, Any], so_far: str) -> Mapping[str, Any]:
 def _delta(block: Mapping[str, Any], piece: str) -> dict[str, Any]:
     """What a response says of its piece, in the way of models that think before they speak."""
     kind = block.get("block_type")
-    thought: dict[str, Any] = {"additional_kwargs": {"thinking_delta": piece}} if kind == "thinking" else {}
+    thought: dict[str, Any] = (
+        {"additional_kwargs": {"thinking_delta": piece}} if kind == "thinking" else {}
+    )
     return {"delta": piece if kind == "text" else "", **thought}

@@ -33,10 +33,11 @@ T = TypeVar("T")
 
 
 class TapeLLM(FunctionCallingLLM):
-    """A model that plays a tape: `FunctionAgent(llm=TapeLLM(player), tools=tape_tools(player, tools))`.
+    """A model that plays a tape: `FunctionAgent(llm=TapeLLM(player), tools=tape_tools(player,
+    tools))`.
 
-    `like` is the model that was recorded; it is never called, only asked how it offers tools and what its settings
-    are. With it, these are compared too.
+    `like` is the model that was recorded; it is never called, only asked how it offers tools and
+    what its settings are. With it, these are compared too.
     """
 
     _player: Player = PrivateAttr()
@@ -74,12 +75,16 @@ class TapeLLM(FunctionCallingLLM):
         return self._chat(messages, kwargs)
 
     @llm_chat_callback()
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
+    def stream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> Generator[ChatResponse, None, None]:
         """Same as `chat`, in as many pieces as it was recorded in."""
         return self._chats(messages, kwargs)
 
     @llm_chat_callback()
-    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
+    async def astream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> AsyncGenerator[ChatResponse, None]:
         """Same as `stream_chat`."""
         return _later(self._chats(messages, kwargs))
 
@@ -89,7 +94,9 @@ class TapeLLM(FunctionCallingLLM):
         return self._complete(prompt, kwargs)
 
     @llm_completion_callback()
-    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponse:
         """Same as `complete`."""
         return self._complete(prompt, kwargs)
 
@@ -108,24 +115,44 @@ class TapeLLM(FunctionCallingLLM):
         return _later(self._completes(prompt, kwargs))
 
     def _prepare_chat_with_tools(
-        self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
-        chat_history: list[ChatMessage] | None = None, verbose: bool = False, allow_parallel_tool_calls: bool = False,
-        tool_required: bool = False, **kwargs: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        tools: Sequence[BaseTool],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
         if isinstance(self._like, FunctionCallingLLM):
             return self._like._prepare_chat_with_tools_compat(
-                tools, user_msg=user_msg, chat_history=chat_history, verbose=verbose,
-                allow_parallel_tool_calls=allow_parallel_tool_calls, tool_required=tool_required, **kwargs,
-            )  # fmt: skip
-        asked = [] if user_msg is None else [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg]
+                tools,
+                user_msg=user_msg,
+                chat_history=chat_history,
+                verbose=verbose,
+                allow_parallel_tool_calls=allow_parallel_tool_calls,
+                tool_required=tool_required,
+                **kwargs,
+            )
+        asked = (
+            []
+            if user_msg is None
+            else [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg]
+        )
         offered = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
         return {"messages": [*(chat_history or []), *asked], "tools": offered, **kwargs}
 
-    def predict_and_call(self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any) -> AgentChatResponse:
-        """Same as any model, with the tools held against the tape: those that nobody taped run for real."""
+    def predict_and_call(
+        self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any
+    ) -> AgentChatResponse:
+        """Same as any model, with the tools held against the tape: those that nobody taped run for
+        real.
+        """
         return super().predict_and_call(self._known(tools), *args, **kwargs)
 
-    async def apredict_and_call(self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any) -> AgentChatResponse:
+    async def apredict_and_call(
+        self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any
+    ) -> AgentChatResponse:
         """Same as `predict_and_call`."""
         return await super().apredict_and_call(self._known(tools), *args, **kwargs)
 
@@ -152,11 +179,15 @@ class TapeLLM(FunctionCallingLLM):
     def _complete(self, prompt: str, given: Mapping[str, Any]) -> CompletionResponse:
         return completion_of(self._player.answer(self._play(prompt, given)))
 
-    def _chats(self, messages: Sequence[ChatMessage], given: Mapping[str, Any]) -> Generator[ChatResponse, None, None]:
+    def _chats(
+        self, messages: Sequence[ChatMessage], given: Mapping[str, Any]
+    ) -> Generator[ChatResponse, None, None]:
         call = self._play(messages, given)
         return self._to_its_end(call, iter(()) if call.response is None else chats_of(call))
 
-    def _completes(self, prompt: str, given: Mapping[str, Any]) -> Generator[CompletionResponse, None, None]:
+    def _completes(
+        self, prompt: str, given: Mapping[str, Any]
+    ) -> Generator[CompletionResponse, None, None]:
         call = self._play(prompt, given)
         return self._to_its_end(call, iter(()) if call.response is None else completions_of(call))
 
@@ -176,16 +207,24 @@ async def _later(pieces: Generator[T, None, None]) -> AsyncGenerator[T, None]:
         yield piece
 
 
-def tape_tools(player: Player, tools: Sequence[Any], *, safe: Collection[str] = ()) -> list[AsyncBaseTool]:
-    """The tools with their recorded results; those whose names are in `safe` are compared and run for real.
+def tape_tools(
+    player: Player, tools: Sequence[Any], *, safe: Collection[str] = ()
+) -> list[AsyncBaseTool]:
+    """The tools with their recorded results; those whose names are in `safe` are compared and run
+    for real.
 
     Functions are taken as agents take them.
     """
-    made = [tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool) for tool in tools]
+    made = [
+        tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool) for tool in tools
+    ]
     unknown = sorted(set(safe) - {tool.metadata.get_name() for tool in made})
     if unknown:
         raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
-    return [_real(player, tool) if tool.metadata.get_name() in safe else _taped(player, tool) for tool in made]
+    return [
+        _real(player, tool) if tool.metadata.get_name() in safe else _taped(player, tool)
+        for tool in made
+    ]
 
 
 def normal(request: Json) -> Json:
@@ -193,7 +232,9 @@ def normal(request: Json) -> Json:
     if not isinstance(request, dict):
         return request
     messages, tools = request.get("messages"), request.get("tools")
-    asked: list[Json] = [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
+    asked: list[Json] = (
+        [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
+    )
     offered: list[Json] = [tool_form(tool) for tool in tools] if isinstance(tools, list) else []
     return {"messages": asked, "tools": offered}
 
@@ -207,7 +248,9 @@ def _with_settings(request: Json) -> Json:
 
 
 def _bare(message: Json) -> Json:
-    """A message without what its provider said of it: what came back is compared, not how it was billed."""
+    """A message without what its provider said of it: what came back is compared, not how it was
+    billed.
+    """
     if not isinstance(message, dict) or not isinstance(message.get("additional_kwargs"), dict):
         return message
     told = message["additional_kwargs"]
@@ -222,23 +265,35 @@ _BILLED = ("usage", "prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def _described(model: LLM) -> dict[str, Any]:
-    """A model's own description, as the events of LlamaIndex give it; those of early releases held its fields."""
-    described: dict[str, Any] = model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
+    """A model's own description, as the events of LlamaIndex give it; those of early releases held
+    its fields.
+    """
+    described: dict[str, Any] = (
+        model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
+    )
     return described
 
 
 def _calls(message: ChatMessage) -> Iterator[ToolSelection]:
     """Tool calls as blocks of a message, or among what its provider said beside it."""
-    blocks = [block for block in message.blocks if getattr(block, "block_type", None) == "tool_call"]
+    blocks = [
+        block for block in message.blocks if getattr(block, "block_type", None) == "tool_call"
+    ]
     for block in blocks:
         called: Any = block
         yield ToolSelection(
-            tool_id=called.tool_call_id or "", tool_name=called.tool_name, tool_kwargs=_read(called.tool_kwargs)
+            tool_id=called.tool_call_id or "",
+            tool_name=called.tool_name,
+            tool_kwargs=_read(called.tool_kwargs),
         )
     for call in message.additional_kwargs.get("tool_calls") or () if not blocks else ():
         function = call.get("function") or call
-        arguments: Any = next((function[name] for name in ("arguments", "input", "args") if name in function), {})
-        yield ToolSelection(tool_id=call.get("id") or "", tool_name=function["name"], tool_kwargs=_read(arguments))
+        arguments: Any = next(
+            (function[name] for name in ("arguments", "input", "args") if name in function), {}
+        )
+        yield ToolSelection(
+            tool_id=call.get("id") or "", tool_name=function["name"], tool_kwargs=_read(arguments)
+        )
 
 
 def _read(arguments: Any) -> dict[str, Any]:
@@ -251,16 +306,26 @@ def _read(arguments: Any) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _asked(tool: Any, kind: type, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call as the recorder writes them: by name, and by place where they have none."""
-    bound = signature(getattr(kind, method, None) or kind.__call__).bind(tool, *args, **kwargs).arguments
+def _asked(
+    tool: Any, kind: type, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call as the recorder writes them: by name, and by place where they have
+    none.
+    """
+    bound = (
+        signature(getattr(kind, method, None) or kind.__call__)
+        .bind(tool, *args, **kwargs)
+        .arguments
+    )
     given = dict(bound.get("kwargs") or {})
     given.pop(getattr(tool, "ctx_param_name", None) or "", None)
     rest = {name: value for name, value in bound.items() if name not in ("self", "args", "kwargs")}
     return {**({"args": list(bound["args"])} if bound.get("args") else {}), **rest, **given}
 
 
-def _play(player: Player, like: BaseTool, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutput:
+def _play(
+    player: Player, like: BaseTool, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ToolOutput:
     """The recorded result of a tool, in the blocks that were sent to the model where they were."""
     name, asked = like.metadata.get_name(), _asked(like, type(like), method, args, kwargs)
     recorded = player.call_tool(name, {"arguments": asked})
@@ -269,7 +334,9 @@ def _play(player: Player, like: BaseTool, method: str, args: tuple[Any, ...], kw
     blocks = next(_sent(player, recorded), None)
     if blocks is None:
         return ToolOutput(content=str(result), **told)
-    return ToolOutput(blocks=list(ChatMessage.model_validate({"role": "tool", "blocks": blocks}).blocks), **told)
+    return ToolOutput(
+        blocks=list(ChatMessage.model_validate({"role": "tool", "blocks": blocks}).blocks), **told
+    )
 
 
 class _TapeTool(AsyncBaseTool):
@@ -316,13 +383,18 @@ class _TapeFunction(FunctionTool):
 
 
 def _taped(player: Player, tool: BaseTool) -> AsyncBaseTool:
-    return _TapeFunction(player, tool) if isinstance(tool, FunctionTool) else _TapeTool(player, tool)
+    return (
+        _TapeFunction(player, tool) if isinstance(tool, FunctionTool) else _TapeTool(player, tool)
+    )
 
 
 def _real(player: Player, tool: BaseTool) -> AsyncBaseTool:
     """The tool itself, held against the tape when it is called."""
     if not isinstance(tool, AsyncBaseTool):
-        raise InvalidInput(f"{tool.metadata.get_name()} can only be called synchronously; make a FunctionTool of it.")
+        raise InvalidInput(
+            f"{tool.metadata.get_name()} can only be called synchronously; make a FunctionTool "
+            f"of it."
+        )
     kind = type(tool)
 
     def compare(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -352,5 +424,7 @@ def _sent(player: Player, recorded: TapeCall) -> Iterator[Any]:
         request: Any = call.request
         messages = request.get("messages") or () if call.kind == "model_call" else ()
         for message in reversed(messages):
-            if (message.get("additional_kwargs") or {}).get("tool_call_id") == called and message.get("role") == "tool":
+            if (message.get("additional_kwargs") or {}).get(
+                "tool_call_id"
+            ) == called and message.get("role") == "tool":
                 yield message.get("blocks") or []

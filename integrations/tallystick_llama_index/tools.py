@@ -19,14 +19,17 @@ _YES = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
 
 
 def memory_tools(
-    tally: Tally | BoundTally, *, actor: Actor | None = None, scope: str | Scope | None = None,
+    tally: Tally | BoundTally,
+    *,
+    actor: Actor | None = None,
+    scope: str | Scope | None = None,
     approval: Approval = "event",
-) -> list[FunctionTool]:  # fmt: skip
+) -> list[FunctionTool]:
     """Memory tools for `FunctionAgent(tools=[*memory_tools(tally), …])`.
 
-    `memory_modify` and `memory_forget` put an `InputRequiredEvent` into the agent's stream and wait for the
-    `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason against it. With
-    `approval="elsewhere"` they do what they are told.
+    `memory_modify` and `memory_forget` put an `InputRequiredEvent` into the agent's stream and wait
+    for the `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason
+    against it. With `approval="elsewhere"` they do what they are told.
     """
     binder = Binder[object](tally, surface="llama_index", actor=actor, scope=scope)
 
@@ -37,21 +40,33 @@ def memory_tools(
         if approval == "event":
             waiter = f"{tool}:{given['memory_id']}:{given.get('if_version', '')}"
             fields: dict[str, Any] = {
-                "prefix": f"{tool}: {given['reason']}", "waiter_id": waiter, "tool": tool, "arguments": given
-            }  # fmt: skip
+                "prefix": f"{tool}: {given['reason']}",
+                "waiter_id": waiter,
+                "tool": tool,
+                "arguments": given,
+            }
             said = await ctx.wait_for_event(
-                HumanResponseEvent, waiter_id=waiter, waiter_event=InputRequiredEvent(**fields),
-                requirements={"waiter_id": waiter}, timeout=None,
-            )  # fmt: skip
+                HumanResponseEvent,
+                waiter_id=waiter,
+                waiter_event=InputRequiredEvent(**fields),
+                requirements={"waiter_id": waiter},
+                timeout=None,
+            )
             response = said.get("response")
             if response is not True and str(response).strip().lower() not in _YES:
-                return {"error": "Denied", "reason": "not_approved", "message": f"{tool} was not done. {response}"}
+                return {
+                    "error": "Denied",
+                    "reason": "not_approved",
+                    "message": f"{tool} was not done. {response}",
+                }
         return await answer(tool, **given)
 
     async def memory_search(query: str, limit: int = 5) -> dict[str, Any]:
         return await answer("memory_search", query=query, limit=limit)
 
-    async def memory_store(content: str, kind: str = "note", tags: list[str] | None = None) -> dict[str, Any]:
+    async def memory_store(
+        content: str, kind: str = "note", tags: list[str] | None = None
+    ) -> dict[str, Any]:
         return await answer("memory_store", content=content, kind=kind, tags=tags)
 
     async def memory_get(memory_id: str) -> dict[str, Any]:
@@ -60,9 +75,16 @@ def memory_tools(
     async def memory_list(limit: int = 20, before: str | None = None) -> dict[str, Any]:
         return await answer("memory_list", limit=limit, before=before)
 
-    async def memory_modify(ctx: Context, memory_id: str, content: str, reason: str, if_version: int) -> dict[str, Any]:
+    async def memory_modify(
+        ctx: Context, memory_id: str, content: str, reason: str, if_version: int
+    ) -> dict[str, Any]:
         return await asked(
-            ctx, "memory_modify", memory_id=memory_id, content=content, reason=reason, if_version=if_version
+            ctx,
+            "memory_modify",
+            memory_id=memory_id,
+            content=content,
+            reason=reason,
+            if_version=if_version,
         )
 
     async def memory_forget(ctx: Context, memory_id: str, reason: str) -> dict[str, Any]:
@@ -71,7 +93,9 @@ def memory_tools(
     functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
     return [
         FunctionTool.from_defaults(
-            async_fn=function, name=function.__name__, description=MEMORY_TOOLS[function.__name__].description
+            async_fn=function,
+            name=function.__name__,
+            description=MEMORY_TOOLS[function.__name__].description,
         )
         for function in functions
     ]

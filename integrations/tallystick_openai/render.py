@@ -1,4 +1,6 @@
-"""A compiled context as the body of `responses.create`: instructions, input, tools, and where its cache may break."""
+"""A compiled context as the body of `responses.create`: instructions, input, tools, and where its
+cache may break.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,21 @@ _BREAK = {"mode": "explicit"}
 
 
 def render_responses(
-    compiled: CompiledContext, *, model: str | None = None, breakpoints: bool = True, cache_key: str | None = None,
+    compiled: CompiledContext,
+    *,
+    model: str | None = None,
+    breakpoints: bool = True,
+    cache_key: str | None = None,
     **parameters: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The body of a Responses request that says what was compiled and nothing else.
 
-    The order of tools and the bytes of everything are those of the compile. Two breakpoints are marked, for models
-    that know them: the last text of the user in the history window, which stays from turn to turn, and the latest
-    request, which stays while its tools work. `cache_key` becomes `prompt_cache_key`; `parameters` go in as they
-    are. The state of a conversation is the tally's, so `store` is False.
-    Raises InvalidContext for calls that do not pair or whose arguments are not known, and InvalidInput.
+    The order of tools and the bytes of everything are those of the compile. Two breakpoints are
+    marked, for models that know them: the last text of the user in the history window, which stays
+    from turn to turn, and the latest request, which stays while its tools work. `cache_key` becomes
+    `prompt_cache_key`; `parameters` go in as they are. The state of a conversation is the tally's,
+    so `store` is False. Raises InvalidContext for calls that do not pair or whose arguments are not
+    known, and InvalidInput.
     """
     chosen = outline(compiled)
     name = model or compiled.model
@@ -38,11 +45,18 @@ def render_responses(
     if breakpoints:
         _mark(history[::-1])
         _mark(turn)
-    body: dict[str, Any] = {"model": name, "input": [*history, *context, *turn], "store": False, **parameters}
+    body: dict[str, Any] = {
+        "model": name,
+        "input": [*history, *context, *turn],
+        "store": False,
+        **parameters,
+    }
     if chosen.system:
         body["instructions"] = chosen.system
     if chosen.tools:
-        body["tools"] = [{"type": "function", **tool_of(item), "strict": False} for item in chosen.tools]
+        body["tools"] = [
+            {"type": "function", **tool_of(item), "strict": False} for item in chosen.tools
+        ]
     if cache_key is not None:
         body["prompt_cache_key"] = cache_key
     if not body["input"]:
@@ -53,7 +67,11 @@ def render_responses(
 def _input(items: Iterable[ContextItem]) -> Iterator[dict[str, Any]]:
     for item in items:
         if item.tool_call_id is not None:
-            yield {"type": "function_call_output", "call_id": item.tool_call_id, "output": item.content}
+            yield {
+                "type": "function_call_output",
+                "call_id": item.tool_call_id,
+                "output": item.content,
+            }
             continue
         if item.kind == "tool_result":
             yield _said("user", item.content)
@@ -63,12 +81,20 @@ def _input(items: Iterable[ContextItem]) -> Iterator[dict[str, Any]]:
             yield _said(role, item.content)
         for call in calls_of(item):
             # Sorted keys: the same call is the same bytes in every request.
-            arguments = json.dumps(call.arguments, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-            yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+            arguments = json.dumps(
+                call.arguments, ensure_ascii=False, sort_keys=True, separators=(",", ":")
+            )
+            yield {
+                "type": "function_call",
+                "call_id": call.id,
+                "name": call.name,
+                "arguments": arguments,
+            }
 
 
 def _said(role: str, text: str) -> dict[str, Any]:
-    # What the model said is plain text here: an output message proper would need the id that it came with.
+    # What the model said is plain text here: an output message proper would need the id that it
+    # came with.
     content = text if role == "assistant" else [{"type": "input_text", "text": text}]
     return {"type": "message", "role": role, "content": content}
 

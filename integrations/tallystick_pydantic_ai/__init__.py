@@ -1,4 +1,6 @@
-"""PydanticAI on a tally: the `Tallystick` capability gives each run what it remembers, and records it."""
+"""PydanticAI on a tally: the `Tallystick` capability gives each run what it remembers, and records
+it.
+"""
 
 from tallystick.errors import require
 

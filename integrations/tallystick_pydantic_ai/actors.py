@@ -1,4 +1,6 @@
-"""Who acts in a PydanticAI run: an Actor, a callable from the run's context, or what the deps say."""
+"""Who acts in a PydanticAI run: an Actor, a callable from the run's context, or what the deps
+say.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ ActorSource = Actor | Callable[[RunContext[Any]], Actor | None]
 
 
 def actor_from_deps(ctx: RunContext[Any]) -> Actor | None:
-    """The deps when they are an Actor, else their `actor`: the runtime's own way to say who acts."""
+    """The deps when they are an Actor, else their `actor`: the runtime's own way to say who
+    acts.
+    """
     deps = ctx.deps
     if isinstance(deps, Actor):
         return deps

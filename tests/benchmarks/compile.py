@@ -1,11 +1,13 @@
-"""Speed of a compile at 100 to 10,000 candidates, beside `trim_messages` and `ChatMemoryBuffer` in the same run.
+"""Speed of a compile at 100 to 10,000 candidates, beside `trim_messages` and `ChatMemoryBuffer` in
+the same run.
 
-Run it with `make bench-compile`. Candidates are messages of 12 to 30 words, three quarters of them older turns and a
-quarter recalled notes; the budget is 4,000 tokens by the tally's own counter; the others are given a counter that
-counts characters. What was learnt of a text is kept from the compile before, as it is from step to step of an agent.
+Run it with `make bench-compile`. Candidates are messages of 12 to 30 words, three quarters of them
+older turns and a quarter recalled notes; the budget is 4,000 tokens by the tally's own counter; the
+others are given a counter that counts characters. What was learnt of a text is kept from the
+compile before, as it is from step to step of an agent.
 
-recorded    a compile in a step that is being recorded: what its caller waits for
-behind      CPU that the recorder's threads then take, while the model answers, until everything is committed
+recorded    a compile in a step that is being recorded: what its caller waits for behind      CPU
+that the recorder's threads then take, while the model answers, until everything is committed
 """
 
 from __future__ import annotations
@@ -35,15 +37,21 @@ def candidates(count: int) -> list[ContextItem]:
     """Messages and notes."""
     said = [turn.content for turn in turns(count)]
     notes = count // 4
-    items = [ContextItem(id=f"note-{place:05}", kind="memory", content=text) for place, text in enumerate(said[:notes])]
+    items = [
+        ContextItem(id=f"note-{place:05}", kind="memory", content=text)
+        for place, text in enumerate(said[:notes])
+    ]
     return items + [
-        ContextItem(id=f"turn-{place:05}", kind=("user_msg", "assistant_msg")[place % 2], content=text)
+        ContextItem(
+            id=f"turn-{place:05}", kind=("user_msg", "assistant_msg")[place % 2], content=text
+        )
         for place, text in enumerate(said[notes:])
     ]
 
 
 def milliseconds(arms: Sequence[_Arm], rounds: int) -> list[list[float]]:
-    """For each arm the median of some rounds, and of the CPU that other threads take until it is settled.
+    """For each arm the median of some rounds, and of the CPU that other threads take until it is
+    settled.
 
     Arms take turns, after one round that warms up.
     """
@@ -54,8 +62,12 @@ def milliseconds(arms: Sequence[_Arm], rounds: int) -> list[list[float]]:
             work()
             wall = time.perf_counter() - began
             settle()
-            found.append((wall * 1_000, (time.process_time() - cpu - time.thread_time() + own) * 1_000))
-    return [[statistics.median(column) for column in zip(*found[1:], strict=True)] for found in times]
+            found.append(
+                (wall * 1_000, (time.process_time() - cpu - time.thread_time() + own) * 1_000)
+            )
+    return [
+        [statistics.median(column) for column in zip(*found[1:], strict=True)] for found in times
+    ]
 
 
 def _nothing() -> None:
@@ -70,7 +82,9 @@ def _trim(items: Sequence[ContextItem]) -> Callable[[], object]:
 
     kinds = {"user_msg": HumanMessage, "assistant_msg": AIMessage, "memory": HumanMessage}
     messages = [kinds[item.kind](item.content) for item in items]
-    return lambda: trim_messages(messages, max_tokens=_BUDGET, strategy="last", token_counter=counter)
+    return lambda: trim_messages(
+        messages, max_tokens=_BUDGET, strategy="last", token_counter=counter
+    )
 
 
 def _buffer(items: Sequence[ContextItem]) -> Callable[[], object]:
@@ -82,7 +96,9 @@ def _buffer(items: Sequence[ContextItem]) -> Callable[[], object]:
 
     def work() -> Any:
         return ChatMemoryBuffer.from_defaults(
-            token_limit=_BUDGET, tokenizer_fn=lambda text: [0] * -(-len(text) // 4), chat_history=list(history)
+            token_limit=_BUDGET,
+            tokenizer_fn=lambda text: [0] * -(-len(text) // 4),
+            chat_history=list(history),
         ).get()
 
     return work
@@ -91,9 +107,12 @@ def _buffer(items: Sequence[ContextItem]) -> Callable[[], object]:
 def _pure(bound: BoundTally, items: Sequence[ContextItem]) -> Callable[[], CompiledContext]:
     """The compiler alone, its request made."""
     request = CompilationRequest(
-        request_id="bench", context_items=tuple(items), token_budget=_BUDGET, as_of=1,
+        request_id="bench",
+        context_items=tuple(items),
+        token_budget=_BUDGET,
+        as_of=1,
         relevance={item.id: 1_000 * (place % 997) for place, item in enumerate(items)},
-    )  # fmt: skip
+    )
     return partial(compile_context, request, counter=bound.tally.counter(None))
 
 
@@ -122,11 +141,16 @@ def measure(count: int, rounds: int) -> None:
     ):
         bound = tally.bind()
         arms: list[_Arm] = [
-            (_pure(bound, items), _nothing), (partial(bound.compile, items, budget=_BUDGET), _nothing),
-            _recorded(bound, items), (_trim(items), _nothing), (_buffer(items), _nothing),
-        ]  # fmt: skip
+            (_pure(bound, items), _nothing),
+            (partial(bound.compile, items, budget=_BUDGET), _nothing),
+            _recorded(bound, items),
+            (_trim(items), _nothing),
+            (_buffer(items), _nothing),
+        ]
         rounds = rounds if count < 5_000 else max(5, rounds // 4)
-        (alone, _), (scored, _), (recorded, behind), (trimmed, _), (buffered, _) = milliseconds(arms, rounds)
+        (alone, _), (scored, _), (recorded, behind), (trimmed, _), (buffered, _) = milliseconds(
+            arms, rounds
+        )
     found = (alone, scored, recorded, behind, trimmed, buffered)
     print(f"{count:>10,}" + "".join(f"{one:>20.1f}" for one in found), flush=True)
 
@@ -137,8 +161,14 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1_000, 10_000])
     parser.add_argument("--rounds", type=int, default=20)
     chosen = parser.parse_args()
-    heads = ("compile_context ms", "bound.compile ms", "recorded ms", "behind ms", "trim_messages ms",
-             "ChatMemoryBuffer ms")  # fmt: skip
+    heads = (
+        "compile_context ms",
+        "bound.compile ms",
+        "recorded ms",
+        "behind ms",
+        "trim_messages ms",
+        "ChatMemoryBuffer ms",
+    )
     print(f"{'candidates':>10}" + "".join(f"{head:>20}" for head in heads))
     for size in chosen.sizes:
         measure(size, chosen.rounds)

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/core.py [--quick]
 
-Times depend on the machine and on what else it does: read the two columns of a line against each other.
+Times depend on the machine and on what else it does: read the two columns of a line against each
+other.
 """
 
 from __future__ import annotations
@@ -37,12 +38,62 @@ from tallystick.tally import BoundTally
 from tallystick_langgraph import TallySaver
 
 WORDS: tuple[str, ...] = (
-    "account", "amber", "anchor", "apple", "bridge", "budget", "canal", "candle", "carbon", "cedar", "coffee",
-    "copper", "cotton", "desert", "editor", "engine", "falcon", "ferry", "garden", "glacier", "granite", "harbour",
-    "heron", "index", "invoice", "island", "kernel", "ladder", "lantern", "ledger", "library", "linen", "maple",
-    "marble", "meadow", "meeting", "mirror", "mortar", "needle", "notebook", "orchard", "parser", "pepper", "planet",
-    "printer", "quartz", "railway", "reactor", "recipe", "ribbon", "river", "saddle", "schema", "server", "silver",
-)  # fmt: skip
+    "account",
+    "amber",
+    "anchor",
+    "apple",
+    "bridge",
+    "budget",
+    "canal",
+    "candle",
+    "carbon",
+    "cedar",
+    "coffee",
+    "copper",
+    "cotton",
+    "desert",
+    "editor",
+    "engine",
+    "falcon",
+    "ferry",
+    "garden",
+    "glacier",
+    "granite",
+    "harbour",
+    "heron",
+    "index",
+    "invoice",
+    "island",
+    "kernel",
+    "ladder",
+    "lantern",
+    "ledger",
+    "library",
+    "linen",
+    "maple",
+    "marble",
+    "meadow",
+    "meeting",
+    "mirror",
+    "mortar",
+    "needle",
+    "notebook",
+    "orchard",
+    "parser",
+    "pepper",
+    "planet",
+    "printer",
+    "quartz",
+    "railway",
+    "reactor",
+    "recipe",
+    "ribbon",
+    "river",
+    "saddle",
+    "schema",
+    "server",
+    "silver",
+)
 VOCABULARY = WORDS + tuple(first + second for first in WORDS for second in WORDS)
 COMMON = tuple(itertools.accumulate(1 / (rank + 10) for rank in range(len(VOCABULARY))))
 """Some three thousand words, few of them frequent and most of them rare, as in any language."""
@@ -84,7 +135,9 @@ def main() -> None:
     console = Console()
     table = Table(title="Milliseconds; p50 unless the line says otherwise", title_justify="left")
     for heading in ("what", "tallystick", "beside", "which is"):
-        table.add_column(heading, justify="right" if heading in {"tallystick", "beside"} else "left")
+        table.add_column(
+            heading, justify="right" if heading in {"tallystick", "beside"} else "left"
+        )
     for section in (imports, opening, remembering, recalling, compiling, recording, checkpointing):
         with console.status(f"{section.__name__} …"):
             for line in section(sizes):
@@ -96,10 +149,17 @@ def main() -> None:
 
 def imports(sizes: Sizes) -> Iterator[Line]:
     """Fresh processes; the clock runs inside the child, around the import alone."""
-    pydantic = statistics.median(_child_ms("from pydantic import BaseModel") for _ in range(sizes.imports))
+    pydantic = statistics.median(
+        _child_ms("from pydantic import BaseModel") for _ in range(sizes.imports)
+    )
     for code in ("import tallystick", "from tallystick import Tally"):
         ours = statistics.median(_child_ms(code) for _ in range(sizes.imports))
-        yield Line(f"{code}, median of {sizes.imports}", _ms(ours), _ms(pydantic), "from pydantic import BaseModel")
+        yield Line(
+            f"{code}, median of {sizes.imports}",
+            _ms(ours),
+            _ms(pydantic),
+            "from pydantic import BaseModel",
+        )
 
 
 def opening(sizes: Sizes) -> Iterator[Line]:
@@ -108,17 +168,25 @@ def opening(sizes: Sizes) -> Iterator[Line]:
         ours, raw = [], []
         for place in range(sizes.imports):
             before = f"from tallystick import Tally; where = {os.path.join(folder, str(place))!r}"
-            ours.append([_child_ms("Tally.open(where, background=False)", before=before) for _ in range(2)])
+            ours.append(
+                [_child_ms("Tally.open(where, background=False)", before=before) for _ in range(2)]
+            )
             before = f"import sqlite3; where = {os.path.join(folder, f'{place}.db')!r}"
             code = (
-                "sqlite3.connect(where).execute('CREATE TABLE IF NOT EXISTS memories (doc INTEGER PRIMARY KEY, text)')"
+                "sqlite3.connect(where).execute('CREATE TABLE IF NOT EXISTS memories (doc "
+                "INTEGER PRIMARY KEY, text)')"
             )
             raw.append([_child_ms(code, before=before) for _ in range(2)])
     for what, mine, other in zip(
         ("made", "there already"), zip(*ours, strict=True), zip(*raw, strict=True), strict=True
     ):
         beside = "sqlite3: connect, and one table"
-        yield Line(f"open a tally, {what}", _ms(statistics.median(mine)), _ms(statistics.median(other)), beside)
+        yield Line(
+            f"open a tally, {what}",
+            _ms(statistics.median(mine)),
+            _ms(statistics.median(other)),
+            beside,
+        )
 
 
 def remembering(sizes: Sizes) -> Iterator[Line]:
@@ -129,10 +197,20 @@ def remembering(sizes: Sizes) -> Iterator[Line]:
         bound.remember("The embedder is loaded and the scope is there.")
         ours = [_timed(partial(bound.remember, text)) for text in texts]
         raw = [_timed(partial(_insert, plain, [text])) for text in texts]
-        yield Line("remember one text", _p50(ours), _p50(raw), "sqlite3: plain table and FTS5, one transaction")
+        yield Line(
+            "remember one text",
+            _p50(ours),
+            _p50(raw),
+            "sqlite3: plain table and FTS5, one transaction",
+        )
         all_ours = _timed(partial(bound.remember_many, many))
         all_raw = _timed(partial(_insert, plain, many))
-        yield Line("remember_many of 1,000, once", _ms(all_ours), _ms(all_raw), "the same texts in one transaction")
+        yield Line(
+            "remember_many of 1,000, once",
+            _ms(all_ours),
+            _ms(all_raw),
+            "the same texts in one transaction",
+        )
 
 
 def recalling(sizes: Sizes) -> Iterator[Line]:
@@ -144,7 +222,10 @@ def recalling(sizes: Sizes) -> Iterator[Line]:
                 bound.remember_many(texts[start : start + 1_000])
                 _insert(plain, texts[start : start + 1_000])
             source = random.Random(4)
-            queries = [" ".join(source.sample(source.choice(texts).split()[1:], 3)) for _ in range(sizes.queries)]
+            queries = [
+                " ".join(source.sample(source.choice(texts).split()[1:], 3))
+                for _ in range(sizes.queries)
+            ]
             assert bound.recall(queries[0])
             assert _search(plain, queries[0])
             ours = [_timed(partial(bound.recall, query)) for query in queries]
@@ -154,12 +235,19 @@ def recalling(sizes: Sizes) -> Iterator[Line]:
 
 
 def compiling(sizes: Sizes) -> Iterator[Line]:
-    """A budget of 4,000 tokens; the first compile also counts tokens and embeds, later ones find them counted."""
+    """A budget of 4,000 tokens; the first compile also counts tokens and embeds, later ones find
+    them counted.
+    """
     for count in sizes.candidates:
         texts = _texts(count - 1, seed=5)
         items = [
-            *(ContextItem(id=f"doc-{place}", kind="retrieval_doc", content=text) for place, text in enumerate(texts)),
-            ContextItem(id="ask", kind="user_msg", content="Which harbour does the ferry leave on monday?"),
+            *(
+                ContextItem(id=f"doc-{place}", kind="retrieval_doc", content=text)
+                for place, text in enumerate(texts)
+            ),
+            ContextItem(
+                id="ask", kind="user_msg", content="Which harbour does the ferry leave on monday?"
+            ),
         ]
         messages = [HumanMessage(text) for text in texts] + [HumanMessage(items[-1].content)]
         with _bound() as (bound, _):
@@ -191,7 +279,9 @@ def recording(sizes: Sizes) -> Iterator[Line]:
         step()
         ours = [_timed(step) for _ in range(sizes.steps)]
     raw = [_timed(plain) for _ in range(sizes.steps)]
-    yield Line("one recorded model step, 4 kB", _p50(ours), _p50(raw), "the same call, nothing recorded")
+    yield Line(
+        "one recorded model step, 4 kB", _p50(ours), _p50(raw), "the same call, nothing recorded"
+    )
 
 
 def checkpointing(sizes: Sizes) -> Iterator[Line]:
@@ -199,12 +289,17 @@ def checkpointing(sizes: Sizes) -> Iterator[Line]:
     with _bound() as (bound, _):
         ours = _puts(TallySaver(bound), sizes.checkpoints)
     raw = _puts(InMemorySaver(), sizes.checkpoints)
-    yield Line("checkpoint put at 50 messages", _p50(ours), _p50(raw), "InMemorySaver, nothing on disk")
+    yield Line(
+        "checkpoint put at 50 messages", _p50(ours), _p50(raw), "InMemorySaver, nothing on disk"
+    )
 
 
 def _puts(saver: BaseCheckpointSaver[Any], count: int) -> list[float]:
     source = random.Random(7)
-    earlier = [(HumanMessage if place % 2 == 0 else AIMessage)(_sentence(source, 120)) for place in range(49)]
+    earlier = [
+        (HumanMessage if place % 2 == 0 else AIMessage)(_sentence(source, 120))
+        for place in range(49)
+    ]
     config: RunnableConfig = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
     times = []
     for number in range(1, count + 2):
@@ -213,14 +308,18 @@ def _puts(saver: BaseCheckpointSaver[Any], count: int) -> list[float]:
         checkpoint["channel_values"] = {"messages": [*earlier, AIMessage(_sentence(source, 120))]}
         checkpoint["channel_versions"] = versions
         began = time.perf_counter()
-        config = saver.put(config, checkpoint, {"source": "loop", "step": number, "parents": {}}, versions)
+        config = saver.put(
+            config, checkpoint, {"source": "loop", "step": number, "parents": {}}, versions
+        )
         times.append((time.perf_counter() - began) * 1_000)
     return times[1:]
 
 
 @contextmanager
 def _bound() -> Iterator[tuple[BoundTally, Path]]:
-    """A fresh tally with its defaults, without the background thread, and the folder it lives in."""
+    """A fresh tally with its defaults, without the background thread, and the folder it lives
+    in.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="tallystick-bench-") as folder,
         Tally.open(Path(folder) / "tally", background=False) as tally,
@@ -234,7 +333,8 @@ def _plain_table(folder: Path) -> sqlite3.Connection:
     connection.executescript(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
         "CREATE TABLE texts (id INTEGER PRIMARY KEY, body TEXT NOT NULL);"
-        "CREATE VIRTUAL TABLE found USING fts5(body, content='texts', content_rowid='id', tokenize='porter unicode61');"
+        "CREATE VIRTUAL TABLE found USING fts5(body, content='texts', content_rowid='id', "
+        "tokenize='porter unicode61');"
     )
     return connection
 
@@ -271,7 +371,11 @@ def _child_ms(code: str, *, before: str = "") -> float:
     """How long `code` takes in a process of its own, after what came `before`."""
     clock = "import time\nbegan = time.perf_counter()"
     child = f"{before}\n{clock}\n{code}\nprint((time.perf_counter() - began) * 1000)"
-    return float(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
+    return float(
+        subprocess.run(
+            [sys.executable, "-c", child], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def _timed(call: Callable[[], Any]) -> float:

@@ -1,12 +1,15 @@
-"""Context on conversations in the LoCoMo format: what survives a budget, and what a provider's cache can reuse.
+"""Context on conversations in the LoCoMo format: what survives a budget, and what a provider's
+cache can reuse.
 
-Run it with `make eval-context DATA=path.json`. All arms are held to one counter, a token for each four characters,
-and see the same turns, each a line `[when] speaker: text`.
+Run it with `make eval-context DATA=path.json`. All arms are held to one counter, a token for each
+four characters, and see the same turns, each a line `[when] speaker: text`.
 
 evidence   share of the turns that answer a question which are in the prompt, mean over questions
-prefix     the conversation is played two turns at a time, each prompt asked with the last turn: share of a prompt
+prefix     the conversation is played two turns at a time, each prompt asked with the last turn:
+share of a prompt
            that is the literal beginning of the next one
-billed     tokens of those prompts as a provider bills them, each in units of a fresh input token: read from the
+billed     tokens of those prompts as a provider bills them, each in units of a fresh input token:
+read from the
            cache 0.1, written to it 1.25; every prompt is written whole
 """
 
@@ -29,7 +32,13 @@ from tests.benchmarks.eval_recall import Conversation, load
 from tallystick import compiler
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder
 from tallystick.ranking import WorkingSets
-from tallystick.records import CompilationRequest, CompileConfig, ContextItem, ItemKind, TargetProfile
+from tallystick.records import (
+    CompilationRequest,
+    CompileConfig,
+    ContextItem,
+    ItemKind,
+    TargetProfile,
+)
 
 _STEP = 2
 _READ, _WRITE = 0.1, 1.25
@@ -119,7 +128,11 @@ def lines(conversation: Conversation) -> list[Line]:
     """The turns of a conversation."""
     first = conversation.turns[0].speaker
     return [
-        Line(turn.id, "user" if turn.speaker == first else "assistant", f"[{_when(turn.at)}] {turn.line}")
+        Line(
+            turn.id,
+            "user" if turn.speaker == first else "assistant",
+            f"[{_when(turn.at)}] {turn.line}",
+        )
         for turn in conversation.turns
     ]
 
@@ -152,14 +165,18 @@ def ours(budget: int, *, share: int | None = None, vectors: bool = True) -> Arm:
             if line not in known:
                 known[line] = ContextItem(id=line.id, kind=kinds[line.role], content=line.text)
         request = CompilationRequest(
-            request_id="eval", context_items=tuple(known[line] for line in said), token_budget=budget, as_of=_NOW,
-            target=TargetProfile(per_item=0, per_tool=0, per_request=0), compile_config=config,
-        )  # fmt: skip
+            request_id="eval",
+            context_items=tuple(known[line] for line in said),
+            token_budget=budget,
+            as_of=_NOW,
+            target=TargetProfile(per_item=0, per_tool=0, per_request=0),
+            compile_config=config,
+        )
         texts = compiler.texts(compiler.visible(request), request)
         relevance = sets.relevance(query, texts, now=_NOW, most=budget // 20)
         compiled = compiler.compile_context(
             request.model_copy(update={"relevance": relevance}), counter=_Quarter()
-        )  # fmt: skip
+        )
         return [item.id for item in compiled.selected_items]
 
     return arm
@@ -179,8 +196,12 @@ def _packed(order: Sequence[Line], said: Sequence[Line], budget: int) -> list[st
 
 
 def _by_bm25(said: Sequence[Line], query: str) -> list[Line]:
-    """By BM25 (k1 1.2, b 0.75), each turn lending 60 % of its score to the turns beside it; then the newest."""
-    words = [[word for word in _WORD.findall(line.text.lower()) if word not in _STOP] for line in said]
+    """By BM25 (k1 1.2, b 0.75), each turn lending 60 % of its score to the turns beside it; then
+    the newest.
+    """
+    words = [
+        [word for word in _WORD.findall(line.text.lower()) if word not in _STOP] for line in said
+    ]
     average = sum(map(len, words)) / max(1, len(words))
     often = [Counter(found) for found in words]
     scores = [0.0] * len(said)
@@ -189,12 +210,24 @@ def _by_bm25(said: Sequence[Line], query: str) -> list[Line]:
         weight = math.log(1 + (len(said) - len(holding) + 0.5) / (len(holding) + 0.5))
         for place in holding:
             count = often[place][term]
-            scores[place] += weight * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * len(words[place]) / average))
+            scores[place] += (
+                weight * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * len(words[place]) / average))
+            )
     lent = [
-        max(score, *(0.6 * scores[beside] for beside in (place - 1, place + 1) if 0 <= beside < len(scores)), 0.0)
+        max(
+            score,
+            *(
+                0.6 * scores[beside]
+                for beside in (place - 1, place + 1)
+                if 0 <= beside < len(scores)
+            ),
+            0.0,
+        )
         for place, score in enumerate(scores)
     ]
-    return [said[place] for place in sorted(range(len(said)), key=lambda place: (-lent[place], -place))]
+    return [
+        said[place] for place in sorted(range(len(said)), key=lambda place: (-lent[place], -place))
+    ]
 
 
 def bm25(budget: int) -> Arm:
@@ -203,7 +236,9 @@ def bm25(budget: int) -> Arm:
 
 
 def split(budget: int) -> Arm:
-    """Half for the newest turns, cut to half of that when it is full; half for BM25 with neighbours, after them."""
+    """Half for the newest turns, cut to half of that when it is full; half for BM25 with
+    neighbours, after them.
+    """
     half = budget // 2
 
     def arm(said: Sequence[Line], query: str) -> list[str]:
@@ -216,7 +251,9 @@ def split(budget: int) -> Arm:
                     start += 1
         head = list(said[start:])
         rest = [line for line in _by_bm25(said, query) if line not in set(head)]
-        return [line.id for line in head] + _packed(rest, said, budget - sum(line.tokens for line in head))
+        return [line.id for line in head] + _packed(
+            rest, said, budget - sum(line.tokens for line in head)
+        )
 
     return arm
 
@@ -251,12 +288,17 @@ def llama_memory(budget: int, **options: Any) -> Arm:
         if not fed or ids[: len(fed)] != fed:
             memory[:] = [
                 Memory.from_defaults(
-                    session_id="eval", token_limit=budget, tokenizer_fn=lambda text: [0] * -(-len(text) // 4), **options
+                    session_id="eval",
+                    token_limit=budget,
+                    tokenizer_fn=lambda text: [0] * -(-len(text) // 4),
+                    **options,
                 )
             ]
             fed.clear()
         for line in said[len(fed) :]:
-            message = ChatMessage(role=line.role, content=line.text, additional_kwargs={"id": line.id})
+            message = ChatMessage(
+                role=line.role, content=line.text, additional_kwargs={"id": line.id}
+            )
             await memory[0].aput(message)
             fed.append(line.id)
         return [message.additional_kwargs["id"] for message in await memory[0].aget()]
@@ -300,7 +342,9 @@ def survival(
     return statistics.mean(kept_shares), statistics.mean(fills), over
 
 
-def reuse(conversations: Sequence[Conversation], make: Callable[[int], Arm], budget: int) -> tuple[float, float]:
+def reuse(
+    conversations: Sequence[Conversation], make: Callable[[int], Arm], budget: int
+) -> tuple[float, float]:
     """Share of a prompt that begins the next one, and billed tokens a prompt; both by tokens."""
     same = total = billed = prompts = 0.0
     for conversation in conversations:
@@ -332,9 +376,14 @@ def main() -> None:
     parser.add_argument("--replayed", type=int, default=3, help="conversations played turn by turn")
     chosen = parser.parse_args()
     conversations = load(chosen.data)
-    asked = sum(query.category != 5 for conversation in conversations for query in conversation.queries)
-    print(f"{len(conversations)} conversations, {asked} questions of categories 1 to 4; prefix and billed at "
-          f"{max(chosen.budgets):,}, {chosen.replayed} conversations")  # fmt: skip
+    asked = sum(
+        query.category != 5 for conversation in conversations for query in conversation.queries
+    )
+    print(
+        f"{len(conversations)} conversations, {asked} questions of categories 1 to 4; prefix and "
+        f"billed at "
+        f"{max(chosen.budgets):,}, {chosen.replayed} conversations"
+    )
     heads = [f"{f'evidence {budget:,}':>16}{'fill':>7}{'over':>6}" for budget in chosen.budgets]
     print(f"{'':<26}" + "".join(heads) + f"{'prefix':>9}{'billed':>9}")
     for name in chosen.arms:

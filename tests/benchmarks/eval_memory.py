@@ -1,6 +1,7 @@
 """The scoreboard of memory: every suite of `tallystick.testing.evals`, twice, as one table.
 
-Run it with `make eval`. It exits with 1 when a blocking measure fails, or when two runs do not agree.
+Run it with `make eval`. It exits with 1 when a blocking measure fails, or when two runs do not
+agree.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def main() -> int:
             console.print(Text(f"✗ {outcome.suite}: {failure}", style="red"))
     said = "two runs agree" if agree else "two runs DO NOT agree"
     passed = sum(outcome.passed for outcome in first)
-    console.print(f"{passed} of {len(first)} suites pass; {said}; {time.perf_counter() - began:.0f} s")
+    console.print(
+        f"{passed} of {len(first)} suites pass; {said}; {time.perf_counter() - began:.0f} s"
+    )
     return 0 if agree and passed == len(first) else 1
 
 
@@ -46,10 +49,17 @@ def _table(outcomes: list[Outcome]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for one in outcomes:
         table.add_row(
-            one.suite, Text("✓", style="green") if one.passed else Text("✗", style="red"), str(one.checks),
-            str(one.leaks), str(one.wrong_targets), f"{one.coverage:.2f}", f"{one.recall:.3f}", f"{one.ndcg:.3f}",
-            str(one.tokens), f"{one.latency_ms:.1f}",
-        )  # fmt: skip
+            one.suite,
+            Text("✓", style="green") if one.passed else Text("✗", style="red"),
+            str(one.checks),
+            str(one.leaks),
+            str(one.wrong_targets),
+            f"{one.coverage:.2f}",
+            f"{one.recall:.3f}",
+            f"{one.ndcg:.3f}",
+            str(one.tokens),
+            f"{one.latency_ms:.1f}",
+        )
     return table
 
 

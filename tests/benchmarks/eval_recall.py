@@ -1,8 +1,10 @@
-"""Evidence recall on conversations in the LoCoMo format: how often recall finds the turns that answer a question.
+"""Evidence recall on conversations in the LoCoMo format: how often recall finds the turns that
+answer a question.
 
-Run it with `make eval-recall DATA=path.json`. Each conversation becomes a scope of its own, each of its sessions a
-conversation (`conv-26/session-3`), each turn a memory with its speaker and its time; an image caption follows the
-text. Baselines and ours see the same turns. The data is read from where it stands and never copied.
+Run it with `make eval-recall DATA=path.json`. Each conversation becomes a scope of its own, each of
+its sessions a conversation (`conv-26/session-3`), each turn a memory with its speaker and its time;
+an image caption follows the text. Baselines and ours see the same turns. The data is read from
+where it stands and never copied.
 """
 
 from __future__ import annotations
@@ -40,11 +42,20 @@ _PACK = 4_000
 _ABLATIONS: dict[str, dict[str, float]] = {
     name: dict.fromkeys(fields.split(), 0.0)
     for name, fields in {
-        "text": "text", "vector": "vector", "words": "words", "neighbours": "near far", "answers": "answers",
-        "neighbours, answers, session": "near far answers session", "session": "session", "question": "question",
-        "time words": "time_words", "date": "date", "speaker": "speaker", "role": "role",
+        "text": "text",
+        "vector": "vector",
+        "words": "words",
+        "neighbours": "near far",
+        "answers": "answers",
+        "neighbours, answers, session": "near far answers session",
+        "session": "session",
+        "question": "question",
+        "time words": "time_words",
+        "date": "date",
+        "speaker": "speaker",
+        "role": "role",
     }.items()
-}  # fmt: skip
+}
 _BOOSTS = ("freshness", "access", "task", "project", "source")
 """Signals that weigh nothing by default; the table shows what they would do."""
 _BOOST = 0.5
@@ -65,7 +76,9 @@ class Turn:
     @property
     def line(self) -> str:
         """What a system without fields sees."""
-        return f"{self.speaker}: {self.text}" + (f" [shares {self.caption}]" if self.caption else "")
+        return f"{self.speaker}: {self.text}" + (
+            f" [shares {self.caption}]" if self.caption else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -96,27 +109,37 @@ Results = dict[str, list[dict[str, float]]]
 
 
 def load(path: Path, *, captions: bool = True) -> list[Conversation]:
-    """The conversations of a file; questions without a usable evidence id are counted as skipped."""
-    return [_conversation(entry, captions) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    """The conversations of a file; questions without a usable evidence id are counted as
+    skipped.
+    """
+    return [
+        _conversation(entry, captions) for entry in json.loads(path.read_text(encoding="utf-8"))
+    ]
 
 
 def _conversation(entry: Mapping[str, Any], captions: bool) -> Conversation:
     said = entry["conversation"]
     turns: list[Turn] = []
-    numbers = sorted(int(match[1]) for key in said if (match := re.fullmatch(r"session_(\d+)", key)))
+    numbers = sorted(
+        int(match[1]) for key in said if (match := re.fullmatch(r"session_(\d+)", key))
+    )
     for number in numbers:
         at = _time(said.get(f"session_{number}_date_time"))
         for position, turn in enumerate(said[f"session_{number}"]):
             caption = turn.get("blip_caption") if captions else None
             session = f"{entry['sample_id']}/session-{number}"
-            turns.append(Turn(turn["dia_id"], session, position, turn["speaker"], turn["text"], at, caption))
+            turns.append(
+                Turn(turn["dia_id"], session, position, turn["speaker"], turn["text"], at, caption)
+            )
     known = {turn.id for turn in turns}
     queries = [
         Query(question["question"], question["category"], gold)
         for question in entry["qa"]
         if (gold := frozenset(id for id in _evidence(question.get("evidence", ())) if id in known))
     ]
-    return Conversation(entry["sample_id"], tuple(turns), tuple(queries), len(entry["qa"]) - len(queries))
+    return Conversation(
+        entry["sample_id"], tuple(turns), tuple(queries), len(entry["qa"]) - len(queries)
+    )
 
 
 def _evidence(raw: Sequence[str]) -> Iterator[str]:
@@ -151,7 +174,10 @@ def generic(conversation: Conversation) -> Conversation:
     roles: dict[str, str] = {}
     for turn in conversation.turns:
         roles.setdefault(turn.speaker, ("user", "assistant")[len(roles) % 2])
-    return replace(conversation, turns=tuple(replace(turn, speaker=roles[turn.speaker]) for turn in conversation.turns))
+    return replace(
+        conversation,
+        turns=tuple(replace(turn, speaker=roles[turn.speaker]) for turn in conversation.turns),
+    )
 
 
 def undated(conversation: Conversation) -> Conversation:
@@ -174,15 +200,26 @@ def mistyped(conversation: Conversation) -> Conversation:
         words[place] = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
         return " ".join(words)
 
-    return replace(conversation, queries=tuple(replace(query, text=slip(query.text)) for query in conversation.queries))
+    return replace(
+        conversation,
+        queries=tuple(replace(query, text=slip(query.text)) for query in conversation.queries),
+    )
 
 
 def of_our_own(
-    said: Mapping[str, tuple[list[str], list[tuple[str, int]]]], speakers: Mapping[str, tuple[str, str]]
+    said: Mapping[str, tuple[list[str], list[tuple[str, int]]]],
+    speakers: Mapping[str, tuple[str, str]],
 ) -> list[Conversation]:
     """A small set of our own: all languages in one scope, each a session."""
     turns = [
-        Turn(f"{language}:{place}", f"own/{language}", place, speakers[language][place % 2], text, None)
+        Turn(
+            f"{language}:{place}",
+            f"own/{language}",
+            place,
+            speakers[language][place % 2],
+            text,
+            None,
+        )
         for language, (texts, _) in said.items()
         for place, text in enumerate(texts)
     ]
@@ -199,8 +236,13 @@ def of_our_own(
 
 @contextmanager
 def ours(conversation: Conversation) -> Iterator[tuple[Tally, dict[str, str]]]:
-    """A tally that holds the conversation, its clock an hour after the last turn, and memory id to turn id."""
-    last = max((turn.at for turn in conversation.turns if turn.at is not None), default=1_700_000_000_000_000)
+    """A tally that holds the conversation, its clock an hour after the last turn, and memory id to
+    turn id.
+    """
+    last = max(
+        (turn.at for turn in conversation.turns if turn.at is not None),
+        default=1_700_000_000_000_000,
+    )
     clock = StepClock(last + 3_600_000_000)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -208,13 +250,20 @@ def ours(conversation: Conversation) -> Iterator[tuple[Tally, dict[str, str]]]:
     ):
         made = tally.bind().remember_many(
             NewMemory(
-                content=turn.text, kind="turn", speaker=turn.speaker, conversation=turn.session,
-                position=turn.position, occurred_at=turn.at,
+                content=turn.text,
+                kind="turn",
+                speaker=turn.speaker,
+                conversation=turn.session,
+                position=turn.position,
+                occurred_at=turn.at,
                 attributes={"caption": turn.caption} if turn.caption else {},
             )
             for turn in conversation.turns
-        )  # fmt: skip
-        yield tally, {done.memory_id: turn.id for done, turn in zip(made, conversation.turns, strict=True)}
+        )
+        yield (
+            tally,
+            {done.memory_id: turn.id for done, turn in zip(made, conversation.turns, strict=True)},
+        )
 
 
 def searcher(tally: Tally, names: Mapping[str, str]) -> Search:
@@ -227,7 +276,7 @@ def weighted(tally: Tally, names: Mapping[str, str], changes: Mapping[str, float
     weights = RecallWeights(**changes)
     return lambda query: [
         names[hit.memory.id] for hit in tally.bind().recall(query, limit=_DEPTH, weights=weights)
-    ]  # fmt: skip
+    ]
 
 
 class _NoVectors:
@@ -257,8 +306,12 @@ def without_vectors(tally: Tally, names: Mapping[str, str]) -> Search:
 def plain_fts5(conversation: Conversation) -> Search:
     """SQLite's own full-text search: porter stems, its bm25, stop words left out."""
     connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE VIRTUAL TABLE turns USING fts5(id UNINDEXED, text, tokenize='porter unicode61')")
-    connection.executemany("INSERT INTO turns VALUES (?, ?)", [(turn.id, turn.line) for turn in conversation.turns])
+    connection.execute(
+        "CREATE VIRTUAL TABLE turns USING fts5(id UNINDEXED, text, tokenize='porter unicode61')"
+    )
+    connection.executemany(
+        "INSERT INTO turns VALUES (?, ?)", [(turn.id, turn.line) for turn in conversation.turns]
+    )
 
     def search(query: str) -> list[str]:
         meant = query_words(query)
@@ -266,7 +319,8 @@ def plain_fts5(conversation: Conversation) -> Search:
         kept = [word for word in words if word in meant and len(word) > 1] or words
         wanted = " OR ".join(f'"{word}"' for word in kept)
         rows = connection.execute(
-            f"SELECT id FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT {_DEPTH}", (wanted,)
+            f"SELECT id FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT {_DEPTH}",
+            (wanted,),
         )
         return [row[0] for row in rows]
 
@@ -282,13 +336,25 @@ def chroma_alone(conversation: Conversation) -> Iterator[Search]:
     embedder = StaticEmbedder()
     client = chromadb.EphemeralClient(Settings(anonymized_telemetry=False))
     collection = client.create_collection(
-        f"eval-{conversation.id}", embedding_function=None,
-        configuration={"hnsw": {"space": "cosine", "ef_construction": 400, "ef_search": 400, "max_neighbors": 32}},
-    )  # fmt: skip
+        f"eval-{conversation.id}",
+        embedding_function=None,
+        configuration={
+            "hnsw": {
+                "space": "cosine",
+                "ef_construction": 400,
+                "ef_search": 400,
+                "max_neighbors": 32,
+            }
+        },
+    )
     texts = [turn.line for turn in conversation.turns]
-    collection.add(ids=[turn.id for turn in conversation.turns], embeddings=list(embedder.embed(texts)))
+    collection.add(
+        ids=[turn.id for turn in conversation.turns], embeddings=list(embedder.embed(texts))
+    )
     most = min(_DEPTH, len(texts))
-    yield lambda query: collection.query(query_embeddings=[embedder.embed([query])[0]], n_results=most)["ids"][0]
+    yield lambda query: collection.query(
+        query_embeddings=[embedder.embed([query])[0]], n_results=most
+    )["ids"][0]
     client.delete_collection(f"eval-{conversation.id}")
 
 
@@ -317,7 +383,7 @@ def measure(conversation: Conversation, search: Search) -> list[dict[str, float]
 
 def _measures(
     query: Query, found: Sequence[str], session: Mapping[str, str], tokens: Mapping[str, int]
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     gold = query.gold
     ranks = [rank for rank, name in enumerate(found, start=1) if name in gold]
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(gold), 10) + 1))
@@ -394,7 +460,10 @@ def report(results: Results) -> None:
     systems = [name for name in results if name[:2] not in ("- ", "+ ")]
     asked = {name: [row for row in results[name] if row["category"] != 5] for name in results}
     measures = [name for name in results[systems[0]][0] if name != "category"]
-    print(f"\n{len(asked[systems[0]])} questions of categories 1 to 4; percent; tokens by {_counter().method}")
+    print(
+        f"\n{len(asked[systems[0]])} questions of categories 1 to 4; percent; tokens by "
+        f"{_counter().method}"
+    )
     print(f"{'':<20}" + "".join(f"{name:>14}" for name in measures) + f"{'R@10 interval':>18}")
     for name in systems:
         low, high = interval([row["R@10"] for row in asked[name]])
@@ -407,15 +476,19 @@ def report(results: Results) -> None:
         by = [[row for row in results[name] if row["category"] == category] for category in present]
         print(f"{name:<20}" + "".join(f"{_mean(rows, 'R@10'):>14.1f}" for rows in by))
     if len(systems) < len(results):
-        print(f"\nOurs with one signal left out, or one boost at {_BOOST}: R@10, and the difference with its "
-              "paired 95% interval")  # fmt: skip
+        print(
+            f"\nOurs with one signal left out, or one boost at {_BOOST}: R@10, and the "
+            f"difference with its "
+            "paired 95% interval"
+        )
     for name in results:
         if name not in systems:
             pairs = zip(asked[name], asked["ours"], strict=True)
             differences = [left["R@10"] - full["R@10"] for left, full in pairs]
             low, high = interval(differences)
             print(
-                f"{name:<34}{_mean(asked[name], 'R@10'):>8.1f}{np.mean(differences):>+8.1f}  [{low:+.1f}, {high:+.1f}]"
+                f"{name:<34}{_mean(asked[name], 'R@10'):>8.1f}{np.mean(differences):>+8.1f}  "
+                f"[{low:+.1f}, {high:+.1f}]"
             )
 
 
@@ -429,12 +502,16 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="a file in the LoCoMo format")
     parser.add_argument("--no-chroma", action="store_true", help="leave Chroma and its fusion out")
     parser.add_argument("--no-ablation", action="store_true", help="leave the table of signals out")
-    parser.add_argument("--no-robust", action="store_true", help="leave shuffled turns, generic speakers, … out")
+    parser.add_argument(
+        "--no-robust", action="store_true", help="leave shuffled turns, generic speakers, … out"
+    )
     chosen = parser.parse_args()
     conversations = load(chosen.data)
     skipped = sum(conversation.skipped for conversation in conversations)
-    print(f"{len(conversations)} conversations, {sum(len(c.turns) for c in conversations)} turns; "
-          f"{skipped} questions skipped for unusable evidence")  # fmt: skip
+    print(
+        f"{len(conversations)} conversations, {sum(len(c.turns) for c in conversations)} turns; "
+        f"{skipped} questions skipped for unusable evidence"
+    )
     report(run(conversations, chroma=not chosen.no_chroma, ablate=not chosen.no_ablation))
     if chosen.no_robust:
         return
@@ -444,7 +521,9 @@ def main() -> None:
         "no captions": load(chosen.data, captions=False),
         "no dates": [undated(conversation) for conversation in conversations],
         "typos": [mistyped(conversation) for conversation in conversations],
-        "Chinese, Japanese, Korean (our own)": of_our_own(UNSPACED, dict.fromkeys(UNSPACED, ("美咲", "하준"))),
+        "Chinese, Japanese, Korean (our own)": of_our_own(
+            UNSPACED, dict.fromkeys(UNSPACED, ("美咲", "하준"))
+        ),
         f"{len(SAID)} other languages (our own)": of_our_own(SAID, SPEAKERS),
     }
     for name, variant in variants.items():

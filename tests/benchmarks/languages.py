@@ -1,13 +1,21 @@
-"""Small conversations of our own in other languages than English, with questions that bend their words otherwise."""
+"""Small conversations of our own in other languages than English, with questions that bend their
+words otherwise.
+"""
 
 from __future__ import annotations
 
 __all__ = ["SAID", "SPEAKERS", "UNSPACED"]
 
 SPEAKERS = {
-    "de": ("Lena", "Jonas"), "fr": ("Camille", "Hugo"), "es": ("Lucía", "Mateo"), "it": ("Giulia", "Marco"),
-    "pt": ("Beatriz", "Tiago"), "nl": ("Sanne", "Daan"), "pl": ("Zofia", "Kuba"), "ru": ("Ольга", "Павел"),
-}  # fmt: skip
+    "de": ("Lena", "Jonas"),
+    "fr": ("Camille", "Hugo"),
+    "es": ("Lucía", "Mateo"),
+    "it": ("Giulia", "Marco"),
+    "pt": ("Beatriz", "Tiago"),
+    "nl": ("Sanne", "Daan"),
+    "pl": ("Zofia", "Kuba"),
+    "ru": ("Ольга", "Павел"),
+}
 
 SAID: dict[str, tuple[list[str], list[tuple[str, int]]]] = {
     "de": (
@@ -180,19 +188,39 @@ SAID: dict[str, tuple[list[str], list[tuple[str, int]]]] = {
         ],
     ),
 }
-"""By language what was said, in turns, and what is asked with the place of the turn that answers."""
+"""By language what was said, in turns, and what is asked with the place of the turn that answers.
+"""
 
 UNSPACED: dict[str, tuple[list[str], list[tuple[str, int]]]] = {
     "zh": (
-        ["我们下周去北京开会。", "好的，火车票已经买了吗？", "买了，星期三上午九点出发。", "酒店订在天安门附近。"],
+        [
+            "我们下周去北京开会。",
+            "好的，火车票已经买了吗？",
+            "买了，星期三上午九点出发。",
+            "酒店订在天安门附近。",
+        ],
         [("火车票是几点出发的？", 2), ("酒店在哪里？", 3), ("去哪个城市开会？", 0)],
     ),
     "ja": (
-        ["昨日、新しい猫を飼い始めました。", "名前は何ですか？", "名前はさくらです。", "魚が大好きで、よく寝ます。"],
-        [("新しい猫はいつ飼い始めましたか", 0), ("猫の名前はさくらですか", 2), ("魚が好きなのは誰ですか", 3)],
+        [
+            "昨日、新しい猫を飼い始めました。",
+            "名前は何ですか？",
+            "名前はさくらです。",
+            "魚が大好きで、よく寝ます。",
+        ],
+        [
+            ("新しい猫はいつ飼い始めましたか", 0),
+            ("猫の名前はさくらですか", 2),
+            ("魚が好きなのは誰ですか", 3),
+        ],
     ),
     "ko": (
-        ["어제 새 자전거를 샀어요.", "무슨 색이에요?", "파란색이고 아주 가벼워요.", "주말에 한강에서 탈 거예요."],
+        [
+            "어제 새 자전거를 샀어요.",
+            "무슨 색이에요?",
+            "파란색이고 아주 가벼워요.",
+            "주말에 한강에서 탈 거예요.",
+        ],
         [("자전거를 언제 샀어요?", 0), ("파란색 자전거", 2), ("한강에서 무엇을 탈 거예요?", 3)],
     ),
 }

@@ -1,10 +1,12 @@
-"""What changing memory costs at 1,000, 10,000 and 100,000 memories, beside a bare SQLite update in the same run.
+"""What changing memory costs at 1,000, 10,000 and 100,000 memories, beside a bare SQLite update in
+the same run.
 
-Run it with `make bench-memory`. The bare update changes one row by its key and commits, under the same settings (WAL,
-synchronous NORMAL), and once more with none of sqlite3's settings changed. "Its rows alone" is sqlite3 writing the rows
-that such a change writes into a copy of the same database, one commit each. With `--cpu` it counts the time of the
-processor, for a machine that other work shares; waiting for the disk is then left out. The preview is that of
-forgetting 1,000 matches. The share of policy is measured on recall.
+Run it with `make bench-memory`. The bare update changes one row by its key and commits, under the
+same settings (WAL, synchronous NORMAL), and once more with none of sqlite3's settings changed. "Its
+rows alone" is sqlite3 writing the rows that such a change writes into a copy of the same database,
+one commit each. With `--cpu` it counts the time of the processor, for a machine that other work
+shares; waiting for the disk is then left out. The preview is that of forgetting 1,000 matches. The
+share of policy is measured on recall.
 """
 
 from __future__ import annotations
@@ -29,8 +31,28 @@ from tallystick import Actor, BoundTally, Tally
 from tallystick.access import Gate
 
 _BATCH = 1_000
-_WORDS = ("heron", "reed", "lantern", "ferry", "ledger", "canal", "granite", "meadow", "printer", "saddle", "ribbon",
-          "marble", "harbour", "kettle", "anchor", "cedar", "mirror", "needle", "pepper", "quartz")  # fmt: skip
+_WORDS = (
+    "heron",
+    "reed",
+    "lantern",
+    "ferry",
+    "ledger",
+    "canal",
+    "granite",
+    "meadow",
+    "printer",
+    "saddle",
+    "ribbon",
+    "marble",
+    "harbour",
+    "kettle",
+    "anchor",
+    "cedar",
+    "mirror",
+    "needle",
+    "pepper",
+    "quartz",
+)
 
 
 _clock: Callable[[], float] = time.perf_counter
@@ -56,18 +78,23 @@ def _p(times: Sequence[float], share: float) -> float:
 
 def _bare(
     folder: Path, count: int, often: int, connect: Callable[[Path], sqlite3.Connection]
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     path = folder / "bare.db"
     connection = connect(path)
     connection.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT)")
     connection.execute("BEGIN")
-    connection.executemany("INSERT INTO notes VALUES (?, ?)", [(str(n), text) for n, text in enumerate(_texts(count))])
+    connection.executemany(
+        "INSERT INTO notes VALUES (?, ?)", [(str(n), text) for n, text in enumerate(_texts(count))]
+    )
     connection.execute("COMMIT")
     source = random.Random(6)
 
     def update(place: int) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("UPDATE notes SET body = ? WHERE id = ?", (f"changed {place}", str(source.randrange(count))))
+        connection.execute(
+            "UPDATE notes SET body = ? WHERE id = ?",
+            (f"changed {place}", str(source.randrange(count))),
+        )
         connection.execute("COMMIT")
 
     found = _times(update, often)
@@ -117,9 +144,15 @@ def _share_of_policy(bound: BoundTally, often: int) -> float:
 
 
 def _changed(
-    folder: Path, bound: BoundTally, name: str, change: Callable[[str, int], Any], ids: Sequence[str]
-) -> list[tuple[str, list[float]]]:  # fmt: skip
-    """Every second id changed as it is, the others noted and their rows written again by sqlite3 alone."""
+    folder: Path,
+    bound: BoundTally,
+    name: str,
+    change: Callable[[str, int], Any],
+    ids: Sequence[str],
+) -> list[tuple[str, list[float]]]:
+    """Every second id changed as it is, the others noted and their rows written again by sqlite3
+    alone.
+    """
     ours = _times(lambda n: change(ids[2 * n], n), len(ids) // 2)
     operations: list[rows.Statements] = []
     copy = folder / "copy.db"
@@ -145,23 +178,43 @@ def _measure(count: int, often: int) -> list[tuple[str, list[float]]]:
             first, second = chosen[: 2 * often], chosen[2 * often :] or chosen
             bound.recall("heron")
             found = [
-                ("bare SQLite update", bare), ("same, synchronous=FULL", safe), ("same, sqlite3 as it comes", default)
-            ]  # fmt: skip
+                ("bare SQLite update", bare),
+                ("same, synchronous=FULL", safe),
+                ("same, sqlite3 as it comes", default),
+            ]
             for name, change, changing in (
-                ("modify tags", lambda one, n: bound.modify(one, tags=(f"t{n}",), reason="bench"), first),
-                ("modify content", lambda one, n: bound.modify(one, content=f"changed {n}", reason="bench"), first),
+                (
+                    "modify tags",
+                    lambda one, n: bound.modify(one, tags=(f"t{n}",), reason="bench"),
+                    first,
+                ),
+                (
+                    "modify content",
+                    lambda one, n: bound.modify(one, content=f"changed {n}", reason="bench"),
+                    first,
+                ),
                 ("forget", lambda one, n: bound.forget(one, reason="bench"), second),
                 ("recover", lambda one, n: bound.recover(one, reason="bench"), second),
             ):
                 found += _changed(Path(folder), bound, name, change, changing)
             found.append(("history", _times(lambda n: bound.history(first[n]), often)))
             bound.recall("heron")
-            found.append((
-                "preview of 1,000",
-                _times(lambda n: bound.forget_matching("number", reason="bench", threshold=0.0, limit=1_000), 5),
-            ))  # fmt: skip
             found.append(
-                ("preview of a correction", _times(lambda n: bound.correct(first[n], "hide", reason="b"), often))
+                (
+                    "preview of 1,000",
+                    _times(
+                        lambda n: bound.forget_matching(
+                            "number", reason="bench", threshold=0.0, limit=1_000
+                        ),
+                        5,
+                    ),
+                )
+            )
+            found.append(
+                (
+                    "preview of a correction",
+                    _times(lambda n: bound.correct(first[n], "hide", reason="b"), often),
+                )
             )
             found.append(("policy, share of recall in %", [100 * _share_of_policy(bound, 50)]))
     return found
@@ -171,12 +224,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--often", type=int, default=200)
-    parser.add_argument("--cpu", action="store_true", help="count the processor's time instead of the clock's")
+    parser.add_argument(
+        "--cpu", action="store_true", help="count the processor's time instead of the clock's"
+    )
     chosen = parser.parse_args()
     if chosen.cpu:
         global _clock
         _clock = time.process_time
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption="milliseconds: median / p95 (times the bare p95)")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        caption="milliseconds: median / p95 (times the bare p95)",
+    )
     table.add_column("", no_wrap=True)
     found: dict[str, list[str]] = {}
     for size in chosen.sizes:
@@ -190,7 +249,10 @@ def main() -> None:
             above = line
             cell = f"{times[0]:.1f}"
             if not name.endswith("%"):
-                cell = f"{statistics.median(times):.2f} / {_p(times, 0.95):.2f} ({_p(times, 0.95) / bare:.1f})"
+                cell = (
+                    f"{statistics.median(times):.2f} / {_p(times, 0.95):.2f} "
+                    f"({_p(times, 0.95) / bare:.1f})"
+                )
             found.setdefault(name, []).append(cell)
     for name, cells in found.items():
         table.add_row(name, *cells)

@@ -1,13 +1,14 @@
-"""Prefix of an agent's requests: how much of each begins the next, over turns of several tool calls.
+"""Prefix of an agent's requests: how much of each begins the next, over turns of several tool
+calls.
 
-Run it with `make bench-prefix`. One scripted agent of `create_agent` talks for 30 turns, each of four tool calls with
-results of some 120 tokens; its requests are compared as they reach the model, with LangChain's stock middleware and
-with ours. Tokens are characters over four.
+Run it with `make bench-prefix`. One scripted agent of `create_agent` talks for 30 turns, each of
+four tool calls with results of some 120 tokens; its requests are compared as they reach the model,
+with LangChain's stock middleware and with ours. Tokens are characters over four.
 
-prompt     share of a request that is the literal beginning of the next
-zone       the same for what stands before the current turn: instructions and history, less what was recalled for it
-largest    tokens of the largest request
-billed     tokens a request as a provider bills them: read from the cache 0.1, written to it 1.25
+prompt     share of a request that is the literal beginning of the next zone       the same for what
+stands before the current turn: instructions and history, less what was recalled for it largest
+tokens of the largest request billed     tokens a request as a provider bills them: read from the
+cache 0.1, written to it 1.25
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware, SummarizationMiddleware
+from langchain.agents.middleware import (
+    ClearToolUsesEdit,
+    ContextEditingMiddleware,
+    SummarizationMiddleware,
+)
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool
@@ -56,7 +61,11 @@ def look(place: str) -> str:
 def _script(turns: int) -> Iterator[AIMessage | str]:
     for turn in range(turns):
         for call in range(_CALLS):
-            asked = {"name": "look", "args": {"place": f"berth {turn}-{call}"}, "id": f"call-{turn}-{call}"}
+            asked = {
+                "name": "look",
+                "args": {"place": f"berth {turn}-{call}"},
+                "id": f"call-{turn}-{call}",
+            }
             yield AIMessage("", tool_calls=[asked])
         yield f"At berth {turn} there are boats and herons."
 
@@ -73,9 +82,12 @@ def requests(turns: int, middleware: Sequence[Any]) -> list[list[BaseMessage]]:
     """Every request that reaches the model."""
     model = _Model(messages=_script(turns), asked=[])
     agent: Any = create_agent(
-        model, [look], system_prompt="You watch the harbour. " * 20, middleware=list(middleware),
+        model,
+        [look],
+        system_prompt="You watch the harbour. " * 20,
+        middleware=list(middleware),
         checkpointer=InMemorySaver(),
-    )  # fmt: skip
+    )
     config = {"configurable": {"thread_id": "one"}, "recursion_limit": 100}
     for turn in range(turns):
         agent.invoke({"messages": [HumanMessage(f"What is there at berth {turn}?")]}, config)
@@ -88,7 +100,9 @@ def report(name: str, asked: Sequence[Sequence[BaseMessage]]) -> None:
     before: Sequence[BaseMessage] = ()
     for request in asked:
         common = 0
-        while common < min(len(before), len(request)) and _said(before[common]) == _said(request[common]):
+        while common < min(len(before), len(request)) and _said(before[common]) == _said(
+            request[common]
+        ):
             common += 1
         read, size = _count(before[:common]), _count(request)
         if before:
@@ -100,8 +114,11 @@ def report(name: str, asked: Sequence[Sequence[BaseMessage]]) -> None:
         billed += _READ * read + _WRITE * (size - read)
         before = request
     largest = max(_count(request) for request in asked)
-    print(f"{name:<34}{same / total:>9.3f}{zone_same / zone_total:>9.3f}{largest:>10,}{billed / len(asked):>10,.0f}",
-          flush=True)  # fmt: skip
+    print(
+        f"{name:<34}{same / total:>9.3f}{zone_same / zone_total:>9.3f}"
+        f"{largest:>10,}{billed / len(asked):>10,.0f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -111,14 +128,22 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=6_000)
     chosen = parser.parse_args()
     summaries = _Model(messages=iter(["The harbour was watched."] * 1_000), asked=[])
-    with tempfile.TemporaryDirectory() as folder, Tally.open(Path(folder) / "t", background=False) as tally:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tally.open(Path(folder) / "t", background=False) as tally,
+    ):
         bound = tally.bind(Actor(user="anna"))
-        bound.remember_many([f"Berth {number} belongs to the harbour master." for number in range(40)])
+        bound.remember_many(
+            [f"Berth {number} belongs to the harbour master." for number in range(40)]
+        )
         arms: dict[str, Callable[[], list[Any]]] = {
             "nothing": list,
             "SummarizationMiddleware": lambda: [
                 SummarizationMiddleware(
-                    summaries, trigger=("tokens", chosen.budget), keep=("messages", 20), token_counter=_count
+                    summaries,
+                    trigger=("tokens", chosen.budget),
+                    keep=("messages", 20),
+                    token_counter=_count,
                 )
             ],
             "ContextEditingMiddleware": lambda: [

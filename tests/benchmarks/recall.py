@@ -1,8 +1,10 @@
-"""Speed of recall and of remembering at 1,000, 10,000 and 100,000 memories, beside FTS5 and Chroma in the same run.
+"""Speed of recall and of remembering at 1,000, 10,000 and 100,000 memories, beside FTS5 and Chroma
+in the same run.
 
-Run it with `make bench-recall`. Turns of 12 to 30 words drawn from 8,000 words by Zipf's law, in conversations of 20.
-FTS5 does its half of the work: the same words by bm25, ten ids. Chroma does its half: ten ids for the query's vector.
-Single texts are held against sqlite3 alone writing the same rows into a copy of the same database, one commit each.
+Run it with `make bench-recall`. Turns of 12 to 30 words drawn from 8,000 words by Zipf's law, in
+conversations of 20. FTS5 does its half of the work: the same words by bm25, ten ids. Chroma does
+its half: ten ids for the query's vector. Single texts are held against sqlite3 alone writing the
+same rows into a copy of the same database, one commit each.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ def _vocabulary() -> tuple[list[str], list[float]]:
     letters = "bcdfghjklmnprstvwz"
     words: dict[str, None] = {}
     while len(words) < 8_000:
-        words["".join(source.choice(letters) + source.choice("aeiou") for _ in range(source.randint(2, 4)))] = None
+        words[
+            "".join(
+                source.choice(letters) + source.choice("aeiou") for _ in range(source.randint(2, 4))
+            )
+        ] = None
     return list(words), [1 / (place + 10) for place in range(len(words))]
 
 
@@ -45,18 +51,23 @@ def turns(count: int, *, seed: int = 2) -> list[NewMemory]:
     words, weights = _vocabulary()
     return [
         NewMemory(
-            content=" ".join(source.choices(words, weights, k=source.randint(12, 30))), kind="turn",
-            speaker=("Anna", "Ben")[place % 2], conversation=f"c{seed}-{place // 20}",
+            content=" ".join(source.choices(words, weights, k=source.randint(12, 30))),
+            kind="turn",
+            speaker=("Anna", "Ben")[place % 2],
+            conversation=f"c{seed}-{place // 20}",
             occurred_at=1_700_000_000_000_000 + place * _STEP_US,
         )
         for place in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def queries(said: Sequence[NewMemory], count: int) -> list[str]:
     """Four words of some turn, in a question."""
     source = random.Random(3)
-    return [f"what about {' '.join(source.sample(source.choice(said).content.split(), 4))}" for _ in range(count)]
+    return [
+        f"what about {' '.join(source.sample(source.choice(said).content.split(), 4))}"
+        for _ in range(count)
+    ]
 
 
 @contextmanager
@@ -80,7 +91,9 @@ def _fts5(folder: Path, said: Sequence[NewMemory]) -> sqlite3.Connection:
 
 def _by_fts5(connection: sqlite3.Connection, query: str) -> list[int]:
     wanted = " OR ".join(f'"{word}"' for word in query.split()[2:])
-    rows = connection.execute("SELECT rowid FROM turns WHERE turns MATCH ? ORDER BY rank LIMIT 10", (wanted,))
+    rows = connection.execute(
+        "SELECT rowid FROM turns WHERE turns MATCH ? ORDER BY rank LIMIT 10", (wanted,)
+    )
     return [row[0] for row in rows]
 
 
@@ -88,12 +101,16 @@ def _chroma(folder: Path, tally: Tally, said: Sequence[NewMemory]) -> Any:
     import chromadb
     from chromadb.config import Settings
 
-    client = chromadb.PersistentClient(str(folder / "plain-chroma"), Settings(anonymized_telemetry=False))
+    client = chromadb.PersistentClient(
+        str(folder / "plain-chroma"), Settings(anonymized_telemetry=False)
+    )
     collection = client.create_collection("turns", embedding_function=None)
     for start in range(0, len(said), _BATCH):
         part = said[start : start + _BATCH]
         vectors = tally.embedder.embed([one.content for one in part])
-        collection.add(ids=[str(start + place) for place in range(len(part))], embeddings=list(vectors))
+        collection.add(
+            ids=[str(start + place) for place in range(len(part))], embeddings=list(vectors)
+        )
     return client, collection
 
 
@@ -123,9 +140,12 @@ def remember_all(bound: BoundTally, said: Sequence[NewMemory]) -> float:
     return len(said) / (time.perf_counter() - began)
 
 
-def _singles(folder: Path, bound: BoundTally, often: int) -> tuple[list[float], list[float], list[float]]:
-    """Milliseconds of `remember`, one text at a time, and of sqlite3 writing the same rows into a copy: with the
-    settings of a tally, and as it comes."""
+def _singles(
+    folder: Path, bound: BoundTally, often: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds of `remember`, one text at a time, and of sqlite3 writing the same rows into a
+    copy: with the settings of a tally, and as it comes.
+    """
     ours: list[float] = []
     theirs: list[float] = []
     default: list[float] = []
@@ -154,7 +174,10 @@ def measure(count: int, asked: int) -> None:
     """Print the lines of one size."""
     said = turns(count)
     questions = queries(said, asked)
-    with _folder() as folder, Tally.open(folder / "t", owner=Actor(user="anna"), background=False) as tally:
+    with (
+        _folder() as folder,
+        Tally.open(folder / "t", owner=Actor(user="anna"), background=False) as tally,
+    ):
         bound = tally.bind()
         bound.tally.embedder.embed(["loaded before the clock runs"])
         rate = remember_all(bound, said)
@@ -168,10 +191,14 @@ def measure(count: int, asked: int) -> None:
         chroma = [timed(partial(_by_chroma, tally, collection, question)) for question in questions]
         plain.close()
         client.close()
-    print(f"{count:>9,} {rate:>10,.0f} {first:>9.0f} {spread(ours) + ' ' + path:>22} {spread(theirs):>16} "
-          f"{spread(chroma):>16} {statistics.median(singles):>9.2f} {statistics.median(raw):>8.2f} "
-          f"{statistics.median(singles) / statistics.median(raw):>5.1f} {statistics.median(default):>11.2f}",
-          flush=True)  # fmt: skip
+    print(
+        f"{count:>9,} {rate:>10,.0f} {first:>9.0f} {spread(ours) + ' ' + path:>22} "
+        f"{spread(theirs):>16} "
+        f"{spread(chroma):>16} {statistics.median(singles):>9.2f} {statistics.median(raw):>8.2f} "
+        f"{statistics.median(singles) / statistics.median(raw):>5.1f} "
+        f"{statistics.median(default):>11.2f}",
+        flush=True,
+    )
 
 
 def measure_small_in_large(large: int, small: int, asked: int) -> None:
@@ -194,8 +221,11 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--queries", type=int, default=200)
     chosen = parser.parse_args()
-    print(f"{'memories':>9} {'import/s':>10} {'first ms':>9} {'recall p50/p95 ms':>22} {'FTS5 ms':>16} "
-          f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8} {'times':>5} {'as it comes':>11}")  # fmt: skip
+    print(
+        f"{'memories':>9} {'import/s':>10} {'first ms':>9} {'recall p50/p95 ms':>22} "
+        f"{'FTS5 ms':>16} "
+        f"{'Chroma ms':>16} {'remember':>9} {'raw rows':>8} {'times':>5} {'as it comes':>11}"
+    )
     for size in chosen.sizes:
         measure(size, chosen.queries)
     measure_small_in_large(max(chosen.sizes), min(chosen.sizes), chosen.queries)

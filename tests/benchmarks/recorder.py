@@ -1,10 +1,12 @@
-"""What recording costs an agent beside no callbacks, LangChain's own tracer and, where installed, OpenInference.
+"""What recording costs an agent beside no callbacks, LangChain's own tracer and, where installed,
+OpenInference.
 
-Run it with `make bench-recorder`. The agent is LangChain's `create_agent` with a scripted model: four model calls and
-three tool calls on a prompt of 4 kB and one of 80 kB. Each arm runs in a process of its own, where it takes turns with
-no callbacks at all; what counts is the median of how much more a turn takes than the one before it. CPU is that of all
-threads of the process, with what is still waiting at the end of the turn written; nothing leaves the machine:
-LangChain's tracer posts to a server on the loopback that answers and forgets, in another process. Then one agent's
+Run it with `make bench-recorder`. The agent is LangChain's `create_agent` with a scripted model:
+four model calls and three tool calls on a prompt of 4 kB and one of 80 kB. Each arm runs in a
+process of its own, where it takes turns with no callbacks at all; what counts is the median of how
+much more a turn takes than the one before it. CPU is that of all threads of the process, with what
+is still waiting at the end of the turn written; nothing leaves the machine: LangChain's tracer
+posts to a server on the loopback that answers and forgets, in another process. Then one agent's
 chat grows, and a run of many steps is listed, shown, compared and verified.
 """
 
@@ -32,7 +34,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-_WORDS = ("ledger", "refund", "account", "policy", "shipment", "invoice", "region", "quarter", "margin", "customer")
+_WORDS = (
+    "ledger",
+    "refund",
+    "account",
+    "policy",
+    "shipment",
+    "invoice",
+    "region",
+    "quarter",
+    "margin",
+    "customer",
+)
 _SIZES = {"4 kB": (9, 400), "80 kB": (81, 1_000)}
 """Messages before the last, and characters of each."""
 _PLAN = ("search", "read", "add")
@@ -68,21 +81,29 @@ def _agent() -> Any:
             return "scripted"
 
         def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
-            return self.bind(tools=[{"type": "function", "function": {"name": one.name}} for one in tools])
+            return self.bind(
+                tools=[{"type": "function", "function": {"name": one.name}} for one in tools]
+            )
 
-        def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
+        def _generate(
+            self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any
+        ) -> ChatResult:
             done = sum(isinstance(message, ToolMessage) for message in messages)
             usage: Any = {"input_tokens": 900, "output_tokens": 40, "total_tokens": 940}
             calls: list[Any] = []
             if done < len(_PLAN):
                 calls = [{"name": _PLAN[done], "args": {"text": "north"}, "id": f"call_{done}"}]
-            message = AIMessage("" if calls else _text(3, 300), tool_calls=calls, usage_metadata=usage)
+            message = AIMessage(
+                "" if calls else _text(3, 300), tool_calls=calls, usage_metadata=usage
+            )
             return ChatResult(generations=[ChatGeneration(message=message)])
 
     @tool
     def search(text: str) -> str:
         """Search orders in a region."""
-        return json.dumps([{"id": place, "region": text, "total": 10 * place} for place in range(12)])
+        return json.dumps(
+            [{"id": place, "region": text, "total": 10 * place} for place in range(12)]
+        )
 
     @tool
     def read(text: str) -> str:
@@ -167,7 +188,9 @@ ARMS: dict[str, Callable[[Path], _Arm]] = {
 
 
 def _child(name: str, size: str, runs: int, turns: int) -> None:
-    """Let one arm and no callbacks take turns; print the CPU and wall seconds that a run takes more with it."""
+    """Let one arm and no callbacks take turns; print the CPU and wall seconds that a run takes more
+    with it.
+    """
     agent, prompt = _agent(), _prompt(*_SIZES[size])
 
     def turn(callbacks: list[Any], flush: Callable[[], Any]) -> tuple[float, float]:
@@ -221,14 +244,29 @@ def _sink() -> Iterator[str]:
 def _measured(size: str, runs: int, turns: int, rounds: int, sink: str) -> dict[str, list[float]]:
     found: dict[str, list[list[float]]] = {}
     environment = {**os.environ, _SINK: sink, "LANGSMITH_TRACING": "false"}
-    arms = [arm for arm in ARMS if not arm.startswith("OpenInference") or find_spec("openinference") is not None]
+    arms = [
+        arm
+        for arm in ARMS
+        if not arm.startswith("OpenInference") or find_spec("openinference") is not None
+    ]
     for _ in range(rounds):
         for arm in arms:
-            command = [sys.executable, "-m", "tests.benchmarks.recorder", "--arm", arm, "--size", size]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.recorder",
+                "--arm",
+                arm,
+                "--size",
+                size,
+            ]
             done = subprocess.run(
                 [*command, "--runs", str(runs), "--turns", str(turns)],
-                capture_output=True, text=True, check=True, env=environment,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
+            )
             found.setdefault(arm, []).append(json.loads(done.stdout.splitlines()[-1]))
     return {arm: [median(values) for values in zip(*of, strict=True)] for arm, of in found.items()}
 
@@ -237,25 +275,36 @@ def _cost(console: Console, runs: int, turns: int, rounds: int) -> None:
     with _sink() as sink:
         for size in _SIZES:
             measured = _measured(size, runs, turns, rounds, sink)
-            table = Table(title=f"Recording an agent on a prompt of {size}", title_justify="left", box=box.MARKDOWN)
+            table = Table(
+                title=f"Recording an agent on a prompt of {size}",
+                title_justify="left",
+                box=box.MARKDOWN,
+            )
             for name in ("", "CPU per call, ms", "wall per call, ms", "kept per run, kB"):
                 table.add_column(name, justify="right" if name else "left")
             for arm, (cpu, wall, kept) in measured.items():
                 table.add_row(
-                    arm, f"{1_000 * cpu / _CALLS:.2f}", f"{1_000 * wall / _CALLS:.2f}",
+                    arm,
+                    f"{1_000 * cpu / _CALLS:.2f}",
+                    f"{1_000 * wall / _CALLS:.2f}",
                     f"{kept / 1_000:.1f}" if kept else "",
-                )  # fmt: skip
+                )
             console.print(table)
 
 
 def _growth(console: Console, lengths: Sequence[int]) -> None:
     from tallystick import Tally
 
-    table = Table(title="A chat that grows by 500 characters a step", title_justify="left", box=box.MARKDOWN)
+    table = Table(
+        title="A chat that grows by 500 characters a step", title_justify="left", box=box.MARKDOWN
+    )
     for name in ("steps", "kept per step, kB", "prompts in full, kB per step"):
         table.add_column(name, justify="right")
     for length in lengths:
-        with tempfile.TemporaryDirectory() as folder, Tally.open(Path(folder) / "t", background=False) as tally:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Tally.open(Path(folder) / "t", background=False) as tally,
+        ):
             bound, history, full = tally.bind(), [], 0
             with bound.run("chat") as run:
                 for place in range(length):
@@ -265,7 +314,9 @@ def _growth(console: Console, lengths: Sequence[int]) -> None:
                     step.record("request", {"messages": list(history), "model": "m"})
                     step.record("response", {"text": _text(place, 100)})
                     step.close()
-            table.add_row(str(length), f"{_size(tally) / length / 1_000:.2f}", f"{full / length / 1_000:.1f}")
+            table.add_row(
+                str(length), f"{_size(tally) / length / 1_000:.2f}", f"{full / length / 1_000:.1f}"
+            )
     console.print(table)
 
 
@@ -281,7 +332,10 @@ def _p95(call: Callable[[int], Any], often: int) -> str:
 def _long(console: Console, steps: int) -> None:
     from tallystick import Tally
 
-    with tempfile.TemporaryDirectory() as folder, Tally.open(Path(folder) / "t", background=False) as tally:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tally.open(Path(folder) / "t", background=False) as tally,
+    ):
         bound, ids = tally.bind(), []
         with bound.run("long") as run:
             history: list[dict[str, str]] = []
@@ -299,9 +353,12 @@ def _long(console: Console, steps: int) -> None:
         some = [ids[place * steps // 40] for place in range(40)]
         table.add_row("list the newest runs", _p95(lambda _: bound.runs(), 40))
         table.add_row(
-            "a page of 100 steps", _p95(lambda n: recorder.steps(run.id, after=n * steps // 41, limit=100), 40)
+            "a page of 100 steps",
+            _p95(lambda n: recorder.steps(run.id, after=n * steps // 41, limit=100), 40),
         )
-        table.add_row("show a step with its payloads", _p95(lambda n: recorder.entries(some[n]), 40))
+        table.add_row(
+            "show a step with its payloads", _p95(lambda n: recorder.entries(some[n]), 40)
+        )
         table.add_row("its receipt", _p95(lambda n: recorder.receipt(some[n]), 40))
         table.add_row("compare two steps", _p95(lambda n: recorder.diff(some[n], some[n - 1]), 40))
         began = time.perf_counter()
@@ -316,7 +373,9 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=8, help="of the agent in a turn")
-    parser.add_argument("--turns", type=int, default=20, help="of each arm and of no callbacks in a process")
+    parser.add_argument(
+        "--turns", type=int, default=20, help="of each arm and of no callbacks in a process"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="processes of each arm")
     parser.add_argument("--steps", type=int, default=10_000, help="of the long run")
     parser.add_argument("--arm", choices=list(ARMS), help=argparse.SUPPRESS)

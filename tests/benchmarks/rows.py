@@ -1,7 +1,9 @@
-"""The same rows by sqlite3 alone: what operations write is noted, and done again on a copy of the same database.
+"""The same rows by sqlite3 alone: what operations write is noted, and done again on a copy of the
+same database.
 
-The copy stands where the database stood before, so that the statements meet the same rows, indexes and keys; its
-settings are those of a tally. `same` holds the two against each other afterwards, table by table.
+The copy stands where the database stood before, so that the statements meet the same rows, indexes
+and keys; its settings are those of a tally. `same` holds the two against each other afterwards,
+table by table.
 """
 
 from __future__ import annotations
@@ -27,15 +29,21 @@ def bare(path: Path, *, synchronous: str = "NORMAL") -> sqlite3.Connection:
     """sqlite3 itself, with the settings of a tally."""
     connection = sqlite3.connect(path, isolation_level=None)
     for setting in (
-        "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "temp_store=MEMORY", "cache_size=-16000",
+        "journal_mode=WAL",
+        f"synchronous={synchronous}",
+        "foreign_keys=ON",
+        "temp_store=MEMORY",
+        "cache_size=-16000",
         "wal_autocheckpoint=4000",
-    ):  # fmt: skip
+    ):
         connection.execute(f"PRAGMA {setting}")
     return connection
 
 
 def as_it_comes(path: Path) -> sqlite3.Connection:
-    """sqlite3 with none of its settings changed: a rollback journal, and the disk is waited for at each commit."""
+    """sqlite3 with none of its settings changed: a rollback journal, and the disk is waited for at
+    each commit.
+    """
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=DELETE")  # what a new file has
     return connection
@@ -67,9 +75,11 @@ def noted(operations: list[Statements]) -> Iterator[Callable[[], None]]:
 
 
 def replayed(
-    path: Path, operations: list[Statements], clock: Callable[[], float] = time.perf_counter,
+    path: Path,
+    operations: list[Statements],
+    clock: Callable[[], float] = time.perf_counter,
     connect: Callable[[Path], sqlite3.Connection] = bare,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """Do the operations again, each in a transaction of its own; the milliseconds of each."""
     times = []
     with closing(connect(path)) as connection:
@@ -84,9 +94,13 @@ def replayed(
 
 
 def same(tally: Tally, path: Path) -> None:
-    """Raise where a table of the copy holds other rows than that of the tally: then something was not noted."""
+    """Raise where a table of the copy holds other rows than that of the tally: then something was
+    not noted.
+    """
     with closing(sqlite3.connect(_file(tally))) as ours, closing(sqlite3.connect(path)) as theirs:
-        for (name,) in ours.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for (name,) in ours.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
             query = f'SELECT * FROM "{name}"'
             for one, other in zip(ours.execute(query), theirs.execute(query), strict=True):
                 if one != other:

@@ -1,10 +1,11 @@
 """Exact scan beside Chroma, by the size of the scope: where `exact_scan_limit` comes from.
 
-Run it with `make bench-vectors`. Vectors are those of 256 numbers that a mixture of 400 themes gives, so that some are
-near and most are far, as embedded text is. Each way answers the same questions for the same scope, which holds half of
-all vectors: the exact scan in memory, a Chroma collection of the scope's own, and a collection shared with the other
-half and filtered by scope. Chroma's time includes the exact re-scoring of its 200 proposals; `found` is the share of
-the exact ten best that it proposed.
+Run it with `make bench-vectors`. Vectors are those of 256 numbers that a mixture of 400 themes
+gives, so that some are near and most are far, as embedded text is. Each way answers the same
+questions for the same scope, which holds half of all vectors: the exact scan in memory, a Chroma
+collection of the scope's own, and a collection shared with the other half and filtered by scope.
+Chroma's time includes the exact re-scoring of its 200 proposals; `found` is the share of the exact
+ten best that it proposed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def vectors(count: int, *, seed: int) -> Floats:
     """Unit vectors around common themes, shape (count, 256)."""
     themes = np.random.default_rng(0).normal(size=(_THEMES, _DIMENSION))
     chance = np.random.default_rng(seed)
-    made = themes[chance.integers(0, _THEMES, count)] + 1.2 * chance.normal(size=(count, _DIMENSION))
+    made = themes[chance.integers(0, _THEMES, count)] + 1.2 * chance.normal(
+        size=(count, _DIMENSION)
+    )
     unit: Floats = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
     return unit
 
@@ -44,7 +47,19 @@ def vectors(count: int, *, seed: int) -> Floats:
 def _corpus(said: Floats) -> Corpus:
     words = indexed_words("nothing")
     entries = [
-        Entry(doc, words, 0, None, "fact", None, None, None, None, vector.astype(np.float16).tobytes(), None)
+        Entry(
+            doc,
+            words,
+            0,
+            None,
+            "fact",
+            None,
+            None,
+            None,
+            None,
+            vector.astype(np.float16).tobytes(),
+            None,
+        )
         for doc, vector in enumerate(said)
     ]
     return Corpus.empty().updated(entries, dimension=_DIMENSION)
@@ -71,7 +86,9 @@ def measure(count: int, asked: int) -> None:
     """Print the line of one size."""
     said, others, queries = vectors(count, seed=1), vectors(count, seed=2), vectors(asked, seed=3)
     corpus = _corpus(said)
-    exact = [set(np.argsort(-corpus.nearness(query), kind="stable")[:10].tolist()) for query in queries]
+    exact = [
+        set(np.argsort(-corpus.nearness(query), kind="stable")[:10].tolist()) for query in queries
+    ]
     times, found, built = [_timed(corpus.nearness, queries)], [], []
     for layout in (Layout(own=frozenset({1})), Layout()):
         with tempfile.TemporaryDirectory() as folder:
@@ -82,15 +99,25 @@ def measure(count: int, asked: int) -> None:
                     if scope == 2 and layout.own:
                         continue
                     part = rows[start : start + _PAGE]
-                    index.upsert([(first + start + place, scope, 1, vector) for place, vector in enumerate(part)])
+                    index.upsert(
+                        [
+                            (first + start + place, scope, 1, vector)
+                            for place, vector in enumerate(part)
+                        ]
+                    )
             built.append(time.perf_counter() - began)
             answer = partial(_by_chroma, index, said)
             times.append(_timed(answer, queries))
-            shares = [len(best & set(answer(query))) / 10 for best, query in zip(exact, queries, strict=True)]
+            shares = [
+                len(best & set(answer(query))) / 10
+                for best, query in zip(exact, queries, strict=True)
+            ]
             found.append(statistics.mean(shares))
             index.close()
-    print(f"{count:>9,}{times[0]:>18}{times[1]:>18}{found[0]:>7.1%}{times[2]:>20}{found[1]:>7.1%}{built[0]:>9.0f}",
-          flush=True)  # fmt: skip
+    print(
+        f"{count:>9,}{times[0]:>18}{times[1]:>18}{found[0]:>7.1%}{times[2]:>20}{found[1]:>7.1%}{built[0]:>9.0f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -99,8 +126,11 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000, 150_000])
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()
-    print(f"{'vectors':>9}{'exact ms':>18}{'own Chroma ms':>18}{'found':>7}{'shared Chroma ms':>20}{'found':>7}"
-          f"{'built s':>9}")  # fmt: skip
+    print(
+        f"{'vectors':>9}{'exact ms':>18}{'own Chroma ms':>18}{'found':>7}"
+        f"{'shared Chroma ms':>20}{'found':>7}"
+        f"{'built s':>9}"
+    )
     for size in chosen.sizes:
         measure(size, chosen.queries)
 

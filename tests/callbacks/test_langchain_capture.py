@@ -1,4 +1,6 @@
-"""What the handler makes of streams, retries, failures, interrupts, events, tags and nested calls."""
+"""What the handler makes of streams, retries, failures, interrupts, events, tags and nested
+calls.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NotRequired
 
 import pytest
-from langchain_core.callbacks import CallbackManagerForLLMRun, adispatch_custom_event, dispatch_custom_event
+from langchain_core.callbacks import (
+    CallbackManagerForLLMRun,
+    adispatch_custom_event,
+    dispatch_custom_event,
+)
 from langchain_core.language_models import BaseChatModel, FakeListLLM, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -48,7 +54,9 @@ def _seen(tally: Tally) -> list[tuple[str, str | None, str]]:
 
 
 def _payloads(tally: Tally, index: int = 0) -> dict[str, Any]:
-    return {entry.kind: entry.payload for entry in tally.recorder.entries(_steps(tally)[index].step_id)}
+    return {
+        entry.kind: entry.payload for entry in tally.recorder.entries(_steps(tally)[index].step_id)
+    }
 
 
 def _said(tally: Tally, kind: str, index: int = 0) -> dict[str, Any]:
@@ -70,21 +78,30 @@ class Talker(BaseChatModel):
         raise NotImplementedError
 
     def _stream(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
         for number, word in enumerate(["It ", "is ", "42."]):
             if number == self.most:
                 raise ConnectionError("the line broke")
-            usage: Any = {"input_tokens": 3 * (number == 0), "output_tokens": 1, "total_tokens": 1 + 3 * (number == 0)}
+            usage: Any = {
+                "input_tokens": 3 * (number == 0),
+                "output_tokens": 1,
+                "total_tokens": 1 + 3 * (number == 0),
+            }
             yield ChatGenerationChunk(message=AIMessageChunk(content=word, usage_metadata=usage))
 
 
-def test_a_stream_is_kept_whole_with_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTally) -> None:
+def test_a_stream_is_kept_whole_with_the_times_of_its_first_and_last_chunk(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
-        assert "".join(str(chunk.content) for chunk in Talker().stream("How much?", config=_config(tally))) == (
-            "It is 42."
-        )
+        assert "".join(
+            str(chunk.content) for chunk in Talker().stream("How much?", config=_config(tally))
+        ) == ("It is 42.")
         assert _payloads(tally)["response"]["answer"]["content"] == "It is 42."
         said = _said(tally, "response")
         assert said["usage"] == {"input_tokens": 3, "output_tokens": 3}
@@ -106,7 +123,10 @@ def test_of_a_stream_that_breaks_what_was_said_is_kept(open_sqlite: OpenTally) -
 def test_events_of_a_stream_change_nothing_of_what_is_recorded(open_sqlite: OpenTally) -> None:
     async def follow(config: RunnableConfig) -> list[str]:
         chain = RunnableLambda(str.upper) | _says("It is 42.")
-        return [event["event"] async for event in chain.astream_events("how much?", config=config, version="v2")]
+        return [
+            event["event"]
+            async for event in chain.astream_events("how much?", config=config, version="v2")
+        ]
 
     with open_sqlite() as tally:
         assert "on_chat_model_stream" in asyncio.run(follow(_config(tally)))
@@ -141,7 +161,9 @@ def test_a_call_that_is_tried_again_has_a_step_for_each_try(open_sqlite: OpenTal
 
     with open_sqlite() as tally:
         chain = (RunnableLambda(flaky) | _says("done")).with_retry(
-            stop_after_attempt=3, wait_exponential_jitter=False, retry_if_exception_type=(TimeoutError,)
+            stop_after_attempt=3,
+            wait_exponential_jitter=False,
+            retry_if_exception_type=(TimeoutError,),
         )
         assert chain.invoke("go", config=_config(tally)).content == "done"
         assert [status for _, _, status in _seen(tally)] == ["failed", "failed", "completed"]
@@ -159,7 +181,9 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_where(open_sqlite: O
         assert _payloads(tally)["error"] == {"type": "ValueError", "message": "this is not allowed"}
 
 
-def test_a_failure_of_a_tool_is_told_once_however_many_chains_it_leaves(open_sqlite: OpenTally) -> None:
+def test_a_failure_of_a_tool_is_told_once_however_many_chains_it_leaves(
+    open_sqlite: OpenTally,
+) -> None:
     @tool
     def divide(value: int) -> float:
         """One by the value."""
@@ -196,7 +220,9 @@ def _asking_graph() -> Any:
     return graph.compile(checkpointer=InMemorySaver())
 
 
-def test_a_graph_that_waits_for_a_person_has_a_blocked_step_and_a_blocked_run(open_sqlite: OpenTally) -> None:
+def test_a_graph_that_waits_for_a_person_has_a_blocked_step_and_a_blocked_run(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         graph, config = _asking_graph(), _config(tally, configurable={"thread_id": "t"})
         graph.invoke({"text": "go"}, config)
@@ -230,7 +256,9 @@ def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> No
         assert [step.status for step in tally.recorder.steps(first.run_id)] == ["completed"]
 
 
-def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_own(open_sqlite: OpenTally) -> None:
+def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_own(
+    open_sqlite: OpenTally,
+) -> None:
     @tool
     def slow(value: int) -> int:
         """Twice the value, told of."""
@@ -248,7 +276,9 @@ def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_o
         assert _payloads(tally, 1)["note"] == {"event": "progress", "data": {"percent": 50}}
 
 
-def test_a_step_says_in_which_chains_it_stands_and_what_it_was_tagged(open_sqlite: OpenTally) -> None:
+def test_a_step_says_in_which_chains_it_stands_and_what_it_was_tagged(
+    open_sqlite: OpenTally,
+) -> None:
     def draft(state: State) -> dict[str, Any]:
         return {"answer": str(_says("hi").invoke(state["text"]).content)}
 
@@ -274,19 +304,29 @@ def test_what_a_tool_calls_has_the_tool_as_its_parent(open_sqlite: OpenTally) ->
         return str(_says("Paris").invoke(question).content)
 
     with open_sqlite() as tally:
-        assert ask_expert.invoke({"question": "Capital of France?"}, config=_config(tally)) == "Paris"
+        assert (
+            ask_expert.invoke({"question": "Capital of France?"}, config=_config(tally)) == "Paris"
+        )
         called, asked = _steps(tally)
         assert (called.step_kind, called.parent_step_id) == ("tool_call", None)
         assert (asked.step_kind, asked.parent_step_id) == ("model_call", called.step_id)
 
 
-def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(open_sqlite: OpenTally) -> None:
+def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
-        handlers: Any = [TallyCallbackHandler(tally, strict=True), TallyCallbackHandler(tally.bind(), strict=True)]
+        handlers: Any = [
+            TallyCallbackHandler(tally, strict=True),
+            TallyCallbackHandler(tally.bind(), strict=True),
+        ]
         chain = RunnableLambda(str) | _says("once", "again")
         chain.invoke("go", config={"callbacks": handlers})
         chain.invoke("go", config={"callbacks": handlers})
-        assert [len(list(tally.recorder.steps(run.run_id))) for run in tally.bind().runs()] == [1, 1]
+        assert [len(list(tally.recorder.steps(run.run_id))) for run in tally.bind().runs()] == [
+            1,
+            1,
+        ]
 
 
 def test_the_end_of_a_run_names_every_surface_that_recorded_in_it(open_sqlite: OpenTally) -> None:
@@ -306,7 +346,9 @@ def test_calls_of_many_threads_leave_no_gap_and_nothing_behind(open_sqlite: Open
             chain = chain | RunnableLambda(str)
 
         def ask(number: int) -> str:
-            return str((chain | _says("fine")).invoke(str(number), config={"callbacks": [handler]}).content)
+            return str(
+                (chain | _says("fine")).invoke(str(number), config={"callbacks": [handler]}).content
+            )
 
         with ThreadPoolExecutor(8) as pool:
             assert set(pool.map(ask, range(160))) == {"fine"}
@@ -325,7 +367,9 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
             raise KeyError("content")
 
         monkeypatch.setattr("tallystick_langchain.handler._told", broken)
-        assert (RunnableLambda(str) | _says("fine")).invoke("go", config={"callbacks": [handler]}).content == "fine"
+        assert (RunnableLambda(str) | _says("fine")).invoke(
+            "go", config={"callbacks": [handler]}
+        ).content == "fine"
         monkeypatch.undo()
         assert handler.failures == 1
         [run] = tally.bind().runs()
@@ -337,6 +381,8 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
 
 def test_a_strict_handler_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        handler = TallyCallbackHandler(tally, actor=Actor(user="eve"), scope="project:apollo", strict=True)
+        handler = TallyCallbackHandler(
+            tally, actor=Actor(user="eve"), scope="project:apollo", strict=True
+        )
         with pytest.raises(Exception, match="project"):
             _says("fine").invoke("go", config={"callbacks": [handler]})

@@ -1,4 +1,6 @@
-"""The handler on a graph of LangGraph, and the middleware on an agent of LangChain, keep the contract of capture."""
+"""The handler on a graph of LangGraph, and the middleware on an agent of LangChain, keep the
+contract of capture.
+"""
 
 from __future__ import annotations
 
@@ -47,19 +49,27 @@ class Scripted(BaseChatModel):
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+        answered = {
+            message.tool_call_id for message in messages if isinstance(message, ToolMessage)
+        }
         for turn, calls in enumerate(self.script):
             asked = [
-                {"name": name, "args": given, "id": f"c{turn}{place}"} for place, (name, given) in enumerate(calls)
+                {"name": name, "args": given, "id": f"c{turn}{place}"}
+                for place, (name, given) in enumerate(calls)
             ]
             if not answered.issuperset(str(call["id"]) for call in asked):
-                return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=asked))])
+                return ChatResult(
+                    generations=[ChatGeneration(message=AIMessage("", tool_calls=asked))]
+                )
         return ChatResult(generations=[ChatGeneration(message=AIMessage("It is 42."))])
 
     def _stream(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
         for word in ("It ", "is ", "42."):
             yield ChatGenerationChunk(message=AIMessageChunk(content=word))
 
@@ -140,7 +150,10 @@ class TestHandlerOnGraph(_Played):
         return graph.compile(checkpointer=InMemorySaver())
 
     def config(self, bound: BoundTally) -> Any:
-        return {"configurable": {"thread_id": "t"}, "callbacks": [TallyCallbackHandler(bound, strict=True)]}
+        return {
+            "configurable": {"thread_id": "t"},
+            "callbacks": [TallyCallbackHandler(bound, strict=True)],
+        }
 
 
 class TestHandlerOnAgent(TestHandlerOnGraph):
@@ -161,4 +174,7 @@ class TestMiddlewareWithHandler(TestMiddlewareOnAgent):
     sees_chunks = True
 
     def config(self, bound: BoundTally) -> Any:
-        return {"configurable": {"thread_id": "t"}, "callbacks": [TallyCallbackHandler(bound, strict=True)]}
+        return {
+            "configurable": {"thread_id": "t"},
+            "callbacks": [TallyCallbackHandler(bound, strict=True)],
+        }

@@ -43,10 +43,14 @@ class TestHandler(AdapterContract):
     verbs = frozenset({"model_call", "tool_call"})
 
     def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
-        _says(answer).invoke(prompt, config={"callbacks": [TallyCallbackHandler(bound, strict=True)]})
+        _says(answer).invoke(
+            prompt, config={"callbacks": [TallyCallbackHandler(bound, strict=True)]}
+        )
 
     def tool_call(self, bound: BoundTally, value: int) -> None:
-        double.invoke({"value": value}, config={"callbacks": [TallyCallbackHandler(bound, strict=True)]})
+        double.invoke(
+            {"value": value}, config={"callbacks": [TallyCallbackHandler(bound, strict=True)]}
+        )
 
 
 def _agent() -> Any:
@@ -57,7 +61,10 @@ def _agent() -> Any:
 
 
 def _steps(bound: BoundTally) -> list[tuple[str, str | None, str]]:
-    return [(step.step_kind, step.name, step.status) for step in bound.recorder.steps(bound.runs()[0].run_id)]
+    return [
+        (step.step_kind, step.name, step.status)
+        for step in bound.recorder.steps(bound.runs()[0].run_id)
+    ]
 
 
 ASKED = ("model_call", "_Model", "completed")
@@ -78,7 +85,9 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -
 def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        asyncio.run(_agent().ainvoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]}))
+        asyncio.run(
+            _agent().ainvoke({"messages": [("user", "double 21")]}, config={"callbacks": [handler]})
+        )
 
         assert _steps(tally.bind()) == EXPECTED
 
@@ -86,7 +95,9 @@ def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None
 def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        chain: RunnableLambda[str, Any] = RunnableLambda(lambda text: _says(f"said {text}").invoke(text))
+        chain: RunnableLambda[str, Any] = RunnableLambda(
+            lambda text: _says(f"said {text}").invoke(text)
+        )
         chain.batch(["a", "b", "c"], config={"callbacks": [handler]})
 
         runs = tally.bind().runs()
@@ -106,9 +117,12 @@ def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -
             return "broken"
 
         def _generate(
-            self, messages: list[BaseMessage], stop: list[str] | None = None,
-            run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-        ) -> ChatResult:  # fmt: skip
+            self,
+            messages: list[BaseMessage],
+            stop: list[str] | None = None,
+            run_manager: CallbackManagerForLLMRun | None = None,
+            **kwargs: Any,
+        ) -> ChatResult:
             raise ConnectionError("no route")
 
     with open_sqlite() as tally:
@@ -120,12 +134,17 @@ def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -
         [run] = tally.bind().runs()
         [step] = tally.recorder.steps(run.run_id)
         assert (run.status, step.status) == ("failed", "failed")
-        assert [entry.kind for entry in tally.recorder.entries(step.step_id)] == ["request", "error"]
+        assert [entry.kind for entry in tally.recorder.entries(step.step_id)] == [
+            "request",
+            "error",
+        ]
 
 
 def test_a_recorded_model_call_replays_through_a_chat_model(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        _says("heron").invoke("Say heron.", config={"callbacks": [TallyCallbackHandler(tally, strict=True)]})
+        _says("heron").invoke(
+            "Say heron.", config={"callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        )
         [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
 
         same = tally.recorder.replay(step.step_id, call=chat_model_call(_says("heron")))
@@ -144,13 +163,17 @@ def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> 
             """Note something."""
             return owner.remember(text).memory_id
 
-        note.invoke({"text": "Noted."}, config={"callbacks": [TallyCallbackHandler(tally, strict=True)]})
+        note.invoke(
+            {"text": "Noted."}, config={"callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        )
         owner.remember("Outside of any step.")
 
         [step] = owner.recorder.steps(owner.runs()[0].run_id)
         assert [entry.kind for entry in owner.recorder.entries(step.step_id)] == [
-            "tool_call", "memory_write", "tool_result",
-        ]  # fmt: skip
+            "tool_call",
+            "memory_write",
+            "tool_result",
+        ]
         outside, inside = owner.memories()
         assert (inside.source_step_ids, outside.source_step_ids) == ((step.step_id,), ())
 
@@ -159,7 +182,9 @@ def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenT
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         secret = "ghp_" + "a1B2" * 9
-        _agent().invoke({"messages": [("user", f"double 21 with {secret}")]}, config={"callbacks": [handler]})
+        _agent().invoke(
+            {"messages": [("user", f"double 21 with {secret}")]}, config={"callbacks": [handler]}
+        )
 
         [run] = tally.bind().runs()
         assert run.user_goal is not None
@@ -167,7 +192,9 @@ def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenT
         assert secret not in run.user_goal
 
 
-def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
+def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, actor=Actor(user="eve"), scope="project:apollo")
 
@@ -179,7 +206,9 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(o
 
 def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        handler = TallyCallbackHandler(tally, actor=lambda metadata: Actor(user=metadata["who"]), strict=True)
+        handler = TallyCallbackHandler(
+            tally, actor=lambda metadata: Actor(user=metadata["who"]), strict=True
+        )
         _says("hi").invoke("hi", config={"callbacks": [handler], "metadata": {"who": "alice"}})
 
         assert len(tally.bind(Actor(user="alice")).runs()) == 1
@@ -193,8 +222,13 @@ class _Odd:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_text(open_sqlite: OpenTally) -> None:
-    messages = [ToolMessage("", tool_call_id="a"), ToolMessage("", tool_call_id="a", artifact=_Odd())]
+def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_text(
+    open_sqlite: OpenTally,
+) -> None:
+    messages = [
+        ToolMessage("", tool_call_id="a"),
+        ToolMessage("", tool_call_id="a", artifact=_Odd()),
+    ]
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         _says("It is 42.").invoke(messages, config={"callbacks": [handler]})
@@ -213,7 +247,9 @@ def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_tex
         lambda message: setattr(message, "id", "m-2"),
         lambda message: message.additional_kwargs.update(cached=True),
         lambda message: message.response_metadata.update(seen=1),
-        lambda message: message.tool_calls.append({"name": "double", "args": {"value": 2}, "id": "call_2"}),
+        lambda message: message.tool_calls.append(
+            {"name": "double", "args": {"value": 2}, "id": "call_2"}
+        ),
     ],
 )
 def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
@@ -234,11 +270,15 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
         assert told[0] != told[1]
 
 
-def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(open_sqlite: OpenTally) -> None:
+def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
+    open_sqlite: OpenTally,
+) -> None:
     secret = "sk-proj-" + "a1B2c3D4" * 6
     with open_sqlite() as tally:
         asked = "x " * 240 + secret + " and more"
-        _agent().invoke({"messages": [("user", asked)]}, config={"callbacks": [TallyCallbackHandler(tally)]})
+        _agent().invoke(
+            {"messages": [("user", asked)]}, config={"callbacks": [TallyCallbackHandler(tally)]}
+        )
         goal = tally.bind().runs()[0].user_goal
         assert goal is not None
         assert "sk-proj" not in goal

@@ -1,4 +1,6 @@
-"""TallyMiddleware: an agent's calls are compiled to a budget, recorded once, and its state is its own."""
+"""TallyMiddleware: an agent's calls are compiled to a budget, recorded once, and its state is its
+own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from langchain.agents.middleware import (
     SummarizationMiddleware,
 )
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -82,7 +91,10 @@ CALL = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id":
 
 
 def _steps(bound: BoundTally, run: int = 0) -> list[tuple[str, str | None, str]]:
-    return [(step.step_kind, step.name, step.status) for step in bound.recorder.steps(bound.runs()[run].run_id)]
+    return [
+        (step.step_kind, step.name, step.status)
+        for step in bound.recorder.steps(bound.runs()[run].run_id)
+    ]
 
 
 def _ask(agent: Any, text: str, **options: Any) -> dict[str, Any]:
@@ -91,7 +103,9 @@ def _ask(agent: Any, text: str, **options: Any) -> dict[str, Any]:
 
 
 class TestMiddleware(AdapterContract):
-    """What was said to an agent is remembered where that is wanted; what is remembered it is given."""
+    """What was said to an agent is remembered where that is wanted; what is remembered it is
+    given.
+    """
 
     verbs = frozenset({"remember", "context", "tool_call"})
 
@@ -103,7 +117,9 @@ class TestMiddleware(AdapterContract):
 
     def remember(self, bound: BoundTally, content: str) -> None:
         watching = TallyMiddleware(bound, memories=0, capture="user", strict=True)
-        agent = create_agent(_model("Noted."), [], middleware=[watching], checkpointer=InMemorySaver())
+        agent = create_agent(
+            _model("Noted."), [], middleware=[watching], checkpointer=InMemorySaver()
+        )
         _ask(agent, content, config={"configurable": {"thread_id": "t1"}})
 
     def context(self, bound: BoundTally, query: str) -> str:
@@ -112,18 +128,24 @@ class TestMiddleware(AdapterContract):
         return "\n".join(str(message.content) for message in model.asked[0])
 
     def tool_call(self, bound: BoundTally, value: int) -> None:
-        call = AIMessage("", tool_calls=[{"name": "double", "args": {"value": value}, "id": "call_1"}])
+        call = AIMessage(
+            "", tool_calls=[{"name": "double", "args": {"value": value}, "id": "call_1"}]
+        )
         watching = TallyMiddleware(bound, memories=0, strict=True)
         _ask(create_agent(_model(call, "It is."), [double], middleware=[watching]), "Double it.")
 
 
 @pytest.mark.smoke
-def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(open_tally: OpenTally) -> None:
+def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         anna.remember("Anna's favourite number is 21.")
         model = _model(CALL, "It is 42.")
-        agent: Any = create_agent(model, [double], system_prompt="Be brief.", middleware=[TallyMiddleware(anna)])
+        agent: Any = create_agent(
+            model, [double], system_prompt="Be brief.", middleware=[TallyMiddleware(anna)]
+        )
         answer = _ask(agent, "Double my favourite number.")
 
         assert [message.type for message in answer["messages"]] == ["human", "ai", "tool", "ai"]
@@ -139,13 +161,16 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(open_ta
         (run,) = anna.runs()
         assert run.status == "completed"
         assert _steps(anna) == [
-            ("model_call", "model", "completed"), ("tool_call", "double", "completed"),
             ("model_call", "model", "completed"),
-        ]  # fmt: skip
+            ("tool_call", "double", "completed"),
+            ("model_call", "model", "completed"),
+        ]
         assert anna.recorder.verify(run.run_id).ok
 
 
-def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(open_sqlite: OpenTally) -> None:
+def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         kept = anna.remember("Anna's favourite number is 21.").memory_id
@@ -167,7 +192,9 @@ def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(open_sqlit
 def test_an_agent_without_threads_does_the_same(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        agent: Any = create_agent(_model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)])
+        agent: Any = create_agent(
+            _model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)]
+        )
         answer = asyncio.run(agent.ainvoke({"messages": [HumanMessage("Double 21.")]}))
         assert answer["messages"][-1].content == "It is 42."
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
@@ -176,7 +203,9 @@ def test_an_agent_without_threads_does_the_same(open_tally: OpenTally) -> None:
 def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        agent: Any = create_agent(_model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)])
+        agent: Any = create_agent(
+            _model(CALL, "It is 42."), [double], middleware=[TallyMiddleware(anna)]
+        )
         _ask(agent, "Double 21.", config={"callbacks": [TallyCallbackHandler(anna, strict=True)]})
         (run,) = anna.runs()
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
@@ -199,7 +228,9 @@ def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
 def test_nothing_is_recorded_where_it_is_not_wanted(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        agent: Any = create_agent(_model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, record=False)])
+        agent: Any = create_agent(
+            _model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, record=False)]
+        )
         assert _ask(agent, "Double 21.")["messages"][-1].content == "42"
         assert anna.runs() == []
 
@@ -207,8 +238,12 @@ def test_nothing_is_recorded_where_it_is_not_wanted(open_tally: OpenTally) -> No
 def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        agent: Any = create_agent(_model("It is forty two."), [], middleware=[TallyMiddleware(anna)])
-        chunks = list(agent.stream({"messages": [HumanMessage("Double 21.")]}, stream_mode="messages"))
+        agent: Any = create_agent(
+            _model("It is forty two."), [], middleware=[TallyMiddleware(anna)]
+        )
+        chunks = list(
+            agent.stream({"messages": [HumanMessage("Double 21.")]}, stream_mode="messages")
+        )
         said = [chunk for chunk, _ in chunks if isinstance(chunk, AIMessageChunk)]
         assert "".join(str(chunk.content) for chunk in said) == "It is forty two."
         assert _steps(anna) == [("model_call", "model", "completed")]
@@ -217,7 +252,9 @@ def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
 def test_a_failing_model_ends_the_run_as_failed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        agent: Any = create_agent(_model(ConnectionError("no line")), [], middleware=[TallyMiddleware(anna)])
+        agent: Any = create_agent(
+            _model(ConnectionError("no line")), [], middleware=[TallyMiddleware(anna)]
+        )
         with pytest.raises(ConnectionError):
             _ask(agent, "Hello?")
         assert anna.runs()[0].status == "failed"
@@ -246,7 +283,9 @@ def test_who_acts_comes_with_the_context_of_the_call(open_tally: OpenTally) -> N
         tally.bind(ANNA).remember("The key is under the mat.")
         tally.bind(BEN).remember("The key is in the shed.")
         model = _model("…", "…")
-        agent: Any = create_agent(model, [], middleware=[TallyMiddleware(tally)], context_schema=Actor)
+        agent: Any = create_agent(
+            model, [], middleware=[TallyMiddleware(tally)], context_schema=Actor
+        )
         for actor, place, other in ((ANNA, "mat", "shed"), (BEN, "shed", "mat")):
             _ask(agent, "Where is the key?", context=actor)
             seen = " ".join(str(message.content) for message in model.asked[-1])
@@ -255,16 +294,26 @@ def test_who_acts_comes_with_the_context_of_the_call(open_tally: OpenTally) -> N
             assert len(tally.bind(actor).runs()) == 1
 
 
-def test_a_long_conversation_fits_its_budget_and_loses_nothing_of_its_state(open_tally: OpenTally) -> None:
+def test_a_long_conversation_fits_its_budget_and_loses_nothing_of_its_state(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         model = _model("Under the mat.")
         agent: Any = create_agent(
-            model, [], middleware=[TallyMiddleware(anna, budget=1_000)], checkpointer=InMemorySaver()
+            model,
+            [],
+            middleware=[TallyMiddleware(anna, budget=1_000)],
+            checkpointer=InMemorySaver(),
         )
-        said: list[BaseMessage] = [HumanMessage("The key is under the mat, remember that.", id="m0")]
+        said: list[BaseMessage] = [
+            HumanMessage("The key is under the mat, remember that.", id="m0")
+        ]
         for number in range(150):
-            said += [HumanMessage(f"Tell me of the river, part {number}."), AIMessage(f"It bends {number} times. " * 4)]
+            said += [
+                HumanMessage(f"Tell me of the river, part {number}."),
+                AIMessage(f"It bends {number} times. " * 4),
+            ]
         config: Any = {"configurable": {"thread_id": "t"}}
         answer = agent.invoke({"messages": [*said, HumanMessage("Where is the key?")]}, config)
 
@@ -273,10 +322,14 @@ def test_a_long_conversation_fits_its_budget_and_loses_nothing_of_its_state(open
         count = tally.count_tokens
         assert sum(count(str(message.content)) + 4 for message in asked) <= 1_000
         assert asked[-1].content == "Where is the key?"
-        assert "user: The key is under the mat" in str(next(one for one in asked if one.id == CONTEXT_ID).content)
+        assert "user: The key is under the mat" in str(
+            next(one for one in asked if one.id == CONTEXT_ID).content
+        )
 
 
-def test_required_messages_that_do_not_fit_are_an_error_that_lists_them(open_tally: OpenTally) -> None:
+def test_required_messages_that_do_not_fit_are_an_error_that_lists_them(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         agent: Any = create_agent(_model("…"), [], middleware=[TallyMiddleware(anna, budget=100)])
@@ -291,12 +344,17 @@ def test_required_messages_that_do_not_fit_are_an_error_that_lists_them(open_tal
 def test_a_tool_that_policy_denies_is_not_offered(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         deny = PolicyRule(
-            id="no-erasing", name="No erasing", effect="deny", applies_to="context_item",
+            id="no-erasing",
+            name="No erasing",
+            effect="deny",
+            applies_to="context_item",
             conditions=PolicyConditions(tool_class=("erasing",)),
-        )  # fmt: skip
+        )
         model = _model("…")
         anna = tally.bind(ANNA)
-        agent: Any = create_agent(model, [double, erase], middleware=[TallyMiddleware(anna, rules=[deny])])
+        agent: Any = create_agent(
+            model, [double, erase], middleware=[TallyMiddleware(anna, rules=[deny])]
+        )
         _ask(agent, "Hello?")
         assert model.offered == ["double"]
 
@@ -306,24 +364,36 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
     open_tally: OpenTally, watched: bool
 ) -> None:
     rule = PolicyRule(
-        id="ask-first", name="Erasing wants a person", effect="require_approval",
+        id="ask-first",
+        name="Erasing wants a person",
+        effect="require_approval",
         conditions=PolicyConditions(tool_class=("erasing",)),
-    )  # fmt: skip
+    )
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         model = _model("Done.")
-        agent: Any = create_agent(model, [double, erase], middleware=[TallyMiddleware(anna, rules=[rule])])
+        agent: Any = create_agent(
+            model, [double, erase], middleware=[TallyMiddleware(anna, rules=[rule])]
+        )
         handlers = [TallyCallbackHandler(anna)] if watched else []
         with pytest.raises(ApprovalRequired, match="tool:erase"):
             _ask(agent, "Erase all.", config={"callbacks": handlers})
         with pytest.raises(ApprovalRequired):
-            asyncio.run(agent.ainvoke({"messages": [HumanMessage("Erase all.")]}, config={"callbacks": handlers}))
+            asyncio.run(
+                agent.ainvoke(
+                    {"messages": [HumanMessage("Erase all.")]}, config={"callbacks": handlers}
+                )
+            )
         assert model.asked == []
         for run in anna.runs():
             assert run.status == "blocked"
             (step,) = anna.recorder.steps(run.run_id)
             assert step.status == "blocked"
-            (wanted,) = [entry for entry in anna.recorder.receipt(step.step_id).entries if entry.kind == "approval"]
+            (wanted,) = [
+                entry
+                for entry in anna.recorder.receipt(step.step_id).entries
+                if entry.kind == "approval"
+            ]
             assert wanted.summary["requests"] == [
                 {"action": "send_to_model", "rule": "ask-first", "items": ["tool:erase"]}
             ]
@@ -336,14 +406,15 @@ def test_it_stands_beside_the_stock_middleware(open_tally: OpenTally) -> None:
         model = _model(CALL, "It is 42.")
         summaries = _model(*["Anna counts things."] * 5)
         agent: Any = create_agent(
-            model, [double],
+            model,
+            [double],
             middleware=[
                 SummarizationMiddleware(summaries, trigger=("messages", 6), keep=("messages", 2)),
                 PIIMiddleware("email", strategy="redact"),
                 ContextEditingMiddleware(),
                 TallyMiddleware(anna),
             ],
-        )  # fmt: skip
+        )
         talk: list[BaseMessage] = []
         for number in range(8):
             talk += [HumanMessage(f"Count to {number}."), AIMessage("Done.")]
@@ -359,9 +430,14 @@ def test_a_person_may_be_asked_in_between(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         agent: Any = create_agent(
-            _model(CALL, "It is 42."), [double], checkpointer=InMemorySaver(),
-            middleware=[HumanInTheLoopMiddleware(interrupt_on={"double": True}), TallyMiddleware(anna)],
-        )  # fmt: skip
+            _model(CALL, "It is 42."),
+            [double],
+            checkpointer=InMemorySaver(),
+            middleware=[
+                HumanInTheLoopMiddleware(interrupt_on={"double": True}),
+                TallyMiddleware(anna),
+            ],
+        )
         config: Any = {"configurable": {"thread_id": "t"}}
         asked = agent.invoke({"messages": [HumanMessage("Double 21.")]}, config)
         assert asked["__interrupt__"]
@@ -377,11 +453,12 @@ def test_a_person_may_be_asked_in_between(open_tally: OpenTally) -> None:
 texts = st.text(max_size=40)
 turns = st.lists(
     st.one_of(
-        st.tuples(st.just("human"), texts), st.tuples(st.just("ai"), texts),
+        st.tuples(st.just("human"), texts),
+        st.tuples(st.just("ai"), texts),
         st.tuples(st.just("tool"), st.integers(1, 3)),
     ),
     max_size=30,
-)  # fmt: skip
+)
 
 
 def _conversation(parts: list[tuple[str, Any]]) -> list[BaseMessage]:
@@ -392,9 +469,14 @@ def _conversation(parts: list[tuple[str, Any]]) -> list[BaseMessage]:
         elif kind == "ai":
             said.append(AIMessage(what, id=f"a{place}"))
         else:
-            calls: Any = [{"name": "double", "args": {"value": n}, "id": f"c{place}-{n}"} for n in range(what)]
+            calls: Any = [
+                {"name": "double", "args": {"value": n}, "id": f"c{place}-{n}"} for n in range(what)
+            ]
             said.append(AIMessage("", id=f"a{place}", tool_calls=calls))
-            said += [ToolMessage(f"result {n}", tool_call_id=f"c{place}-{n}", id=f"t{place}-{n}") for n in range(what)]
+            said += [
+                ToolMessage(f"result {n}", tool_call_id=f"c{place}-{n}", id=f"t{place}-{n}")
+                for n in range(what)
+            ]
     return [*said, HumanMessage("Where to?", id="ask")]
 
 
@@ -407,9 +489,14 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
     said = items_of(_conversation(parts), counter.count)
     items = [item for item, _ in said.values()]
     request = CompilationRequest(
-        request_id="r", context_items=tuple(items), tool_specs=tuple(tool_specs([double])), token_budget=budget,
-        as_of=1, target=FRAMED, relevance={item.id: 900_000 for item in items[:relevant]},
-    )  # fmt: skip
+        request_id="r",
+        context_items=tuple(items),
+        tool_specs=tuple(tool_specs([double])),
+        token_budget=budget,
+        as_of=1,
+        target=FRAMED,
+        relevance={item.id: 900_000 for item in items[:relevant]},
+    )
     compiled = compile_context(request, counter=counter)
     rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()}).all
 
@@ -421,7 +508,11 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
             waiting.remove(message.tool_call_id)
         else:
             assert waiting == []
-            waiting = [str(call["id"]) for call in message.tool_calls] if isinstance(message, AIMessage) else []
+            waiting = (
+                [str(call["id"]) for call in message.tool_calls]
+                if isinstance(message, AIMessage)
+                else []
+            )
     assert waiting == []
     whole = "\n".join(str(message.content) for message in rendered)
     for item in compiled.selected_items:

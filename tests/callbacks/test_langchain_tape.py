@@ -1,4 +1,6 @@
-"""Agents of LangChain and LangGraph run again on their tape: the same requests match, others show in a diff."""
+"""Agents of LangChain and LangGraph run again on their tape: the same requests match, others show
+in a diff.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from langchain.agents.middleware import (
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, FakeListLLM
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolCallChunk, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolCallChunk,
+    ToolMessage,
+)
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable, RunnableLambda
@@ -34,7 +43,13 @@ from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotReplayable, RecordedFailure, TapeDiverged
 from tallystick.recorder import Player
 from tallystick.tally import BoundTally
-from tallystick_langchain import TallyCallbackHandler, TallyMiddleware, TapeChatModel, TapeLLM, tape_tools
+from tallystick_langchain import (
+    TallyCallbackHandler,
+    TallyMiddleware,
+    TapeChatModel,
+    TapeLLM,
+    tape_tools,
+)
 
 OpenTally = Callable[..., Tally]
 Build = Callable[[BaseChatModel, list[BaseTool]], Any]
@@ -43,7 +58,9 @@ KEY, OTHER_KEY = (f"sk-proj-{letter * 40}A1b2" for letter in "ab")
 
 
 class Scripted(BaseChatModel):
-    """Says what its script says next; a model with a name and a temperature, that streams in words."""
+    """Says what its script says next; a model with a name and a temperature, that streams in
+    words.
+    """
 
     script: Any = None
     model_name: str = "scripted-1"
@@ -70,26 +87,37 @@ class Scripted(BaseChatModel):
         return AIMessage(said) if isinstance(said, str) else said
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> ChatResult:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=self._next())])
 
     def _stream(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
         said = self._next()
         for place, call in enumerate(said.tool_calls):
             said_so = json.dumps(call["args"])
-            chunk = ToolCallChunk(name=call["name"], args=said_so, id=call["id"], index=place, type="tool_call_chunk")
+            chunk = ToolCallChunk(
+                name=call["name"], args=said_so, id=call["id"], index=place, type="tool_call_chunk"
+            )
             yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[chunk]))
         for word in str(said.text).split():
             yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
 
 
 def _calls(*calls: tuple[str, dict[str, Any]]) -> AIMessage:
-    told = [{"name": name, "args": args, "id": f"call_{n}_{name}"} for n, (name, args) in enumerate(calls)]
+    told = [
+        {"name": name, "args": args, "id": f"call_{n}_{name}"}
+        for n, (name, args) in enumerate(calls)
+    ]
     return AIMessage("", tool_calls=told)
 
 
@@ -121,7 +149,11 @@ def _ask(agent: Any, text: str = "How heavy is tea?", **config: Any) -> list[str
 
 
 def _recorded(
-    tally: Tally | BoundTally, build: Build, model: BaseChatModel, tools: list[BaseTool], text: str = "How heavy?"
+    tally: Tally | BoundTally,
+    build: Build,
+    model: BaseChatModel,
+    tools: list[BaseTool],
+    text: str = "How heavy?",
 ) -> list[str]:
     """What the agent says, recorded by the handler."""
     return _ask(build(model, tools), text, callbacks=[TallyCallbackHandler(tally, strict=True)])
@@ -141,7 +173,10 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(open_tally: OpenTall
     scale = Scale()
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        model = Scripted(_calls(("weigh", {"what": "tea"}), ("lift", {"what": "ship"})), "Three tons, and too heavy.")
+        model = Scripted(
+            _calls(("weigh", {"what": "tea"}), ("lift", {"what": "ship"})),
+            "Three tons, and too heavy.",
+        )
         said = _recorded(anna, _plain, model, scale.tools)
         assert set(scale.ran) == {"weigh tea", "lift ship"}
         player = _player(anna)
@@ -156,15 +191,19 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(open_tally: OpenTall
 
 def test_a_model_that_completes_text_plays_its_tape(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        chain = PromptTemplate.from_template("Weigh {what}.") | FakeListLLM(responses=["3 tons", "2 tons"]).bind(
-            stop=["."]
-        )
+        chain = PromptTemplate.from_template("Weigh {what}.") | FakeListLLM(
+            responses=["3 tons", "2 tons"]
+        ).bind(stop=["."])
         both: Runnable[Any, Any] = RunnableLambda(_each(chain))
-        said = both.invoke(["tea", "salt"], {"callbacks": [TallyCallbackHandler(tally, strict=True)]})
+        said = both.invoke(
+            ["tea", "salt"], {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        )
         asks = [_player(tally) for _ in range(4)]
 
     def again(player: Player, what: list[str], *, stop: str = ".") -> list[str]:
-        chain = PromptTemplate.from_template("Weigh {what}.") | TapeLLM(player=player).bind(stop=[stop])
+        chain = PromptTemplate.from_template("Weigh {what}.") | TapeLLM(player=player).bind(
+            stop=[stop]
+        )
         return _each(chain)(what)
 
     assert again(asks[0], ["tea", "salt"]) == said == ["3 tons", "2 tons"]
@@ -206,12 +245,15 @@ def test_a_changed_system_prompt_is_a_divergence_with_a_diff(open_sqlite: OpenTa
     with open_sqlite() as tally:
         _recorded(tally, _plain, Scripted("I cannot say."), scale.tools)
         player = _player(tally)
-    changed = create_agent(TapeChatModel(player), tape_tools(player, scale.tools), system_prompt="You guess weights.")
+    changed = create_agent(
+        TapeChatModel(player), tape_tools(player, scale.tools), system_prompt="You guess weights."
+    )
     with pytest.raises(TapeDiverged) as caught:
         _ask(changed, "How heavy?")
     step_id = player.tape.calls[0].step_id
     assert str(caught.value).splitlines() == [
-        f"The agent left its tape: call 1 is not the recorded one (model call scripted-1, step {step_id[-8:]}).",
+        f"The agent left its tape: call 1 is not the recorded one (model call scripted-1, step "
+        f"{step_id[-8:]}).",
         "--- recorded",
         "+++ asked now",
         "@@ -3,5 +3,5 @@",
@@ -284,19 +326,28 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
 def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        _recorded(tally, _plain, Scripted(_calls(("weigh", {"what": "tea"})), "Heavy."), scale.tools)
+        _recorded(
+            tally, _plain, Scripted(_calls(("weigh", {"what": "tea"})), "Heavy."), scale.tools
+        )
         more, less = _player(tally), _player(tally)
     agent = _plain(TapeChatModel(more), tape_tools(more, scale.tools))
     _ask(agent, "How heavy?")
-    with pytest.raises(TapeDiverged, match="call 4 asks a model, and the tape holds no such call any more"):
+    with pytest.raises(
+        TapeDiverged, match="call 4 asks a model, and the tape holds no such call any more"
+    ):
         _ask(agent, "How heavy?")
 
     agent = create_agent(
-        TapeChatModel(less), tape_tools(less, scale.tools), system_prompt="You weigh things.",
-        interrupt_before=["tools"], checkpointer=InMemorySaver(),
-    )  # fmt: skip
+        TapeChatModel(less),
+        tape_tools(less, scale.tools),
+        system_prompt="You weigh things.",
+        interrupt_before=["tools"],
+        checkpointer=InMemorySaver(),
+    )
     _ask(agent, "How heavy?", configurable={"thread_id": "t"})
-    with pytest.raises(TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call weigh"):
+    with pytest.raises(
+        TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call weigh"
+    ):
         less.finish()
 
 
@@ -308,7 +359,11 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
         player, other = _player(tally), _player(tally)
         scale.ran.clear()
         assert (
-            _ask(_plain(TapeChatModel(player), tape_tools(player, scale.tools, safe={"weigh"})), "How heavy?") == said
+            _ask(
+                _plain(TapeChatModel(player), tape_tools(player, scale.tools, safe={"weigh"})),
+                "How heavy?",
+            )
+            == said
         )
     assert scale.ran == ["weigh tea"]
     assert player.finish().matches
@@ -319,8 +374,15 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
         return f"{what}: 4 tons"
 
     with pytest.raises(TapeDiverged) as caught:
-        _ask(_plain(TapeChatModel(other), tape_tools(other, [weigh, scale.tools[1]], safe=["weigh"])), "How heavy?")
-    assert {'-        "content": "tea: 3 tons",', '+        "content": "tea: 4 tons",'} <= set(caught.value.diff)
+        _ask(
+            _plain(
+                TapeChatModel(other), tape_tools(other, [weigh, scale.tools[1]], safe=["weigh"])
+            ),
+            "How heavy?",
+        )
+    assert {'-        "content": "tea: 3 tons",', '+        "content": "tea: 4 tons",'} <= set(
+        caught.value.diff
+    )
     with pytest.raises(InvalidInput, match="sing is not among the tools"):
         tape_tools(other, scale.tools, safe={"sing"})
 
@@ -359,14 +421,30 @@ def test_retries_are_played_as_they_went(open_sqlite: OpenTally) -> None:
         return f"page {page}"
 
     def build(model: BaseChatModel, tools: list[BaseTool]) -> Any:
-        patient: Any = {"max_retries": 3, "initial_delay": 0.0, "jitter": False, "retry_on": (ConnectionError,)}
-        return create_agent(model, tools, middleware=[ModelRetryMiddleware(**patient), ToolRetryMiddleware(**patient)])
+        patient: Any = {
+            "max_retries": 3,
+            "initial_delay": 0.0,
+            "jitter": False,
+            "retry_on": (ConnectionError,),
+        }
+        return create_agent(
+            model,
+            tools,
+            middleware=[ModelRetryMiddleware(**patient), ToolRetryMiddleware(**patient)],
+        )
 
     with open_sqlite() as tally:
         model = Scripted(ConnectionError("busy"), _calls(("fetch", {"page": 7})), "Fetched.")
         said = _recorded(tally, build, model, [fetch])
         player = _player(tally)
-    assert [call.error is not None for call in player.tape.calls] == [True, False, True, True, False, False]
+    assert [call.error is not None for call in player.tape.calls] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert _ask(build(TapeChatModel(player), tape_tools(player, [fetch])), "How heavy?") == said
     assert player.finish().matches
     assert len(tries) == 3
@@ -393,7 +471,9 @@ def test_arguments_that_a_schema_refused_are_refused_again(open_sqlite: OpenTall
         return str(number)
 
     with open_sqlite() as tally:
-        model = Scripted(_calls(("count", {"number": 3})), _calls(("count", {"number": "4"})), "Four.")
+        model = Scripted(
+            _calls(("count", {"number": 3})), _calls(("count", {"number": "4"})), "Four."
+        )
         said = _recorded(tally, _plain, model, [count])
         assert "it must be even" in said[2]
         player = _player(tally)
@@ -401,21 +481,31 @@ def test_arguments_that_a_schema_refused_are_refused_again(open_sqlite: OpenTall
     assert player.finish().matches
 
 
-def test_tools_that_are_given_more_than_the_model_says_are_played_without_it(open_sqlite: OpenTally) -> None:
+def test_tools_that_are_given_more_than_the_model_says_are_played_without_it(
+    open_sqlite: OpenTally,
+) -> None:
     @tool(response_format="content_and_artifact")
-    def look(what: str, runtime: ToolRuntime[Any, Any], call: Annotated[str, InjectedToolCallId]) -> tuple[str, Any]:
+    def look(
+        what: str, runtime: ToolRuntime[Any, Any], call: Annotated[str, InjectedToolCallId]
+    ) -> tuple[str, Any]:
         """Look."""
         return f"{what} seen in {len(runtime.state['messages'])} ({call})", {"pixels": [1, 2]}
 
     with open_sqlite() as tally:
-        said = _recorded(tally, _plain, Scripted(_calls(("look", {"what": "tea"})), "Seen."), [look])
+        said = _recorded(
+            tally, _plain, Scripted(_calls(("look", {"what": "tea"})), "Seen."), [look]
+        )
         player = _player(tally)
     agent = _plain(TapeChatModel(player), tape_tools(player, [look]))
     answer = agent.invoke({"messages": [("user", "How heavy?")]})
     assert [message.content for message in answer["messages"]] == said
     found = answer["messages"][2]
     assert isinstance(found, ToolMessage)
-    assert (found.artifact, found.name, found.tool_call_id) == ({"pixels": [1, 2]}, "look", "call_0_look")
+    assert (found.artifact, found.name, found.tool_call_id) == (
+        {"pixels": [1, 2]},
+        "look",
+        "call_0_look",
+    )
     assert player.finish().matches
 
 
@@ -426,9 +516,14 @@ def test_a_tool_that_changes_the_graph_must_be_safe(open_sqlite: OpenTally) -> N
         return Command(update={"messages": [ToolMessage(f"noted {text}", tool_call_id=call)]})
 
     with open_sqlite() as tally:
-        said = _recorded(tally, _plain, Scripted(_calls(("note", {"text": "tea"})), "Noted."), [note])
+        said = _recorded(
+            tally, _plain, Scripted(_calls(("note", {"text": "tea"})), "Noted."), [note]
+        )
         player, stubbed = _player(tally), _player(tally)
-    assert _ask(_plain(TapeChatModel(player), tape_tools(player, [note], safe={"note"})), "How heavy?") == said
+    assert (
+        _ask(_plain(TapeChatModel(player), tape_tools(player, [note], safe={"note"})), "How heavy?")
+        == said
+    )
     assert player.finish().matches
     with pytest.raises(NotReplayable, match=r"the tool note gave no message .* safe=\{'note'\}"):
         _ask(_plain(TapeChatModel(stubbed), tape_tools(stubbed, [note])), "How heavy?")
@@ -443,7 +538,9 @@ def test_tools_that_middleware_brings_run_for_real_and_count_where_their_results
     scale = Scale()
     with open_sqlite() as tally:
         todo = [{"content": "weigh tea", "status": "pending"}]
-        model = Scripted(_calls(("write_todos", {"todos": todo})), _calls(("weigh", {"what": "tea"})), "Heavy.")
+        model = Scripted(
+            _calls(("write_todos", {"todos": todo})), _calls(("weigh", {"what": "tea"})), "Heavy."
+        )
         said = _recorded(tally, build, model, scale.tools)
         player = _player(tally)
     assert _ask(build(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy?") == said
@@ -456,18 +553,31 @@ def test_a_streamed_run_is_played_streamed_or_not(open_sqlite: OpenTally) -> Non
         model = Scripted(_calls(("weigh", {"what": "tea"})), "It weighs three tons.")
         handler = TallyCallbackHandler(tally, strict=True)
         asked: Any = {"messages": [("user", "How heavy?")]}
-        list(_plain(model, scale.tools).stream(asked, stream_mode="messages", config={"callbacks": [handler]}))
+        list(
+            _plain(model, scale.tools).stream(
+                asked, stream_mode="messages", config={"callbacks": [handler]}
+            )
+        )
         players = [_player(tally) for _ in range(3)]
 
     def agent(player: Player) -> Any:
         return _plain(TapeChatModel(player), tape_tools(player, scale.tools))
 
-    assert _ask(agent(players[0]), "How heavy?")[1:] == ["", "tea: 3 tons", "It weighs three tons. "]
+    assert _ask(agent(players[0]), "How heavy?")[1:] == [
+        "",
+        "tea: 3 tons",
+        "It weighs three tons. ",
+    ]
     streamed = [chunk for chunk, _ in agent(players[1]).stream(asked, stream_mode="messages")]
-    assert "".join(str(chunk.content) for chunk in streamed if chunk.type != "tool") == "It weighs three tons. "
+    assert (
+        "".join(str(chunk.content) for chunk in streamed if chunk.type != "tool")
+        == "It weighs three tons. "
+    )
 
     async def events() -> list[str]:
-        return [event["event"] async for event in agent(players[2]).astream_events(asked, version="v2")]
+        return [
+            event["event"] async for event in agent(players[2]).astream_events(asked, version="v2")
+        ]
 
     assert {"on_chat_model_stream", "on_tool_end"} <= set(asyncio.run(events()))
     assert all(player.finish().matches for player in players)
@@ -498,28 +608,34 @@ def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
         model = Scripted(_calls(("weigh", {"what": "tea"})), _calls(("Weight", {"tons": 3})))
         _recorded(tally, build, model, scale.tools)
         player, other = _player(tally), _player(tally)
-        answer = build(TapeChatModel(player, like=Scripted()), tape_tools(player, scale.tools)).invoke(
-            {"messages": [("user", "How heavy?")]}
-        )
+        answer = build(
+            TapeChatModel(player, like=Scripted()), tape_tools(player, scale.tools)
+        ).invoke({"messages": [("user", "How heavy?")]})
         assert answer["structured_response"] == Weight(tons=3)
         assert player.finish().matches
         with pytest.raises(TapeDiverged, match="The agent left its tape: call 1 is not"):
             _ask(heavier(TapeChatModel(other), tape_tools(other, scale.tools)), "How heavy?")
 
         handler = TallyCallbackHandler(tally, strict=True)
-        asks = Scripted(_calls(("Weight", {"tons": 4}))).with_structured_output(Weight, include_raw=True)
+        asks = Scripted(_calls(("Weight", {"tons": 4}))).with_structured_output(
+            Weight, include_raw=True
+        )
         asks.invoke("How heavy?", config={"callbacks": [handler]})
         for like in (None, Scripted()):
             player = _player(tally)
             found = (
-                TapeChatModel(player, like=like).with_structured_output(Weight, include_raw=True).invoke("How heavy?")
+                TapeChatModel(player, like=like)
+                .with_structured_output(Weight, include_raw=True)
+                .invoke("How heavy?")
             )
             assert isinstance(found, dict)
             assert found["parsed"] == Weight(tons=4)
             assert player.finish().matches
 
 
-def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(open_sqlite: OpenTally) -> None:
+def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
+    open_sqlite: OpenTally,
+) -> None:
     scale = Scale()
 
     def expert(model: BaseChatModel, tools: list[BaseTool]) -> BaseTool:
@@ -534,7 +650,9 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(ope
 
     with open_sqlite() as tally:
         inner = Scripted(_calls(("weigh", {"what": "tea"})), "Three tons.")
-        outer = Scripted(_calls(("ask_expert", {"question": "tea?"})), "The expert says three tons.")
+        outer = Scripted(
+            _calls(("ask_expert", {"question": "tea?"})), "The expert says three tons."
+        )
         said = _recorded(tally, _plain, outer, [expert(inner, scale.tools)])
         played, run = _player(tally), _player(tally)
     assert len(played.tape.calls) == 6
@@ -545,12 +663,17 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(ope
     assert played.finish().matches
 
     deep = expert(TapeChatModel(run), tape_tools(run, scale.tools))
-    assert _ask(_plain(TapeChatModel(run), tape_tools(run, [deep], safe={"ask_expert"})), "How heavy?") == said
+    assert (
+        _ask(_plain(TapeChatModel(run), tape_tools(run, [deep], safe={"ask_expert"})), "How heavy?")
+        == said
+    )
     assert run.finish().matches
     assert scale.ran == []
 
 
-def test_with_like_the_name_and_the_parameters_of_the_model_are_compared(open_sqlite: OpenTally) -> None:
+def test_with_like_the_name_and_the_parameters_of_the_model_are_compared(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         _recorded(tally, _plain, Scripted("I cannot say."), [])
         same, warmer, other, unlike = (_player(tally) for _ in range(4))
@@ -570,36 +693,60 @@ def test_with_like_the_name_and_the_parameters_of_the_model_are_compared(open_sq
 
 def _remembering(bound: BoundTally, **options: Any) -> Build:
     return lambda model, tools: create_agent(
-        model, tools, system_prompt="You weigh things.", middleware=[TallyMiddleware(bound, **options)]
+        model,
+        tools,
+        system_prompt="You weigh things.",
+        middleware=[TallyMiddleware(bound, **options)],
     )
 
 
-def test_memories_in_a_request_match_where_the_same_tally_recalls_them(open_tally: OpenTally) -> None:
+def test_memories_in_a_request_match_where_the_same_tally_recalls_them(
+    open_tally: OpenTally,
+) -> None:
     scale = Scale()
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         anna.remember("Anna's tea weighs three tons.")
         build = _remembering(anna)
         said = _ask(
-            build(Scripted(_calls(("weigh", {"what": "tea"})), "Three tons."), scale.tools), "How heavy is tea?"
+            build(Scripted(_calls(("weigh", {"what": "tea"})), "Three tons."), scale.tools),
+            "How heavy is tea?",
         )
         player, without, elsewhere = (_player(anna) for _ in range(3))
         assert "Anna's tea weighs" in str(player.tape.calls[0].request)
 
         replay = _remembering(anna, record=False)
-        assert _ask(replay(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy is tea?") == said
+        assert (
+            _ask(
+                replay(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy is tea?"
+            )
+            == said
+        )
         assert player.finish().matches
         assert len(anna.runs()) == 1
 
         with pytest.raises(TapeDiverged) as caught:
-            _ask(_plain(TapeChatModel(without), tape_tools(without, scale.tools)), "How heavy is tea?")
+            _ask(
+                _plain(TapeChatModel(without), tape_tools(without, scale.tools)),
+                "How heavy is tea?",
+            )
         assert ": of `messages` 1 missing, with memories that a tally recalled" in caught.value.what
-        assert any("Anna's tea weighs three tons" in line for line in caught.value.diff if line.startswith("-"))
+        assert any(
+            "Anna's tea weighs three tons" in line
+            for line in caught.value.diff
+            if line.startswith("-")
+        )
 
         anna.remember("Anna's tea weighs nothing at all.")
         changed = _remembering(anna, record=False)
-        with pytest.raises(TapeDiverged, match="of `messages` there are others, with memories that a tally recalled"):
-            _ask(changed(TapeChatModel(elsewhere), tape_tools(elsewhere, scale.tools)), "How heavy is tea?")
+        with pytest.raises(
+            TapeDiverged,
+            match="of `messages` there are others, with memories that a tally recalled",
+        ):
+            _ask(
+                changed(TapeChatModel(elsewhere), tape_tools(elsewhere, scale.tools)),
+                "How heavy is tea?",
+            )
 
 
 def test_what_middleware_and_handler_record_together_plays_alike(open_sqlite: OpenTally) -> None:
@@ -626,7 +773,9 @@ def test_what_middleware_and_handler_record_together_plays_alike(open_sqlite: Op
         assert player.finish().matches
 
 
-def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(open_sqlite: OpenTally) -> None:
+def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(
+    open_sqlite: OpenTally,
+) -> None:
     small: Any = {"profile": {"max_input_tokens": 400}}
     said = [HumanMessage(f"Note {n}: {'word ' * 40}") for n in range(20)]
     with open_sqlite() as tally:
@@ -638,8 +787,12 @@ def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(open_s
             {"messages": [*said, HumanMessage("How heavy?")]}
         )
         assert same.finish().matches
-        with pytest.raises(TapeDiverged, match=r"of `messages` 1 missing and 1. not recorded, with memories"):
-            replay(TapeChatModel(larger), []).invoke({"messages": [*said, HumanMessage("How heavy?")]})
+        with pytest.raises(
+            TapeDiverged, match=r"of `messages` 1 missing and 1. not recorded, with memories"
+        ):
+            replay(TapeChatModel(larger), []).invoke(
+                {"messages": [*said, HumanMessage("How heavy?")]}
+            )
 
 
 # What people and retention have to do with it
@@ -679,14 +832,18 @@ def test_a_tool_that_waits_for_a_person_is_safe_or_cannot_be_played(open_sqlite:
         return f"paid {amount}: {interrupt('really?')}"
 
     def build(model: BaseChatModel, tools: list[BaseTool]) -> Any:
-        return create_agent(model, tools, checkpointer=InMemorySaver(), middleware=[TallyMiddleware(tally)])
+        return create_agent(
+            model, tools, checkpointer=InMemorySaver(), middleware=[TallyMiddleware(tally)]
+        )
 
     config: Any = {"configurable": {"thread_id": "t"}}
     asked: Any = {"messages": [("user", "Pay 7.")]}
     with open_sqlite() as tally:
         build(Scripted(_calls(("pay", {"amount": 7}))), [pay]).invoke(asked, config)
         real, stubbed = _player(tally), _player(tally)
-        waiting = build(TapeChatModel(real), tape_tools(real, [pay], safe={"pay"})).invoke(asked, config)
+        waiting = build(TapeChatModel(real), tape_tools(real, [pay], safe={"pay"})).invoke(
+            asked, config
+        )
         assert [one.value for one in waiting["__interrupt__"]] == ["really?"]
         assert real.finish().matches
         with pytest.raises(NotReplayable, match="name it in `safe`"):
@@ -704,10 +861,16 @@ def test_a_secret_in_the_prompt_matches_whatever_it_is(open_sqlite: OpenTally) -
         players = [_player(tally) for _ in range(3)]
     assert KEY not in players[0].tape.dumps()
     for player, key in zip(players, (KEY, OTHER_KEY), strict=False):
-        _ask(build(key)(TapeChatModel(player), tape_tools(player, scale.tools)), f"How heavy is {key}?")
+        _ask(
+            build(key)(TapeChatModel(player), tape_tools(player, scale.tools)),
+            f"How heavy is {key}?",
+        )
         assert player.finish().fidelity == "exact_redacted"
     with pytest.raises(TapeDiverged, match="is not the recorded one"):
-        _ask(build(KEY)(TapeChatModel(players[2]), tape_tools(players[2], scale.tools)), "How heavy is nothing?")
+        _ask(
+            build(KEY)(TapeChatModel(players[2]), tape_tools(players[2], scale.tools)),
+            "How heavy is nothing?",
+        )
 
 
 def test_a_run_without_payloads_has_no_tape(open_sqlite: OpenTally) -> None:

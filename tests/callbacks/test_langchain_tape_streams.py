@@ -1,4 +1,6 @@
-"""A tape of LangChain plays as the stream that it was: several chunks, whose sum is the recorded answer."""
+"""A tape of LangChain plays as the stream that it was: several chunks, whose sum is the recorded
+answer.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +42,33 @@ class Streaming(BaseChatModel):
         return self.bind(tools=[convert_to_openai_tool(one) for one in tools], **kwargs)
 
     def _stream(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> Iterator[ChatGenerationChunk]:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
         for chunk in self.script.pop(0):
             if isinstance(chunk, Exception):
                 raise chunk
             yield ChatGenerationChunk(message=chunk)
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any,
-    ) -> ChatResult:  # fmt: skip
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
         chunks = [chunk.message for chunk in self._stream(messages)]
         return ChatResult(generations=[ChatGeneration(message=reduce(add, chunks))])
 
 
 def _says(*words: str) -> list[AIMessageChunk]:
-    return [*(AIMessageChunk(content=word) for word in words), AIMessageChunk(content="", usage_metadata=USAGE)]
+    return [
+        *(AIMessageChunk(content=word) for word in words),
+        AIMessageChunk(content="", usage_metadata=USAGE),
+    ]
 
 
 def _asks(*args: str) -> list[AIMessageChunk]:
@@ -88,7 +99,10 @@ def _recorded(tally: Tally, chunks: list[Any]) -> tuple[list[Any], Player]:
 
 def _sum(chunks: list[Any]) -> dict[str, Any]:
     summed = reduce(add, chunks).model_dump()
-    return {name: summed[name] for name in ("content", "tool_calls", "invalid_tool_calls", "usage_metadata")}
+    return {
+        name: summed[name]
+        for name in ("content", "tool_calls", "invalid_tool_calls", "usage_metadata")
+    }
 
 
 BLOCKS: list[Any] = [
@@ -113,9 +127,19 @@ BLOCKS: list[Any] = [
         ([AIMessageChunk(content=[{"type": "text", "text": "Three tons, as it seems."}])], False),
         (_says(""), False),
     ],
-    ids=["text", "arguments", "text and arguments", "blocks", "invalid", "blocks without a place", "nothing"],
+    ids=[
+        "text",
+        "arguments",
+        "text and arguments",
+        "blocks",
+        "invalid",
+        "blocks without a place",
+        "nothing",
+    ],
 )
-def test_a_stream_is_played_in_chunks_that_add_up(open_sqlite: OpenTally, chunks: list[Any], several: bool) -> None:
+def test_a_stream_is_played_in_chunks_that_add_up(
+    open_sqlite: OpenTally, chunks: list[Any], several: bool
+) -> None:
     with open_sqlite() as tally:
         recorded, player = _recorded(tally, chunks)
     played = list(TapeChatModel(player).stream("How heavy?"))
@@ -124,7 +148,9 @@ def test_a_stream_is_played_in_chunks_that_add_up(open_sqlite: OpenTally, chunks
     assert player.finish().matches
 
 
-def test_a_stream_has_the_recorded_number_of_chunks_and_is_recorded_so_again(open_sqlite: OpenTally) -> None:
+def test_a_stream_has_the_recorded_number_of_chunks_and_is_recorded_so_again(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         recorded, player = _recorded(tally, _says("It ", "weighs ", "three ", "tons."))
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
@@ -132,7 +158,11 @@ def test_a_stream_has_the_recorded_number_of_chunks_and_is_recorded_so_again(ope
         bound = tally.bind()
         now, then = (bound.recorder.tape(run.run_id).calls[0] for run in bound.runs())
     assert now.chunks == then.chunks == len(recorded)
-    assert now.response["answer"]["content"] == then.response["answer"]["content"] == "It weighs three tons."  # type: ignore[index, call-overload]
+    assert (
+        now.response["answer"]["content"]
+        == then.response["answer"]["content"]
+        == "It weighs three tons."
+    )  # type: ignore[index, call-overload]
 
 
 def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
@@ -142,7 +172,11 @@ def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         script = [_asks('{"what": ', '"tea"}'), _says("It ", "weighs ", "three ", "tons.")]
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
-        list(agent(Streaming(script=script), [weigh]).stream(ASKED, stream_mode="messages", config=config))
+        list(
+            agent(Streaming(script=script), [weigh]).stream(
+                ASKED, stream_mode="messages", config=config
+            )
+        )
         bound = tally.bind()
         run_id = bound.runs()[0].run_id
         players = [bound.recorder.player(run_id) for _ in range(3)]
@@ -150,14 +184,24 @@ def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
 
     async def tokens() -> list[str]:
         return [
-            chunk.text async for chunk, _ in on_tape[1].astream(ASKED, stream_mode="messages") if chunk.type != "tool"
+            chunk.text
+            async for chunk, _ in on_tape[1].astream(ASKED, stream_mode="messages")
+            if chunk.type != "tool"
         ]
 
     async def events() -> list[Any]:
         found = on_tape[2].astream_events(ASKED, version="v2")
-        return [event["data"]["chunk"] async for event in found if event["event"] == "on_chat_model_stream"]
+        return [
+            event["data"]["chunk"]
+            async for event in found
+            if event["event"] == "on_chat_model_stream"
+        ]
 
-    streamed = [chunk.text for chunk, _ in on_tape[0].stream(ASKED, stream_mode="messages") if chunk.type != "tool"]
+    streamed = [
+        chunk.text
+        for chunk, _ in on_tape[0].stream(ASKED, stream_mode="messages")
+        if chunk.type != "tool"
+    ]
     for said in (streamed, asyncio.run(tokens())):
         assert "".join(said) == "It weighs three tons."
         assert sum(map(bool, said)) > 2
@@ -184,19 +228,30 @@ def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None
         TapeChatModel(players[1]).invoke("How heavy?")
 
 
-def test_what_was_not_recorded_as_a_stream_is_played_as_one_all_the_same(open_sqlite: OpenTally) -> None:
+def test_what_was_not_recorded_as_a_stream_is_played_as_one_all_the_same(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         Streaming(script=[_says("It weighs three tons.")]).invoke("How heavy?", config=config)
         player = tally.recorder.player(tally.bind().runs()[0].run_id)
-    assert [chunk.text for chunk in TapeChatModel(player).stream("How heavy?")] == ["It we", "ighs ", "three", " tons."]
+    assert [chunk.text for chunk in TapeChatModel(player).stream("How heavy?")] == [
+        "It we",
+        "ighs ",
+        "three",
+        " tons.",
+    ]
 
 
 @pytest.mark.parametrize("model", [FakeListLLM, FakeStreamingListLLM])
 def test_a_completion_is_played_in_chunks(open_sqlite: OpenTally, model: Any) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        said = "".join(model(responses=["It weighs three tons."]).stream("How heavy?", config={"callbacks": [handler]}))
+        said = "".join(
+            model(responses=["It weighs three tons."]).stream(
+                "How heavy?", config={"callbacks": [handler]}
+            )
+        )
         bound = tally.bind()
         players = [bound.recorder.player(bound.runs()[0].run_id) for _ in range(2)]
     assert said == "It weighs three tons."
@@ -214,7 +269,9 @@ def test_a_completion_is_played_in_chunks(open_sqlite: OpenTally, model: Any) ->
 def test_an_answer_with_parts_of_its_own_comes_whole(open_sqlite: OpenTally) -> None:
     """What providers put beside the content is the same whether it streams or not."""
     with open_sqlite() as tally:
-        told = AIMessageChunk(content="Three tons.", additional_kwargs={"reasoning_content": "Heavy."}, id="msg_1")
+        told = AIMessageChunk(
+            content="Three tons.", additional_kwargs={"reasoning_content": "Heavy."}, id="msg_1"
+        )
         recorded, player = _recorded(tally, [told, *_says("")])
     played = reduce(add, TapeChatModel(player).stream("How heavy?"))
     assert isinstance(played, AIMessage)

@@ -29,7 +29,9 @@ class _Model(GenericFakeChatModel):
         return self
 
 
-def _agent(bound: BoundTally | Tally, tool: str, given: dict[str, Any], *, saver: Any = None) -> Any:
+def _agent(
+    bound: BoundTally | Tally, tool: str, given: dict[str, Any], *, saver: Any = None
+) -> Any:
     call = AIMessage("", tool_calls=[{"name": tool, "args": given, "id": "c1"}])
     answers: Iterator[AIMessage | str] = iter([call, "done"])
     return create_agent(_Model(messages=answers), memory_tools(bound), checkpointer=saver)
@@ -37,7 +39,10 @@ def _agent(bound: BoundTally | Tally, tool: str, given: dict[str, Any], *, saver
 
 def _through_tool(bound: BoundTally, tool: str, given: dict[str, Any]) -> Any:
     """What a memory tool returns in an agent; approvals are given."""
-    agent, config = _agent(bound, tool, given, saver=InMemorySaver()), {"configurable": {"thread_id": "t"}}
+    agent, config = (
+        _agent(bound, tool, given, saver=InMemorySaver()),
+        {"configurable": {"thread_id": "t"}},
+    )
     result = agent.invoke({"messages": [("user", "go")]}, config)
     if "__interrupt__" in result:
         result = agent.invoke(APPROVE, config)
@@ -56,8 +61,15 @@ class TestTools(AdapterContract):
     def remember(self, bound: BoundTally, content: str) -> None:
         _through_tool(bound, "memory_store", {"content": content})
 
-    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
-        given = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
+    def modify(
+        self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+    ) -> None:
+        given = {
+            "memory_id": memory_id,
+            "content": content,
+            "reason": reason,
+            "if_version": if_version,
+        }
         _through_tool(bound, "memory_modify", given)
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
@@ -70,7 +82,9 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_confi
     with open_sqlite() as tally:
         tools = memory_tools(tally)
     assert [tool.name for tool in tools] == list(MEMORY_TOOLS)
-    assert [tool.description for tool in tools] == [known.description for known in MEMORY_TOOLS.values()]
+    assert [tool.description for tool in tools] == [
+        known.description for known in MEMORY_TOOLS.values()
+    ]
     assert list(tools[4].args) == ["memory_id", "content", "reason", "if_version"]
 
 
@@ -78,12 +92,23 @@ def test_forgetting_stops_the_graph_until_a_person_agrees(open_sqlite: OpenTally
     with open_sqlite() as tally:
         owner = tally.bind()
         stored = owner.remember("Keep me.")
-        agent = _agent(owner, "memory_forget", {"memory_id": stored.memory_id, "reason": "tidy"}, saver=InMemorySaver())
-        config: Any = {"configurable": {"thread_id": "t"}, "callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        agent = _agent(
+            owner,
+            "memory_forget",
+            {"memory_id": stored.memory_id, "reason": "tidy"},
+            saver=InMemorySaver(),
+        )
+        config: Any = {
+            "configurable": {"thread_id": "t"},
+            "callbacks": [TallyCallbackHandler(tally, strict=True)],
+        }
         [asked] = agent.invoke({"messages": [("user", "forget it")]}, config)["__interrupt__"]
         assert asked.value["action_requests"][0]["name"] == "memory_forget"
         assert owner.get(stored.memory_id).content == "Keep me."
-        assert [step.status for step in owner.recorder.steps(owner.runs()[0].run_id)] == ["completed", "blocked"]
+        assert [step.status for step in owner.recorder.steps(owner.runs()[0].run_id)] == [
+            "completed",
+            "blocked",
+        ]
         agent.invoke(APPROVE, config)
         assert owner.memories() == []
 
@@ -92,17 +117,30 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
     with open_sqlite() as tally:
         owner = tally.bind()
         stored = owner.remember("Keep me.")
-        agent = _agent(owner, "memory_forget", {"memory_id": stored.memory_id, "reason": "tidy"}, saver=InMemorySaver())
+        agent = _agent(
+            owner,
+            "memory_forget",
+            {"memory_id": stored.memory_id, "reason": "tidy"},
+            saver=InMemorySaver(),
+        )
         config: Any = {"configurable": {"thread_id": "t"}}
         agent.invoke({"messages": [("user", "forget it")]}, config)
-        said = agent.invoke(Command(resume={"decisions": [{"type": "reject", "message": "It is dear to me."}]}), config)
+        said = agent.invoke(
+            Command(resume={"decisions": [{"type": "reject", "message": "It is dear to me."}]}),
+            config,
+        )
         [told] = [message for message in said["messages"] if isinstance(message, ToolMessage)]
-        assert json.loads(str(told.content))["message"] == "memory_forget was not done. It is dear to me."
+        assert (
+            json.loads(str(told.content))["message"]
+            == "memory_forget was not done. It is dear to me."
+        )
         assert owner.get(stored.memory_id).content == "Keep me."
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_where_nobody_can_be_asked_nothing_is_changed(open_sqlite: OpenTally, asynchronous: bool) -> None:
+def test_where_nobody_can_be_asked_nothing_is_changed(
+    open_sqlite: OpenTally, asynchronous: bool
+) -> None:
     with open_sqlite() as tally:
         stored = tally.bind().remember("Keep me.")
         forget = memory_tools(tally)[5]
@@ -115,7 +153,9 @@ def test_where_nobody_can_be_asked_nothing_is_changed(open_sqlite: OpenTally, as
 def test_whose_middleware_asks_may_leave_it_to_that(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         stored = tally.bind().remember("Forget me.")
-        memory_tools(tally, approval="elsewhere")[5].invoke({"memory_id": stored.memory_id, "reason": "tidy"})
+        memory_tools(tally, approval="elsewhere")[5].invoke(
+            {"memory_id": stored.memory_id, "reason": "tidy"}
+        )
         assert tally.bind().memories() == []
 
 
@@ -123,7 +163,9 @@ def test_the_metadata_of_a_call_may_say_who_acts(open_sqlite: OpenTally) -> None
     with open_sqlite() as tally:
         store = memory_tools(tally, actor=lambda metadata: Actor(user=metadata["who"]))[1]
         store.invoke({"content": "Mine."}, {"metadata": {"who": "alice"}})
-        assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == ["Mine."]
+        assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == [
+            "Mine."
+        ]
         assert tally.bind().memories() == []
 
 

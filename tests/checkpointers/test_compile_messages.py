@@ -21,10 +21,17 @@ ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 
 def _graph(tally: Tally, sent: list[list[BaseMessage]], **options: Any) -> Any:
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, list[AnyMessage]]:
-        sent.append(compile_messages(state, tally, config=config, system="You plan trips.", **options))
+        sent.append(
+            compile_messages(state, tally, config=config, system="You plan trips.", **options)
+        )
         return {"messages": [AIMessage(f"Answer {len(sent)}.")]}
 
-    return StateGraph(MessagesState).add_node(answer).add_edge(START, "answer").compile(checkpointer=TallySaver(tally))
+    return (
+        StateGraph(MessagesState)
+        .add_node(answer)
+        .add_edge(START, "answer")
+        .compile(checkpointer=TallySaver(tally))
+    )
 
 
 def test_a_node_sends_what_its_actor_remembers(open_tally: OpenTally) -> None:
@@ -51,7 +58,9 @@ def test_each_prompt_begins_as_the_one_before(open_tally: OpenTally) -> None:
             graph.invoke({"messages": [HumanMessage(f"Stop {number}?")]}, config)
         assert len(graph.get_state(config).values["messages"]) == 12
         for before, after in pairwise(sent):
-            assert [message.content for message in after[: len(before)]] == [message.content for message in before]
+            assert [message.content for message in after[: len(before)]] == [
+                message.content for message in before
+            ]
 
 
 def test_calls_stay_with_their_results_in_any_budget(open_tally: OpenTally) -> None:
@@ -59,7 +68,10 @@ def test_calls_stay_with_their_results_in_any_budget(open_tally: OpenTally) -> N
         said: list[BaseMessage] = [HumanMessage("Weigh the boats.")]
         for number in range(20):
             call: Any = {"name": "weigh", "args": {"boat": number}, "id": f"c{number}"}
-            said += [AIMessage("", tool_calls=[call]), ToolMessage(f"{number} tons " * 5, tool_call_id=f"c{number}")]
+            said += [
+                AIMessage("", tool_calls=[call]),
+                ToolMessage(f"{number} tons " * 5, tool_call_id=f"c{number}"),
+            ]
         said += [AIMessage("Weighed."), HumanMessage("Which is the heaviest?")]
         for budget in (200, 400, 800):
             found = compile_messages(said, tally.bind(ANNA), budget=budget, memories=0)

@@ -11,8 +11,15 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from tallystick_langgraph import TallySaver
 
 BASE = (
-    "put", "put_writes", "get_tuple", "list", "delete_thread", "delete_for_runs", "copy_thread", "prune",
-)  # fmt: skip
+    "put",
+    "put_writes",
+    "get_tuple",
+    "list",
+    "delete_thread",
+    "delete_for_runs",
+    "copy_thread",
+    "prune",
+)
 
 
 @pytest.mark.smoke

@@ -1,4 +1,6 @@
-"""Values become trees and come back; the quick bytes of messages are LangGraph's own; an edit is always seen."""
+"""Values become trees and come back; the quick bytes of messages are LangGraph's own; an edit is
+always seen.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from tallystick.threads import Run, Value
@@ -23,15 +31,25 @@ SPLIT = Split(TallySerializer())
 OFFICIAL = JsonPlusSerializer(allowed_msgpack_modules=None)
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-_scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | _text
+_scalars = (
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | _text
+)
 _json = st.recursive(
-    _scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3), max_leaves=8
+    _scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3),
+    max_leaves=8,
 )
 _bags = st.dictionaries(_text, _json, max_size=3)
 _ids = st.none() | st.text(string.hexdigits, min_size=1, max_size=8)
-_contents = _text | st.lists(st.builds(lambda text: {"type": "text", "text": text}, _text), max_size=3)
+_contents = _text | st.lists(
+    st.builds(lambda text: {"type": "text", "text": text}, _text), max_size=3
+)
 _calls = st.lists(
-    st.builds(lambda name, args: {"name": name, "args": args, "id": "c", "type": "tool_call"}, _text, _bags),
+    st.builds(
+        lambda name, args: {"name": name, "args": args, "id": "c", "type": "tool_call"},
+        _text,
+        _bags,
+    ),
     max_size=2,
 )
 messages = st.one_of(
@@ -70,7 +88,9 @@ def test_what_is_planted_grows_to_what_the_serializer_reads(value: Any) -> None:
 
 @given(st.lists(messages, min_size=1, max_size=4))
 def test_a_message_read_again_and_again_is_what_it_was_at_first(found: list[Any]) -> None:
-    """The third time it is made without validation: equal, with the same fields set, and shared with nobody."""
+    """The third time it is made without validation: equal, with the same fields set, and shared
+    with nobody.
+    """
     serde = TallySerializer()
     stored = serde.dumps_typed(found)
     read = [serde.loads_typed(stored) for _ in range(4)]
@@ -94,7 +114,9 @@ def test_a_large_dict_keeps_its_entries_and_their_order() -> None:
 
 @given(st.lists(messages, min_size=1, max_size=3), st.data())
 def test_every_edit_in_place_is_seen(drawn: list[Any], data: st.DataObject) -> None:
-    """Long lists, whose stretches are compared at once, with one field of one message changed under the same object."""
+    """Long lists, whose stretches are compared at once, with one field of one message changed under
+    the same object.
+    """
     held = [copy.deepcopy(drawn[number % len(drawn)]) for number in range(140)]
     before = planted(SPLIT.planted(held, None), None, CODEC)
     again = planted(SPLIT.planted(held, before), before, CODEC)
@@ -114,7 +136,9 @@ def test_every_edit_in_place_is_seen(drawn: list[Any], data: st.DataObject) -> N
         message.additional_kwargs["n"] = data.draw(st.sampled_from([True, 1.0, 2]))
     else:
         held[place] = data.draw(messages)
-    after = planted(SPLIT.planted(held, again if kind != "type of a number" else before), before, CODEC)
+    after = planted(
+        SPLIT.planted(held, again if kind != "type of a number" else before), before, CODEC
+    )
 
     assert repr(SPLIT.grown(after, "state")) == repr(official(held))
 
@@ -134,7 +158,9 @@ def _parts(value: Value) -> set[bytes]:
     return {part.digest for part in all_parts(value)}
 
 
-@pytest.mark.parametrize("edit", ["append", "replace one", "drop the first", "insert in the middle"])
+@pytest.mark.parametrize(
+    "edit", ["append", "replace one", "drop the first", "insert in the middle"]
+)
 def test_a_small_change_to_a_long_list_makes_few_new_pieces(edit: str) -> None:
     held: list[Any] = [HumanMessage(f"message {number}", id=str(number)) for number in range(5000)]
     before = planted(SPLIT.planted(held, None), None, CODEC)
@@ -155,7 +181,10 @@ def test_a_small_change_to_a_long_list_makes_few_new_pieces(edit: str) -> None:
 @given(
     st.lists(st.binary(max_size=3), max_size=150),
     st.lists(
-        st.tuples(st.integers(0, 200), st.integers(0, 40), st.lists(st.binary(max_size=3), max_size=70)), max_size=8
+        st.tuples(
+            st.integers(0, 200), st.integers(0, 40), st.lists(st.binary(max_size=3), max_size=70)
+        ),
+        max_size=8,
     ),
 )
 def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(

@@ -1,7 +1,9 @@
-"""The flows that LangGraph documents, played on TallySaver and on its own saver in memory: both tell the same story.
+"""The flows that LangGraph documents, played on TallySaver and on its own saver in memory: both
+tell the same story.
 
-Each flow asserts what LangGraph promises of it. Beside that, everything the two savers hold afterwards is compared:
-the history of every namespace, its values, metadata, parents and pending writes, in order.
+Each flow asserts what LangGraph promises of it. Beside that, everything the two savers hold
+afterwards is compared: the history of every namespace, its values, metadata, parents and pending
+writes, in order.
 """
 
 from __future__ import annotations
@@ -49,9 +51,13 @@ class _Delta(TypedDict):
 
 
 class Driver:
-    """A graph's methods, synchronously or on one event loop; with a durability if the flow is to have one."""
+    """A graph's methods, synchronously or on one event loop; with a durability if the flow is to
+    have one.
+    """
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], runner: asyncio.Runner | None, durability: Any = None) -> None:
+    def __init__(
+        self, saver: BaseCheckpointSaver[Any], runner: asyncio.Runner | None, durability: Any = None
+    ) -> None:
         self.saver, self._runner, self._durability = saver, runner, durability
         self.calls: list[str] = []
 
@@ -65,7 +71,9 @@ class Driver:
         return run
 
     def chain(self, *nodes: tuple[str, Any], nested: Any = False, **options: Any) -> Any:
-        """A graph of nodes one after the other; one that is `nested` has the saver of the graph around it."""
+        """A graph of nodes one after the other; one that is `nested` has the saver of the graph
+        around it.
+        """
         graph: Any = StateGraph(_Log)
         names = [name for name, _ in nodes]
         for name, node in nodes:
@@ -93,9 +101,15 @@ class Driver:
         async def gathered() -> list[StateSnapshot]:
             return [one async for one in graph.aget_state_history(config)]
 
-        return list(graph.get_state_history(config)) if self._runner is None else self._runner.run(gathered())
+        return (
+            list(graph.get_state_history(config))
+            if self._runner is None
+            else self._runner.run(gathered())
+        )
 
-    def update(self, graph: Any, config: RunnableConfig, values: Any, as_node: str | None = None) -> RunnableConfig:
+    def update(
+        self, graph: Any, config: RunnableConfig, values: Any, as_node: str | None = None
+    ) -> RunnableConfig:
         found: RunnableConfig = (
             graph.update_state(config, values, as_node)
             if self._runner is None
@@ -114,13 +128,17 @@ def approval(driver: Driver) -> None:
         driver.calls.append("ask")
         return {"log": [("answer", interrupt({"question": "send?", "draft": state["log"][-1]}))]}
 
-    graph = driver.chain(("draft", driver.node("draft")), ("ask", ask), ("send", driver.node("send")))
+    graph = driver.chain(
+        ("draft", driver.node("draft")), ("ask", ask), ("send", driver.node("send"))
+    )
     paused = driver.play(graph, {"log": ["start"]})
     held = driver.state(graph)
     again = driver.play(graph, None)
     done = driver.play(graph, Command(resume="yes"))
 
-    assert [one.value for one in paused["__interrupt__"]] == [{"question": "send?", "draft": "draft"}]
+    assert [one.value for one in paused["__interrupt__"]] == [
+        {"question": "send?", "draft": "draft"}
+    ]
     assert paused["__interrupt__"] == again["__interrupt__"]
     assert (held.next, held.interrupts) == (("ask",), tuple(paused["__interrupt__"]))
     assert done["log"] == ["start", "draft", ("answer", "yes"), "send"]
@@ -143,13 +161,18 @@ def several_questions(driver: Driver) -> None:
     done = driver.play(graph, Command(resume=42))
 
     assert [one["__interrupt__"][0].value for one in asked] == [
-        "name?", "age?", "'old' is no age", "'very old' is no age",
-    ]  # fmt: skip
+        "name?",
+        "age?",
+        "'old' is no age",
+        "'very old' is no age",
+    ]
     assert done["log"] == ["Ann", "old", "very old", 42]
 
 
 def questions_side_by_side(driver: Driver) -> None:
-    """Nodes that pause in one step are answered one by one, by the id of each pause; what is done stays done."""
+    """Nodes that pause in one step are answered one by one, by the id of each pause; what is done
+    stays done.
+    """
 
     def asking(name: str) -> Callable[[_Log], dict[str, Any]]:
         def ask(state: _Log) -> dict[str, Any]:
@@ -179,9 +202,12 @@ def questions_side_by_side(driver: Driver) -> None:
 def breakpoints(driver: Driver) -> None:
     """A graph that stops before and after nodes goes on with state that was edited meanwhile."""
     graph = driver.chain(
-        ("one", driver.node("one")), ("two", driver.node("two")), ("three", driver.node("three")),
-        interrupt_before=["two"], interrupt_after=["two"],
-    )  # fmt: skip
+        ("one", driver.node("one")),
+        ("two", driver.node("two")),
+        ("three", driver.node("three")),
+        interrupt_before=["two"],
+        interrupt_after=["two"],
+    )
     driver.play(graph, {"log": []})
     before = driver.state(graph)
     driver.update(graph, THREAD, {"log": ["edited"]})
@@ -256,8 +282,9 @@ def fork(driver: Driver) -> None:
 def fork_of_a_pause(driver: Driver) -> None:
     """A pause is answered again from the checkpoint at which it was asked, with another answer."""
     graph = driver.chain(
-        ("ask", lambda state: {"log": [interrupt("which?")]}), ("end", driver.node("end")),
-    )  # fmt: skip
+        ("ask", lambda state: {"log": [interrupt("which?")]}),
+        ("end", driver.node("end")),
+    )
     driver.play(graph, {"log": []})
     paused = driver.state(graph)
     one = driver.play(graph, Command(resume="this"))
@@ -286,10 +313,18 @@ def written_by_hand(driver: Driver) -> None:
 
 
 def subgraph_pause(driver: Driver) -> None:
-    """A pause two graphs below is shown above, its state can be seen, and it goes on where it stopped."""
-    low = driver.chain(("low", driver.node("low")), ("ask", lambda state: {"log": [interrupt("deep?")]}), nested=True)
+    """A pause two graphs below is shown above, its state can be seen, and it goes on where it
+    stopped.
+    """
+    low = driver.chain(
+        ("low", driver.node("low")),
+        ("ask", lambda state: {"log": [interrupt("deep?")]}),
+        nested=True,
+    )
     middle = driver.chain(("middle", driver.node("middle")), ("inner", low), nested=True)
-    graph = driver.chain(("outer", driver.node("outer")), ("child", middle), ("last", driver.node("last")))
+    graph = driver.chain(
+        ("outer", driver.node("outer")), ("child", middle), ("last", driver.node("last"))
+    )
     driver.play(graph, {"log": []})
     held = driver.state(graph, subgraphs=True)
     child = held.tasks[0].state
@@ -308,9 +343,11 @@ def subgraph_pause(driver: Driver) -> None:
 def subgraph_edit(driver: Driver) -> None:
     """The state of a paused subgraph is edited in its own namespace before it goes on."""
     inner = driver.chain(
-        ("one", driver.node("one")), ("two", lambda state: {"log": [("saw", len(state["log"]))]}),
-        nested=True, interrupt_before=["two"],
-    )  # fmt: skip
+        ("one", driver.node("one")),
+        ("two", lambda state: {"log": [("saw", len(state["log"]))]}),
+        nested=True,
+        interrupt_before=["two"],
+    )
     graph = driver.chain(("child", inner))
     driver.play(graph, {"log": []})
     task = driver.state(graph).tasks[0]
@@ -327,7 +364,9 @@ def subgraph_edit(driver: Driver) -> None:
 def subgraph_history(driver: Driver) -> None:
     """A subgraph runs again from one of its own older checkpoints."""
     inner = driver.chain(*((name, driver.node(name)) for name in ("one", "two")), nested=True)
-    pausing = driver.chain(("ask", lambda state: {"log": [interrupt("?")]}), ("after", inner), nested=True)
+    pausing = driver.chain(
+        ("ask", lambda state: {"log": [interrupt("?")]}), ("after", inner), nested=True
+    )
     graph = driver.chain(("child", pausing))
     driver.play(graph, {"log": []})
     inside: Any = driver.state(graph).tasks[0].state
@@ -363,7 +402,9 @@ def stateful_subgraph(driver: Driver) -> None:
 
 
 def failure(driver: Driver) -> None:
-    """What succeeded beside a failure is kept and not run again; the failure stands at its checkpoint."""
+    """What succeeded beside a failure is kept and not run again; the failure stands at its
+    checkpoint.
+    """
     broken = [True]
 
     def fail(state: _Log) -> dict[str, Any]:
@@ -372,7 +413,9 @@ def failure(driver: Driver) -> None:
             # Where tasks share a loop, the first failure cancels the others.
             for _ in range(500):
                 found = driver.saver.get_tuple(THREAD)
-                if found is not None and any(channel == "log" for _, channel, _ in found.pending_writes or []):
+                if found is not None and any(
+                    channel == "log" for _, channel, _ in found.pending_writes or []
+                ):
                     break
                 time.sleep(0.01)
             raise RuntimeError("no luck")
@@ -390,7 +433,10 @@ def failure(driver: Driver) -> None:
     broken.clear()
     done = driver.play(compiled, None)
 
-    assert {one.name: str(one.error) for one in held.tasks} == {"fail": "RuntimeError('no luck')", "good": "None"}
+    assert {one.name: str(one.error) for one in held.tasks} == {
+        "fail": "RuntimeError('no luck')",
+        "good": "None",
+    }
     assert sorted(done["log"]) == ["good", "luck"]
     assert driver.calls.count("fail") == 2
 
@@ -404,7 +450,9 @@ def fan_out(driver: Driver) -> None:
 
     graph: Any = StateGraph(_Log)
     graph.add_node("work", work)
-    graph.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in range(12)], ["work"])
+    graph.add_conditional_edges(
+        START, lambda state: [Send("work", {"n": n}) for n in range(12)], ["work"]
+    )
     compiled = graph.compile(checkpointer=driver.saver)
     driver.play(compiled, {"log": []})
     done = driver.play(compiled, Command(resume="three"))
@@ -414,7 +462,9 @@ def fan_out(driver: Driver) -> None:
 
 
 def functions(driver: Driver) -> None:
-    """A workflow of tasks: a task that is done is not done again when the workflow goes on, and it knows its past."""
+    """A workflow of tasks: a task that is done is not done again when the workflow goes on, and it
+    knows its past.
+    """
 
     @task
     def double(number: int) -> int:
@@ -424,7 +474,9 @@ def functions(driver: Driver) -> None:
     @entrypoint(checkpointer=driver.saver)
     def workflow(number: int, *, previous: Any = None) -> Any:
         doubled = [double(one) for one in (number, number + 1)]
-        return entrypoint.final(value=[one.result() for one in doubled] + [interrupt("sure?"), previous], save=number)
+        return entrypoint.final(
+            value=[one.result() for one in doubled] + [interrupt("sure?"), previous], save=number
+        )
 
     paused = driver.play(workflow, 1)
     first = driver.play(workflow, Command(resume="yes"))
@@ -457,27 +509,50 @@ def delta_pause(driver: Driver) -> None:
     assert forked["log"] == [*done["log"][:5], "edited"]
 
 
-WHOLE = [approval, several_questions, questions_side_by_side, breakpoints, tools_in_review, subgraph_pause,
-         subgraph_edit, stateful_subgraph, fan_out, functions]  # fmt: skip
+WHOLE = [
+    approval,
+    several_questions,
+    questions_side_by_side,
+    breakpoints,
+    tools_in_review,
+    subgraph_pause,
+    subgraph_edit,
+    stateful_subgraph,
+    fan_out,
+    functions,
+]
 """Flows that hold whatever is kept of the steps between."""
 _ORDERED = hasattr(checkpoint_base, "writes_sort_key")
-"""Whether this release of LangGraph says in which order pending writes stand. Those before it also fork a delta channel
-at a pause with a write too many, on their own savers as well."""
-FLOWS = [*WHOLE, failure, time_travel, fork, fork_of_a_pause, written_by_hand, subgraph_history,
-         *([delta_pause] if _ORDERED else [])]  # fmt: skip
+"""Whether this release of LangGraph says in which order pending writes stand. Those before it also
+fork a delta channel at a pause with a write too many, on their own savers as well.
+"""
+FLOWS = [
+    *WHOLE,
+    failure,
+    time_travel,
+    fork,
+    fork_of_a_pause,
+    written_by_hand,
+    subgraph_history,
+    *([delta_pause] if _ORDERED else []),
+]
 
 
 # The stories
 
 
-_NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b")
+_NAMES = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b"
+)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+\+00:00")
 
 
 def story(saver: BaseCheckpointSaver[Any]) -> list[str]:
-    """Everything a saver holds of the thread, oldest first, with ids and times numbered as they come up.
+    """Everything a saver holds of the thread, oldest first, with ids and times numbered as they
+    come up.
 
-    Snapshots of delta channels are left out: the saver in memory also shows them where they were not put again.
+    Snapshots of delta channels are left out: the saver in memory also shows them where they were
+    not put again.
     """
     found = sorted(saver.list(THREAD), key=lambda one: one.checkpoint["id"])
     numbers: dict[str, str] = {}
@@ -495,13 +570,20 @@ def story(saver: BaseCheckpointSaver[Any]) -> list[str]:
         config: Any = one.config
         above: Any = one.parent_config
         told = (
-            config["configurable"]["checkpoint_ns"], one.checkpoint["id"],
+            config["configurable"]["checkpoint_ns"],
+            one.checkpoint["id"],
             above and above["configurable"]["checkpoint_id"],
-            {channel: value for channel, value in sorted(one.checkpoint["channel_values"].items())
-             if not isinstance(value, _DeltaSnapshot)},
-            sorted(one.checkpoint["channel_versions"]), sorted(one.metadata.items()),
-            latest.pending_writes if _ORDERED else sorted(repr(write[1:]) for write in latest.pending_writes or []),
-        )  # fmt: skip
+            {
+                channel: value
+                for channel, value in sorted(one.checkpoint["channel_values"].items())
+                if not isinstance(value, _DeltaSnapshot)
+            },
+            sorted(one.checkpoint["channel_versions"]),
+            sorted(one.metadata.items()),
+            latest.pending_writes
+            if _ORDERED
+            else sorted(repr(write[1:]) for write in latest.pending_writes or []),
+        )
         lines.append(_NAMES.sub(numbered, _TIME.sub("now", repr(told))))
     return lines
 
@@ -515,7 +597,9 @@ def _runner(kind: str) -> Iterator[asyncio.Runner | None]:
         yield runner
 
 
-def _told(flow: Callable[[Driver], None], saver: BaseCheckpointSaver[Any], kind: str, durability: Any) -> list[str]:
+def _told(
+    flow: Callable[[Driver], None], saver: BaseCheckpointSaver[Any], kind: str, durability: Any
+) -> list[str]:
     with _runner(kind) as runner:
         flow(Driver(saver, runner, durability))
     return story(saver)
@@ -527,7 +611,9 @@ def test_a_documented_flow_leaves_what_langgraphs_own_saver_holds(
     open_sqlite: OpenTally, flow: Callable[[Driver], None], kind: str
 ) -> None:
     with open_sqlite() as tally:
-        assert _told(flow, TallySaver(tally), kind, None) == _told(flow, InMemorySaver(), kind, None)
+        assert _told(flow, TallySaver(tally), kind, None) == _told(
+            flow, InMemorySaver(), kind, None
+        )
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -536,7 +622,9 @@ def test_every_durability_keeps_what_it_says(open_sqlite: OpenTally, durability:
         for number, flow in enumerate(WHOLE):
             saver = TallySaver(tally.bind(Actor(user=f"user {number}")))
             kind = ("sync", "async")[number % 2]
-            assert _told(flow, saver, kind, durability) == _told(flow, InMemorySaver(), kind, durability), flow
+            assert _told(flow, saver, kind, durability) == _told(
+                flow, InMemorySaver(), kind, durability
+            ), flow
 
 
 @pytest.mark.postgres

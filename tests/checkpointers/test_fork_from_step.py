@@ -1,4 +1,6 @@
-"""A receipt leads back to the checkpoint from which its step ran, and the graph goes on from there, changed."""
+"""A receipt leads back to the checkpoint from which its step ran, and the graph goes on from there,
+changed.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +58,19 @@ def _played(tally: Tally | BoundTally, saver: TallySaver, *, nested: bool = Fals
     """Two turns of a thread; the steps of their model calls."""
     graph = _graph(saver, "one", "two", nested=nested)
     for said in ("first", "second"):
-        config: Any = {"configurable": {"thread_id": "t"}, "callbacks": [TallyCallbackHandler(tally, strict=True)]}
+        config: Any = {
+            "configurable": {"thread_id": "t"},
+            "callbacks": [TallyCallbackHandler(tally, strict=True)],
+        }
         graph.invoke({"messages": [HumanMessage(said)]}, config)
     runs = reversed(tally.runs() if isinstance(tally, BoundTally) else tally.bind().runs())
     return [step.step_id for run in runs for step in tally.recorder.steps(run.run_id)]
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_graph_goes_on_from_the_checkpoint_of_a_step_with_another_model(open_sqlite: OpenTally, nested: bool) -> None:
+def test_a_graph_goes_on_from_the_checkpoint_of_a_step_with_another_model(
+    open_sqlite: OpenTally, nested: bool
+) -> None:
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         first, _second = _played(tally, saver, nested=nested)
@@ -79,8 +86,15 @@ def test_a_fork_of_its_own_thread_leaves_the_old_one_as_it_is(open_sqlite: OpenT
         other = _graph(saver, "uno", "due")
         there = other.invoke(None, saver.at_step(first, thread="fork"))
         assert _texts(there) == ["first", "uno"]
-        assert _texts(other.get_state({"configurable": {"thread_id": "t"}}).values) == ["first", "one", "second", "two"]
-        on = other.invoke({"messages": [HumanMessage("third")]}, {"configurable": {"thread_id": "fork"}})
+        assert _texts(other.get_state({"configurable": {"thread_id": "t"}}).values) == [
+            "first",
+            "one",
+            "second",
+            "two",
+        ]
+        on = other.invoke(
+            {"messages": [HumanMessage("third")]}, {"configurable": {"thread_id": "fork"}}
+        )
         assert _texts(on) == ["first", "uno", "third", "due"]
 
 
@@ -91,7 +105,9 @@ def test_the_state_may_be_changed_first(open_sqlite: OpenTally) -> None:
         other = _graph(saver, "due")
         at = saver.at_step(second)
         asked = other.get_state(at).values["messages"][-1]
-        changed = other.update_state(at, {"messages": [HumanMessage("changed", id=asked.id)]}, as_node="__start__")
+        changed = other.update_state(
+            at, {"messages": [HumanMessage("changed", id=asked.id)]}, as_node="__start__"
+        )
         assert _texts(other.invoke(None, changed)) == ["first", "one", "changed", "due"]
 
 
@@ -100,7 +116,9 @@ def test_a_step_that_the_middleware_recorded_leads_back_too(open_sqlite: OpenTal
 
     with open_sqlite() as tally:
         saver = TallySaver(tally)
-        agent: Any = create_agent(_says("one"), middleware=[TallyMiddleware(tally, strict=True)], checkpointer=saver)
+        agent: Any = create_agent(
+            _says("one"), middleware=[TallyMiddleware(tally, strict=True)], checkpointer=saver
+        )
         agent.invoke({"messages": [HumanMessage("first")]}, {"configurable": {"thread_id": "t"}})
         [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
         other: Any = create_agent(_says("uno"), checkpointer=saver)
@@ -113,7 +131,11 @@ def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> 
         _played(tally, saver)
         run_id = me.runs()[0].run_id
         whole = me.verify(run_id)
-        assert (whole.ok, whole.threads_checked, tally.recorder.verify(run_id).threads_checked) == (True, 1, 0)
+        assert (whole.ok, whole.threads_checked, tally.recorder.verify(run_id).threads_checked) == (
+            True,
+            1,
+            0,
+        )
 
         def tamper(tx: Any) -> None:
             tx.exec_driver_sql("UPDATE thread_states SET marks = marks || 'x'")
@@ -134,7 +156,9 @@ def test_who_may_not_read_a_thread_is_told_that_it_was_not_verified(open_sqlite:
         assert any("checkpoint threads" in one for one in found.cannot_prove)
 
 
-def test_a_step_of_no_thread_or_of_a_pruned_one_leads_nowhere_and_says_so(open_sqlite: OpenTally) -> None:
+def test_a_step_of_no_thread_or_of_a_pruned_one_leads_nowhere_and_says_so(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         first, _second = _played(tally, saver)

@@ -73,11 +73,14 @@ def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
     """What a SqliteSaver of release 3.1 would hold."""
     connection = sqlite3.connect(path)
     connection.execute(
-        "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, parent_checkpoint_id TEXT, "
-        "type TEXT, checkpoint BLOB, metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))"
+        "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, "
+        "parent_checkpoint_id TEXT, "
+        "type TEXT, checkpoint BLOB, metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, "
+        "checkpoint_id))"
     )
     connection.execute(
-        "CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT, "
+        "CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id "
+        "TEXT, "
         "task_path TEXT NOT NULL DEFAULT '', idx INTEGER, channel TEXT, type TEXT, value BLOB, "
         "PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))"
     )
@@ -85,9 +88,15 @@ def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
         place, parent = _place(one)
         connection.execute(
             "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"], parent,
-             *SERDE.dumps_typed(one.checkpoint), json.dumps(one.metadata).encode()),
-        )  # fmt: skip
+            (
+                place["thread_id"],
+                place["checkpoint_ns"],
+                place["checkpoint_id"],
+                parent,
+                *SERDE.dumps_typed(one.checkpoint),
+                json.dumps(one.metadata).encode(),
+            ),
+        )
     connection.executemany("INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _writes(saver))
     connection.commit()
     connection.close()
@@ -95,7 +104,9 @@ def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
 
 
 def _postgres_database(url: str, saver: InMemorySaver) -> None:
-    """What a PostgresSaver of release 3.2 would hold: plain values inline, the others as blobs by version."""
+    """What a PostgresSaver of release 3.2 would hold: plain values inline, the others as blobs by
+    version.
+    """
     import psycopg
 
     with psycopg.connect(url) as connection:
@@ -104,31 +115,51 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
             "parent_checkpoint_id TEXT, type TEXT, checkpoint JSONB, metadata JSONB)"
         )
         connection.execute(
-            "CREATE TABLE checkpoint_blobs (thread_id TEXT, checkpoint_ns TEXT, channel TEXT, version TEXT, type TEXT, "
+            "CREATE TABLE checkpoint_blobs (thread_id TEXT, checkpoint_ns TEXT, channel TEXT, "
+            "version TEXT, type TEXT, "
             "blob BYTEA, PRIMARY KEY (thread_id, checkpoint_ns, channel, version))"
         )
         connection.execute(
-            "CREATE TABLE checkpoint_writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT, "
+            "CREATE TABLE checkpoint_writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id "
+            "TEXT, task_id TEXT, "
             "task_path TEXT NOT NULL DEFAULT '', idx INTEGER, channel TEXT, type TEXT, blob BYTEA)"
         )
         for one in saver.list(None):
             place, parent = _place(one)
             values = one.checkpoint["channel_values"]
-            inline = {name: value for name, value in values.items() if isinstance(value, str | int) or value is None}
+            inline = {
+                name: value
+                for name, value in values.items()
+                if isinstance(value, str | int) or value is None
+            }
             for name, value in values.items():
                 if name not in inline:
                     connection.execute(
-                        "INSERT INTO checkpoint_blobs VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                        (place["thread_id"], place["checkpoint_ns"], name,
-                         str(one.checkpoint["channel_versions"][name]), *SERDE.dumps_typed(value)),
-                    )  # fmt: skip
+                        "INSERT INTO checkpoint_blobs VALUES (%s, %s, %s, %s, %s, %s) ON "
+                        "CONFLICT DO NOTHING",
+                        (
+                            place["thread_id"],
+                            place["checkpoint_ns"],
+                            name,
+                            str(one.checkpoint["channel_versions"][name]),
+                            *SERDE.dumps_typed(value),
+                        ),
+                    )
             connection.execute(
                 "INSERT INTO checkpoints VALUES (%s, %s, %s, %s, NULL, %s, %s)",
-                (place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"], parent,
-                 json.dumps({**one.checkpoint, "channel_values": inline}), json.dumps(one.metadata)),
-            )  # fmt: skip
+                (
+                    place["thread_id"],
+                    place["checkpoint_ns"],
+                    place["checkpoint_id"],
+                    parent,
+                    json.dumps({**one.checkpoint, "channel_values": inline}),
+                    json.dumps(one.metadata),
+                ),
+            )
         for row in _writes(saver):
-            connection.execute("INSERT INTO checkpoint_writes VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)", row)
+            connection.execute(
+                "INSERT INTO checkpoint_writes VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)", row
+            )
 
 
 def _same(saver: TallySaver, source: InMemorySaver) -> None:
@@ -136,9 +167,13 @@ def _same(saver: TallySaver, source: InMemorySaver) -> None:
         found = saver.get_tuple(one.config)
         assert found is not None
         assert (found.checkpoint, found.metadata, found.parent_config) == (
-            one.checkpoint, one.metadata, one.parent_config
-        )  # fmt: skip
-        assert sorted(map(repr, found.pending_writes or [])) == sorted(map(repr, one.pending_writes or []))
+            one.checkpoint,
+            one.metadata,
+            one.parent_config,
+        )
+        assert sorted(map(repr, found.pending_writes or [])) == sorted(
+            map(repr, one.pending_writes or [])
+        )
 
 
 def test_a_sqlite_savers_file_is_copied_and_goes_on(tmp_path: Path) -> None:
@@ -158,7 +193,9 @@ def test_a_sqlite_savers_file_is_copied_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_a_postgres_savers_database_is_copied_and_goes_on(tmp_path: Path, postgres_url: str) -> None:
+def test_a_postgres_savers_database_is_copied_and_goes_on(
+    tmp_path: Path, postgres_url: str
+) -> None:
     import uuid
 
     import psycopg
@@ -189,7 +226,9 @@ def test_a_source_that_is_none_is_refused(tmp_path: Path) -> None:
                 import_checkpoints(tmp_path / name, saver)
 
 
-def test_what_does_not_read_back_as_its_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_read_back_as_its_source_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = _sqlite_file(tmp_path / "old.sqlite", _filled())
     with TallySaver.from_conn_string(str(tmp_path / "tally")) as saver:
         monkeypatch.setattr(TallySaver, "_grown", lambda self, stored: {"messages": []})
@@ -198,7 +237,9 @@ def test_what_does_not_read_back_as_its_source_is_named(tmp_path: Path, monkeypa
 
 
 async def test_a_saver_of_its_own_tally_opens_and_closes(tmp_path: Path) -> None:
-    async with TallySaver.from_conn_string(str(tmp_path / "tally"), actor=Actor(user="local")) as saver:
+    async with TallySaver.from_conn_string(
+        str(tmp_path / "tally"), actor=Actor(user="local")
+    ) as saver:
         saver.setup()
         await _graph(saver).ainvoke({"messages": [("user", "hi")]}, _config("t"))
     with TallySaver.from_conn_string(str(tmp_path / "tally")) as saver:
@@ -217,9 +258,12 @@ def tally_command(tmp_path: Path) -> Run:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(command), *arguments, "--tally", str(tmp_path / "tally")], text=True, capture_output=True,
-            timeout=120, check=False,
-        )  # fmt: skip
+            [str(command), *arguments, "--tally", str(tmp_path / "tally")],
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
 
     return run
 
@@ -241,7 +285,9 @@ def test_damage_fails_the_verification_of_threads(tmp_path: Path, tally_command:
     with Tally.open(tmp_path / "tally", background=False) as tally:
         _graph(TallySaver(tally)).invoke({"messages": [("user", "hi " * 100)]}, _config("t"))
         tally.store.database.write(
-            lambda tx: tx.exec_driver_sql("DELETE FROM thread_states WHERE id = (SELECT max(id) FROM thread_states)"),
+            lambda tx: tx.exec_driver_sql(
+                "DELETE FROM thread_states WHERE id = (SELECT max(id) FROM thread_states)"
+            ),
             name="damage",
         )
         problems = [problem.problem for problem in tally.bind().threads.verify("t")]
@@ -268,8 +314,12 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
         config: RunnableConfig = {**_config("t"), "callbacks": [handler]}
         compiled.invoke({"messages": [HumanMessage("hi")]}, config)
         [run] = tally.bind().runs()
-        [call] = [step for step in tally.recorder.steps(run.run_id) if step.step_kind == "model_call"]
-        [checkpoint] = [one for one in TallySaver(tally).list(_config("t")) if one.metadata.get("step") == 0]
+        [call] = [
+            step for step in tally.recorder.steps(run.run_id) if step.step_kind == "model_call"
+        ]
+        [checkpoint] = [
+            one for one in TallySaver(tally).list(_config("t")) if one.metadata.get("step") == 0
+        ]
     id = checkpoint.checkpoint["id"]
     shown = json.loads(tally_command("show", call.step_id, "--json").stdout)
     back = json.loads(tally_command("state", "t", id, "--json").stdout)

@@ -1,4 +1,6 @@
-"""TallySaver in real graphs: resume, interrupts, time travel, and threads that belong to who acts."""
+"""TallySaver in real graphs: resume, interrupts, time travel, and threads that belong to who
+acts.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,12 @@ def test_a_conversation_goes_on_after_the_process_ended(open_sqlite: OpenTally) 
     with open_sqlite() as tally:
         result = _chat(TallySaver(tally)).invoke({"messages": [("user", "two")]}, _thread("t"))
 
-    assert [message.content for message in result["messages"]] == ["one", "answer 1", "two", "answer 3"]
+    assert [message.content for message in result["messages"]] == [
+        "one",
+        "answer 1",
+        "two",
+        "answer 3",
+    ]
 
 
 def test_a_thread_of_another_actor_is_another_thread(open_sqlite: OpenTally) -> None:
@@ -83,7 +90,9 @@ def test_an_interrupted_graph_resumes_where_it_stopped(open_sqlite: OpenTally) -
     with open_sqlite() as tally:
         paused = graph.compile(checkpointer=TallySaver(tally)).invoke({"steps": []}, _thread("t"))
     with open_sqlite() as tally:
-        resumed = graph.compile(checkpointer=TallySaver(tally)).invoke(Command(resume="yes"), _thread("t"))
+        resumed = graph.compile(checkpointer=TallySaver(tally)).invoke(
+            Command(resume="yes"), _thread("t")
+        )
 
     assert [pause.value for pause in paused["__interrupt__"]] == ["may I?"]
     assert resumed["steps"] == ["drafted", "approved yes"]
@@ -94,12 +103,26 @@ def test_an_earlier_state_can_be_forked(open_sqlite: OpenTally) -> None:
         chat = _chat(TallySaver(tally))
         for text in ("one", "two"):
             chat.invoke({"messages": [("user", text)]}, _thread("t"))
-        [first] = [state for state in chat.get_state_history(_thread("t")) if len(state.values["messages"]) == 2][:1]
+        [first] = [
+            state
+            for state in chat.get_state_history(_thread("t"))
+            if len(state.values["messages"]) == 2
+        ][:1]
         forked = chat.invoke({"messages": [("user", "other")]}, first.config)
         newest = chat.get_state(_thread("t"))
 
-    assert [message.content for message in forked["messages"]] == ["one", "answer 1", "other", "answer 3"]
-    assert [message.content for message in newest.values["messages"]] == ["one", "answer 1", "other", "answer 3"]
+    assert [message.content for message in forked["messages"]] == [
+        "one",
+        "answer 1",
+        "other",
+        "answer 3",
+    ]
+    assert [message.content for message in newest.values["messages"]] == [
+        "one",
+        "answer 1",
+        "other",
+        "answer 3",
+    ]
 
 
 def test_the_same_saver_serves_sync_and_async(open_tally: OpenTally) -> None:
@@ -108,7 +131,12 @@ def test_the_same_saver_serves_sync_and_async(open_tally: OpenTally) -> None:
         chat.invoke({"messages": [("user", "one")]}, _thread("t"))
         result = asyncio.run(chat.ainvoke({"messages": [("user", "two")]}, _thread("t")))
 
-    assert [message.content for message in result["messages"]] == ["one", "answer 1", "two", "answer 3"]
+    assert [message.content for message in result["messages"]] == [
+        "one",
+        "answer 1",
+        "two",
+        "answer 3",
+    ]
 
 
 def test_equal_state_is_stored_once(open_sqlite: OpenTally) -> None:
@@ -123,7 +151,11 @@ def test_equal_state_is_stored_once(open_sqlite: OpenTally) -> None:
         compiled = graph.compile(checkpointer=TallySaver(tally))
         compiled.invoke({"steps": ["x" * 10_000]}, _thread("t"))
         with tally.store.database.read() as connection:
-            sizes = connection.execute(text("SELECT length(body) FROM tree_parts ORDER BY id")).scalars().all()
+            sizes = (
+                connection.execute(text("SELECT length(body) FROM tree_parts ORDER BY id"))
+                .scalars()
+                .all()
+            )
 
     assert len(sizes) == 1
 
@@ -154,16 +186,35 @@ def test_checkpoints_of_the_first_schema_open_as_they_were(open_tally: OpenTally
     def unit(tx: Connection) -> None:
         scope = scopes.ensure(tx, Scope.parse("private:alice"))
         thread = checkpoints.add_thread(tx, scope.id, "t", at=1).id
-        kind, body = serde.dumps_typed({"v": 4, "id": "01", "ts": "t", "channel_versions": {"messages": "1"}})
-        row = {"thread_id": thread, "namespace": "", "id": "01", "parent_id": None, "metadata": '{"step": 1}',
-               "body_type": kind, "body": body, "salt": b"", "commitment": "", "created_at": 1}  # fmt: skip
+        kind, body = serde.dumps_typed(
+            {"v": 4, "id": "01", "ts": "t", "channel_versions": {"messages": "1"}}
+        )
+        row = {
+            "thread_id": thread,
+            "namespace": "",
+            "id": "01",
+            "parent_id": None,
+            "metadata": '{"step": 1}',
+            "body_type": kind,
+            "body": body,
+            "salt": b"",
+            "commitment": "",
+            "created_at": 1,
+        }
         tx.execute(insert(tables.checkpoints), row)
         kind, body = serde.dumps_typed(messages)
         key = parts.put(tx, scope, body, at=1)
         place = {"thread_id": thread, "namespace": "", "checkpoint_id": "01"}
         value = {"channel": "messages", "value_type": kind, "part_key": key}
         tx.execute(insert(tables.checkpoint_values), {**place, **value})
-        written = {"task_id": "t", "position": 0, "task_path": "", "channel": "n", "value_type": "null", "value": b""}
+        written = {
+            "task_id": "t",
+            "position": 0,
+            "task_path": "",
+            "channel": "n",
+            "value_type": "null",
+            "value": b"",
+        }
         tx.execute(insert(tables.checkpoint_writes), {**place, **written})
 
     with open_tally() as tally:
@@ -178,7 +229,10 @@ def test_checkpoints_of_the_first_schema_open_as_they_were(open_tally: OpenTally
             ]
 
     assert found is not None
-    assert (found.checkpoint["id"], found.checkpoint["channel_values"], found.metadata, found.pending_writes) == (
-        "01", {"messages": messages}, {"step": 1}, [("t", "n", None)]
-    )  # fmt: skip
+    assert (
+        found.checkpoint["id"],
+        found.checkpoint["channel_values"],
+        found.metadata,
+        found.pending_writes,
+    ) == ("01", {"messages": messages}, {"step": 1}, [("t", "n", None)])
     assert left == [0, 0, 0, 0]

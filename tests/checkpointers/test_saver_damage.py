@@ -1,4 +1,6 @@
-"""A database file that was cut off or changed on the disk: what is read is what was put, or a clear error."""
+"""A database file that was cut off or changed on the disk: what is read is what was put, or a clear
+error.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
             config, messages = _config(thread), list[Any]()
             for turn in range(6):
                 chance = random.Random(f"{thread} {turn}")
-                messages += [HumanMessage(chance.randbytes(60).hex(), id=f"{turn}.{n}") for n in range(8)]
-                checkpoint: Any = {**empty_checkpoint(), "channel_values": {"messages": messages, "n": turn}}
+                messages += [
+                    HumanMessage(chance.randbytes(60).hex(), id=f"{turn}.{n}") for n in range(8)
+                ]
+                checkpoint: Any = {
+                    **empty_checkpoint(),
+                    "channel_values": {"messages": messages, "n": turn},
+                }
                 config = saver.put(config, checkpoint, {"step": turn}, {})
                 saver.put_writes(config, [("messages", messages[-1:])], f"task {turn}")
         held = {thread: _held(saver, thread) for thread in THREADS}
@@ -100,7 +107,9 @@ def _changed(body: bytes, how: str, at: float, bits: int) -> bytes:
             return random.Random(bits).randbytes(len(body))
 
 
-@given(st.sampled_from(["cut", "flip", "zeros", "page", "noise"]), st.floats(0, 1), st.integers(1, 255))
+@given(
+    st.sampled_from(["cut", "flip", "zeros", "page", "noise"]), st.floats(0, 1), st.integers(1, 255)
+)
 @example("cut", 0.0, 1)
 @example("cut", 1.0, 1)
 @example("cut", 0.5, 1)
@@ -112,7 +121,9 @@ def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
     copied = tmp_path / "tally"
     shutil.rmtree(copied, ignore_errors=True)
     shutil.copytree(place, copied)
-    [file] = [one for one in copied.rglob("*") if one.is_file() and one.read_bytes()[:6] == b"SQLite"]
+    [file] = [
+        one for one in copied.rglob("*") if one.is_file() and one.read_bytes()[:6] == b"SQLite"
+    ]
     file.write_bytes(_changed(file.read_bytes(), how, at, bits))
     try:
         tally = Tally.open(copied, background=False)
@@ -125,11 +136,13 @@ def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
                 found = _held(saver, thread)
                 if found == held[thread]:
                     continue
-                # SQLite does not see every page that took the place of another: rows may be missing, none is wrong,
-                # and what verifies the thread, or the doctor, says so.
+                # SQLite does not see every page that took the place of another: rows may be
+                # missing, none is wrong, and what verifies the thread, or the doctor, says so.
                 latest = found.pop("latest")
                 assert all(_is_part(told, held[thread][id]) for id, told in found.items())
-                assert latest == NOTHING or any(_is_part(latest, told) for told in held[thread].values())
+                assert latest == NOTHING or any(
+                    _is_part(latest, told) for told in held[thread].values()
+                )
                 assert _noticed(tally, thread)
 
 

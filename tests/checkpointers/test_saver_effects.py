@@ -26,20 +26,34 @@ def test_the_saver_has_the_effects_of_direct_calls(open_tally: Callable[..., Tal
         saver.delete_thread("saver")
         through_saver = effects(tally)
 
-        rest = {name: value for name, value in checkpoint.items() if name not in {"channel_values", "id"}}
+        rest = {
+            name: value
+            for name, value in checkpoint.items()
+            if name not in {"channel_values", "id"}
+        }
         direct.put(
-            "direct", namespace="", checkpoint_id=str(checkpoint["id"]), parent_id=None, metadata={"step": 1},
-            body=Leaf(*saver.serde.dumps_typed(rest)), values={"x": Leaf(*saver.serde.dumps_typed(1))},
-        )  # fmt: skip
+            "direct",
+            namespace="",
+            checkpoint_id=str(checkpoint["id"]),
+            parent_id=None,
+            metadata={"step": 1},
+            body=Leaf(*saver.serde.dumps_typed(rest)),
+            values={"x": Leaf(*saver.serde.dumps_typed(1))},
+        )
         write = PendingWrite("task", "", 0, "x", Leaf(*saver.serde.dumps_typed(2)))
-        direct.put_writes("direct", namespace="", checkpoint_id=str(checkpoint["id"]), writes=[write])
+        direct.put_writes(
+            "direct", namespace="", checkpoint_id=str(checkpoint["id"]), writes=[write]
+        )
         direct.delete("direct")
         through_calls = effects(tally)[len(through_saver) :]
 
     def events(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         # The seal covers the name of the thread, which differs.
         details = [{**one["details"], "seal": ""} for one in found]
-        return [(one["stream"], one["event"], one["actor"], more) for one, more in zip(found, details, strict=True)]
+        return [
+            (one["stream"], one["event"], one["actor"], more)
+            for one, more in zip(found, details, strict=True)
+        ]
 
     assert [event for _, event, *_ in events(through_saver)] == ["checkpoint.put", "thread.delete"]
     assert events(through_saver) == events(through_calls)

@@ -1,8 +1,9 @@
 """Random histories of a saver against a model in memory: after every step both hold the same.
 
-A crash is what a machine leaves that stops in the middle of a write: the database and its log as they stand in that
-moment, pages of the open transaction among them. What was acknowledged is there. A power cut takes the end of the
-log with it: then there is what was there after some earlier step, whole.
+A crash is what a machine leaves that stops in the middle of a write: the database and its log as
+they stand in that moment, pages of the open transaction among them. What was acknowledged is there.
+A power cut takes the end of the log with it: then there is what was there after some earlier step,
+whole.
 """
 
 from __future__ import annotations
@@ -113,21 +114,35 @@ class Play:
         return f"{self.count:08}"
 
     def put(
-        self, thread: str, namespace: str, parent: str | None, values: dict[str, Any], id: str | None = None
+        self,
+        thread: str,
+        namespace: str,
+        parent: str | None,
+        values: dict[str, Any],
+        id: str | None = None,
     ) -> None:
         id = id or self.next_id()
         checkpoint: Any = {
-            "v": 4, "id": id, "ts": "t", "channel_values": values, "channel_versions": dict.fromkeys(values, 1),
-            "versions_seen": {}, "updated_channels": None,
-        }  # fmt: skip
+            "v": 4,
+            "id": id,
+            "ts": "t",
+            "channel_values": values,
+            "channel_versions": dict.fromkeys(values, 1),
+            "versions_seen": {},
+            "updated_channels": None,
+        }
         metadata: Any = {"step": self.count, "run_id": f"{self.count % 3}"}
         # No channel is said to have changed: what counts is what the values are.
         self.saver.put(self.config(thread, namespace, parent), checkpoint, metadata, {})
         self.model.states[thread, namespace, id] = {
-            "values": OFFICIAL.loads_typed(OFFICIAL.dumps_typed(values)), "metadata": metadata, "parent": parent,
-        }  # fmt: skip
+            "values": OFFICIAL.loads_typed(OFFICIAL.dumps_typed(values)),
+            "metadata": metadata,
+            "parent": parent,
+        }
 
-    def write(self, thread: str, namespace: str, id: str, channel: str, value: Any, task: str) -> None:
+    def write(
+        self, thread: str, namespace: str, id: str, channel: str, value: Any, task: str
+    ) -> None:
         self.saver.put_writes(self.config(thread, namespace, id), [(channel, value)], task, "path")
         place = WRITES_IDX_MAP.get(channel, 0)
         kept = self.model.writes.setdefault((thread, namespace, id), {})
@@ -141,28 +156,49 @@ class Play:
         messages: list[Any] = held["messages"]
         if kind == "append":
             messages += [
-                (HumanMessage if place % 2 else AIMessage)(f"message {self.count}.{place}", id=f"{self.count}.{place}")
+                (HumanMessage if place % 2 else AIMessage)(
+                    f"message {self.count}.{place}", id=f"{self.count}.{place}"
+                )
                 for place in range(number)
             ]
             self.put(thread, namespace, head, held)
         elif kind == "edit" and messages:
-            messages[number % len(messages)].additional_kwargs["edited"] = [1, 1.0, True, None, number][number % 5]
+            messages[number % len(messages)].additional_kwargs["edited"] = [
+                1,
+                1.0,
+                True,
+                None,
+                number,
+            ][number % 5]
             self.put(thread, namespace, head, held)
         elif kind == "drop" and messages:
             del messages[number % len(messages) : number % len(messages) + 3]
             self.put(thread, namespace, head, held)
         elif kind == "file":
-            held["files"].update({f"file {place}": {"text": "x" * 200, "n": number} for place in range(number)})
+            held["files"].update(
+                {f"file {place}": {"text": "x" * 200, "n": number} for place in range(number)}
+            )
             self.put(thread, namespace, head, held)
         elif kind == "fork" and ids:
             self.put(thread, namespace, ids[number % len(ids)], {**held, "n": number})
         elif kind == "again" and ids:
             id = ids[number % len(ids)]
-            self.put(thread, namespace, self.model.states[thread, namespace, id]["parent"], {"n": number}, id)
+            self.put(
+                thread,
+                namespace,
+                self.model.states[thread, namespace, id]["parent"],
+                {"n": number},
+                id,
+            )
         elif kind in ("write", "special") and ids:
             channel = "__interrupt__" if kind == "special" else "messages"
             self.write(
-                thread, namespace, ids[number % len(ids)], channel, [*messages[-1:], number], f"task {number % 3}"
+                thread,
+                namespace,
+                ids[number % len(ids)],
+                channel,
+                [*messages[-1:], number],
+                f"task {number % 3}",
             )
         elif kind == "write ahead":
             id = self.next_id()
@@ -172,14 +208,24 @@ class Play:
             self.copy(thread, "b" if thread == "a" else "a")
         elif kind == "prune":
             self.saver.prune([thread])
-            self.model.drop([place for place in self.model.of(thread) if place in self.model.states
-                             and place[2] != self.model.ids(thread, place[1])[-1]])  # fmt: skip
+            self.model.drop(
+                [
+                    place
+                    for place in self.model.of(thread)
+                    if place in self.model.states
+                    and place[2] != self.model.ids(thread, place[1])[-1]
+                ]
+            )
         elif kind == "delete run":
             run_id = f"{number}"
             self.saver.delete_for_runs([run_id])
-            self.model.drop([
-                place for place, one in list(self.model.states.items()) if one["metadata"]["run_id"] == run_id
-            ])  # fmt: skip
+            self.model.drop(
+                [
+                    place
+                    for place, one in list(self.model.states.items())
+                    if one["metadata"]["run_id"] == run_id
+                ]
+            )
         elif kind == "delete":
             self.saver.delete_thread(thread)
             self.model.drop(self.model.of(thread))
@@ -193,13 +239,20 @@ class Play:
             assert self.tally.bind(ALICE).threads.verify() == []
 
     def crash(self, lost: int | None) -> None:
-        """Go on with the files as they stand in the middle of a write; `lost` says how much of the log is lost."""
+        """Go on with the files as they stand in the middle of a write; `lost` says how much of the
+        log is lost.
+        """
         next_life = self.folder / str(self.lives + 1)
 
         def unit(tx: Connection) -> None:
             tx.exec_driver_sql("PRAGMA cache_size=10")
-            tx.execute(text("INSERT INTO settings (name, value) VALUES ('crash', :value)"), {"value": "x" * 300_000})
-            shutil.copytree(self.database.parent, next_life, ignore=shutil.ignore_patterns("*-shm", "chroma"))
+            tx.execute(
+                text("INSERT INTO settings (name, value) VALUES ('crash', :value)"),
+                {"value": "x" * 300_000},
+            )
+            shutil.copytree(
+                self.database.parent, next_life, ignore=shutil.ignore_patterns("*-shm", "chroma")
+            )
             raise _Crash
 
         with pytest.raises(_Crash):
@@ -208,13 +261,16 @@ class Play:
         self.tally.close()
         self.lives += 1
         log = self.database.with_name("tally.db-wal")
-        # What was moved from the log into the database had reached the disk before: only what was not may be lost.
+        # What was moved from the log into the database had reached the disk before: only what was
+        # not may be lost.
         if lost is not None and untouched and log.stat().st_size:
             with log.open("r+b") as file:
                 file.truncate(lost % log.stat().st_size)
             self.tally = Tally.open(self.database.parent, background=False)
             held = repr(self.held())
-            self.model = next(model for model in reversed(self.earlier) if repr(_expected(model)) == held)
+            self.model = next(
+                model for model in reversed(self.earlier) if repr(_expected(model)) == held
+            )
             self.close()
         self.open()
 
@@ -225,7 +281,9 @@ class Play:
             if place in self.model.states:
                 self.model.states[there] = copy.deepcopy(self.model.states[place])
             if place in self.model.writes:
-                self.model.writes.setdefault(there, {}).update(copy.deepcopy(self.model.writes[place]))
+                self.model.writes.setdefault(there, {}).update(
+                    copy.deepcopy(self.model.writes[place])
+                )
 
     def held(self) -> dict[Any, Any]:
         """What the saver gives for every thread and namespace."""
@@ -241,12 +299,20 @@ class Play:
                     above: Any = one.parent_config
                     parent = above["configurable"]["checkpoint_id"] if above else None
                     found[thread, namespace, id] = (
-                        dict(one.checkpoint["channel_values"]), dict(one.metadata), parent, one.pending_writes,
-                    )  # fmt: skip
+                        dict(one.checkpoint["channel_values"]),
+                        dict(one.metadata),
+                        parent,
+                        one.pending_writes,
+                    )
                 latest = self.saver.get_tuple(self.config(thread, namespace))
-                assert (latest and latest.checkpoint["id"]) == (listed[0].checkpoint["id"] if listed else None)
+                assert (latest and latest.checkpoint["id"]) == (
+                    listed[0].checkpoint["id"] if listed else None
+                )
                 if latest is not None:
-                    assert latest.checkpoint["channel_values"] == listed[0].checkpoint["channel_values"]
+                    assert (
+                        latest.checkpoint["channel_values"]
+                        == listed[0].checkpoint["channel_values"]
+                    )
         return found
 
 
@@ -255,15 +321,20 @@ def _expected(model: Model) -> dict[Any, Any]:
     order = sorted(model.states, key=lambda place: place[2], reverse=True)
     return {
         place: (
-            model.states[place]["values"], model.states[place]["metadata"], model.states[place]["parent"],
+            model.states[place]["values"],
+            model.states[place]["metadata"],
+            model.states[place]["parent"],
             [(task, *write) for (_, task, _), write in sorted(model.writes.get(place, {}).items())],
         )
         for place in sorted(order, key=lambda place: place[:2])
-    }  # fmt: skip
+    }
 
 
 @given(steps)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_a_saver_holds_what_a_model_in_memory_holds(
     tmp_path_factory: pytest.TempPathFactory, taken: list[tuple[str, str, str, int]]
 ) -> None:

@@ -1,4 +1,6 @@
-"""Which run put a checkpoint: as the config, the graph above or the tally's own run names it; `delete_for_runs`."""
+"""Which run put a checkpoint: as the config, the graph above or the tally's own run names it;
+`delete_for_runs`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def _asks(state: MessagesState) -> Any:
 
 def _graph(saver: TallySaver, node: Any = _answer) -> Any:
     inner = StateGraph(MessagesState).add_node("inner", node).add_edge(START, "inner").compile()
-    return StateGraph(MessagesState).add_node("outer", inner).add_edge(START, "outer").compile(checkpointer=saver)
+    return (
+        StateGraph(MessagesState)
+        .add_node("outer", inner)
+        .add_edge(START, "outer")
+        .compile(checkpointer=saver)
+    )
 
 
 def _config(thread: str = "t", **named: Any) -> Any:
@@ -70,12 +77,17 @@ def test_the_run_id_of_a_call_names_its_checkpoints_and_those_of_its_subgraphs(
         saver.delete_for_runs([str(SECOND)])
 
         assert _runs(saver) == {"graph": {str(FIRST)}, "subgraph": {str(FIRST)}}
-        assert [one.content for one in graph.get_state(_config()).values["messages"]] == ["one", "answer 1"]
+        assert [one.content for one in graph.get_state(_config()).values["messages"]] == [
+            "one",
+            "answer 1",
+        ]
         assert tally.bind(ALICE).threads.verify() == []
 
 
 def test_a_run_that_resumes_is_a_run_of_its_own(open_sqlite: OpenTally) -> None:
-    """What it wrote at the checkpoint of the run before belongs to that: the graph goes on from there with it."""
+    """What it wrote at the checkpoint of the run before belongs to that: the graph goes on from
+    there with it.
+    """
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         graph = _graph(saver, _asks)
@@ -85,10 +97,15 @@ def test_a_run_that_resumes_is_a_run_of_its_own(open_sqlite: OpenTally) -> None:
         saver.delete_for_runs([str(SECOND)])
 
         assert _runs(saver) == {"graph": {str(FIRST)}, "subgraph": {str(FIRST)}}
-        assert [one.content for one in graph.get_state(_config()).values["messages"]] == ["one", "Ann"]
+        assert [one.content for one in graph.get_state(_config()).values["messages"]] == [
+            "one",
+            "Ann",
+        ]
 
 
-def test_a_run_of_the_tally_around_a_call_names_its_checkpoints(open_sqlite: OpenTally, tmp_path: Path) -> None:
+def test_a_run_of_the_tally_around_a_call_names_its_checkpoints(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
     with open_sqlite() as tally, Tally.open(tmp_path / "other", background=False) as other:
         saver = TallySaver(tally)
         graph = _graph(saver)
@@ -116,17 +133,26 @@ def test_a_recorded_run_stands_for_the_call_that_it_recorded(open_sqlite: OpenTa
         assert _runs(saver) == {"graph": {str(FIRST)}, "subgraph": {str(FIRST)}}
 
 
-def test_a_run_id_that_is_set_in_the_configurable_or_the_metadata_counts_first(open_sqlite: OpenTally) -> None:
+def test_a_run_id_that_is_set_in_the_configurable_or_the_metadata_counts_first(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         graph = _graph(saver)
-        graph.invoke(_say("one"), {"configurable": {"thread_id": "t", "run_id": "mine"}, "run_id": FIRST})
+        graph.invoke(
+            _say("one"), {"configurable": {"thread_id": "t", "run_id": "mine"}, "run_id": FIRST}
+        )
         graph.invoke(_say("one"), {**_config("u", run_id=FIRST), "metadata": {"run_id": "told"}})
 
-        assert (_runs(saver), _runs(saver, "u")["graph"]) == ({"graph": {"mine"}, "subgraph": {"mine"}}, {"told"})
+        assert (_runs(saver), _runs(saver, "u")["graph"]) == (
+            {"graph": {"mine"}, "subgraph": {"mine"}},
+            {"told"},
+        )
 
 
-def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(open_tally: OpenTally) -> None:
+def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         alice = tally.bind(ALICE)
         saver = TallySaver(alice)
@@ -142,8 +168,9 @@ def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(open_tal
             return [(entry.event, entry.session_id, entry.request_id) for entry in found]
 
         assert told("chat-7") == [
-            ("checkpoint.put", "chat-7", str(FIRST)), ("thread.delete", "desk", "r1"),
-        ]  # fmt: skip
+            ("checkpoint.put", "chat-7", str(FIRST)),
+            ("thread.delete", "desk", "r1"),
+        ]
         assert told("chat-8") == [
             (event, "chat-8", None) for event in ("thread.copy", "thread.prune", "thread.delete")
-        ]  # fmt: skip
+        ]

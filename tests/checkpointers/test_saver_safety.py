@@ -1,4 +1,6 @@
-"""Stored state is data: nothing in it runs, damage is named, and what is encrypted says nothing without its key."""
+"""Stored state is data: nothing in it runs, damage is named, and what is encrypted says nothing
+without its key.
+"""
 
 from __future__ import annotations
 
@@ -109,13 +111,18 @@ def test_a_type_that_the_next_process_will_refuse_is_named_once(
         _put(TallySaver(tally), {"draft": Draft(title="a")})
         _put(TallySaver(tally), {"draft": Draft(title="b")})
 
-    assert [record.getMessage() for record in caplog.records if "allow=[Draft]" in record.getMessage()] == [
-        f"State holds {__name__}.Draft. This process reads it back; so that the next one does, allow it: "
+    assert [
+        record.getMessage() for record in caplog.records if "allow=[Draft]" in record.getMessage()
+    ] == [
+        f"State holds {__name__}.Draft. This process reads it back; so that the next one does, "
+        f"allow it: "
         "TallySaver(tally, allow=[Draft])"
     ]
 
 
-def test_allow_is_refused_beside_a_serializer_that_it_would_not_reach(open_sqlite: OpenTally) -> None:
+def test_allow_is_refused_beside_a_serializer_that_it_would_not_reach(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally, pytest.raises(InvalidInput, match="default serializer"):
         TallySaver(tally, serde=JsonPlusSerializer(), allow=[Draft])
 
@@ -134,10 +141,15 @@ def _hostile(code: int, *content: Any) -> bytes:
         _hostile(4, "builtins", "open", {"file": "{}", "mode": "w"}),
         _hostile(5, "builtins", "open", {"file": "{}", "mode": "w"}, "model_validate_json"),
         ormsgpack.packb([ormsgpack.Ext(7, _hostile(0, "os", "system", "touch {}"))]),
-        _hostile(5, "langchain_core.messages.human", "HumanMessage",
-                 {"content": ormsgpack.Ext(0, ormsgpack.packb(("os", "system", "touch {}")))}, "x"),
+        _hostile(
+            5,
+            "langchain_core.messages.human",
+            "HumanMessage",
+            {"content": ormsgpack.Ext(0, ormsgpack.packb(("os", "system", "touch {}")))},
+            "x",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_stored_value_that_names_code_is_refused_and_runs_nothing(
     tmp_path: Any, next_process: Callable[[], None], body: bytes
 ) -> None:
@@ -184,18 +196,31 @@ def test_huge_values_come_back(open_sqlite: OpenTally) -> None:
 
 
 _COLUMNS = [
-    ("thread_states", "state"), ("thread_states", "metadata"), ("thread_states", "code"), ("tree_parts", "body"),
-    ("tree_parts", "digest"), ("thread_writes", "value"), ("thread_writes", "code"),
-]  # fmt: skip
+    ("thread_states", "state"),
+    ("thread_states", "metadata"),
+    ("thread_states", "code"),
+    ("tree_parts", "body"),
+    ("tree_parts", "digest"),
+    ("thread_writes", "value"),
+    ("thread_writes", "code"),
+]
 
 
 @given(
-    st.sampled_from(_COLUMNS), st.integers(0, 10**6), st.sampled_from(["flip", "cut", "empty", "noise", "bomb"]),
-    st.integers(1, 255), st.booleans(),
-)  # fmt: skip
+    st.sampled_from(_COLUMNS),
+    st.integers(0, 10**6),
+    st.sampled_from(["flip", "cut", "empty", "noise", "bomb"]),
+    st.integers(1, 255),
+    st.booleans(),
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_is_named_and_reaches_no_other_thread(
-    open_sqlite: OpenTally, column: tuple[str, str], place: int, how: str, bits: int, encrypted: bool
+    open_sqlite: OpenTally,
+    column: tuple[str, str],
+    place: int,
+    how: str,
+    bits: int,
+    encrypted: bool,
 ) -> None:
     table, name = column
     with open_sqlite() as tally:
@@ -203,7 +228,11 @@ def test_damage_is_named_and_reaches_no_other_thread(
         messages = [HumanMessage(f"message {number}", id=str(number)) for number in range(40)]
         for thread, more in (("t", "mine"), ("u", "theirs")):
             saver.delete_thread(thread)
-            stored = _put(saver, {"messages": [*messages, HumanMessage(more, id="x")], "text": more * 100}, thread)
+            stored = _put(
+                saver,
+                {"messages": [*messages, HumanMessage(more, id="x")], "text": more * 100},
+                thread,
+            )
             saver.put_writes(stored, [("messages", [HumanMessage(more * 9, id="y")])], "task")
         mine, theirs = (repr(saver.get_tuple(_config(thread))) for thread in ("t", "u"))
 
@@ -219,7 +248,8 @@ def test_damage_is_named_and_reaches_no_other_thread(
     with open_sqlite() as tally:
         saver = TallySaver(tally, serde=_encrypted() if encrypted else None)
         try:
-            # A bit that compression does not use may turn without any harm; then nothing else may be different.
+            # A bit that compression does not use may turn without any harm; then nothing else may
+            # be different.
             assert repr(saver.get_tuple(_config("t"))) == mine
             assert how == "flip"
         except (CorruptTally, StorageError):
@@ -233,9 +263,12 @@ def test_damage_is_named_and_reaches_no_other_thread(
 _KEYS = {"thread_states": "thread_id", "tree_parts": "id", "thread_writes": "thread_id"}
 _SELECT = (
     "SELECT {key}, {name} FROM {table} WHERE {key} IN ("
-    "SELECT h.part_id FROM tree_holds h JOIN threads t ON t.id = h.thread_id WHERE t.name = 't' AND '{table}' = "
-    "'tree_parts' AND h.part_id NOT IN (SELECT o.part_id FROM tree_holds o JOIN threads t ON t.id = o.thread_id "
-    "WHERE t.name = 'u') UNION SELECT id FROM threads WHERE name = 't' AND '{table}' <> 'tree_parts') ORDER BY {key}"
+    "SELECT h.part_id FROM tree_holds h JOIN threads t ON t.id = h.thread_id WHERE t.name = 't' "
+    "AND '{table}' = "
+    "'tree_parts' AND h.part_id NOT IN (SELECT o.part_id FROM tree_holds o JOIN threads t ON "
+    "t.id = o.thread_id "
+    "WHERE t.name = 'u') UNION SELECT id FROM threads WHERE name = 't' AND '{table}' <> "
+    "'tree_parts') ORDER BY {key}"
 )
 
 
@@ -263,7 +296,9 @@ class _Cipher:
 
     def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
         nonce, tag, hidden = ciphertext[:16], ciphertext[16:48], ciphertext[48:]
-        if ciphername != "test" or not hmac.compare_digest(tag, hmac.digest(self._key, nonce + hidden, "sha256")):
+        if ciphername != "test" or not hmac.compare_digest(
+            tag, hmac.digest(self._key, nonce + hidden, "sha256")
+        ):
             raise ValueError("not ours")
         return self._stream(nonce, hidden)
 
@@ -282,7 +317,11 @@ _SECRET = "violet submarine"
 def _stored_bytes(tally: Tally) -> bytes:
     """Every value of every table, as one."""
     with tally.store.database.read() as connection:
-        tables = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars().all()
+        tables = (
+            connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'"))
+            .scalars()
+            .all()
+        )
         return b"\x00".join(
             value if isinstance(value, bytes) else str(value).encode()
             for table in tables
@@ -292,19 +331,25 @@ def _stored_bytes(tally: Tally) -> bytes:
 
 
 def test_encrypted_state_leaves_nothing_in_the_clear(open_sqlite: OpenTally) -> None:
-    """Not even short texts, numbers and metadata, which other savers keep as they are; filters still find them."""
+    """Not even short texts, numbers and metadata, which other savers keep as they are; filters
+    still find them.
+    """
     with open_sqlite() as tally:
         saver = TallySaver(tally, serde=_encrypted())
         values = {
-            "messages": [HumanMessage(_SECRET, id=str(number)) for number in range(70)], "text": _SECRET,
-            "number": 918273645, "nested": {"deep": [_SECRET]},
-        }  # fmt: skip
+            "messages": [HumanMessage(_SECRET, id=str(number)) for number in range(70)],
+            "text": _SECRET,
+            "number": 918273645,
+            "nested": {"deep": [_SECRET]},
+        }
         stored = _put(saver, values)
         saver.put_writes(stored, [("text", _SECRET)], "task")
         held = _stored_bytes(tally)
 
         assert _values(saver) == values
-        assert [one.metadata["user_id"] for one in saver.list(_config(), filter={"user_id": "u-4711"})] == ["u-4711"]  # type: ignore[typeddict-item]
+        assert [
+            one.metadata["user_id"] for one in saver.list(_config(), filter={"user_id": "u-4711"})
+        ] == ["u-4711"]  # type: ignore[typeddict-item]
         assert list(saver.list(_config(), filter={"user_id": "other"})) == []
     for word in (_SECRET, "violet", "918273645", "u-4711"):
         assert word.encode() not in held
@@ -344,15 +389,20 @@ def test_state_that_was_written_without_the_key_is_refused(open_sqlite: OpenTall
 
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("table", ["thread_states", "tree_parts", "thread_writes"])
-def test_a_row_put_in_the_place_of_another_is_refused(open_sqlite: OpenTally, table: str, encrypted: bool) -> None:
+def test_a_row_put_in_the_place_of_another_is_refused(
+    open_sqlite: OpenTally, table: str, encrypted: bool
+) -> None:
     """Ciphertexts that are authentic, but of another thread, are accepted by other savers."""
     with open_sqlite() as tally:
         saver = TallySaver(tally, serde=_encrypted() if encrypted else None)
         for thread in ("t", "u"):
             stored = _put(saver, {"text": thread * 500}, thread)
             saver.put_writes(stored, [("text", thread * 300)], "task")
-        columns = {"thread_states": "metadata, state, code, position", "tree_parts": "body",
-                   "thread_writes": "value, code"}[table]  # fmt: skip
+        columns = {
+            "thread_states": "metadata, state, code, position",
+            "tree_parts": "body",
+            "thread_writes": "value, code",
+        }[table]
 
         def unit(tx: Any) -> None:
             key = _KEYS[table]
@@ -376,7 +426,9 @@ def test_a_row_put_in_the_place_of_another_is_refused(open_sqlite: OpenTally, ta
 def test_two_scopes_hold_equal_state_under_different_digests(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         for user in ("alice", "bob"):
-            _put(TallySaver(tally.bind(Actor(user=user)), serde=_encrypted()), {"text": _SECRET * 50})
+            _put(
+                TallySaver(tally.bind(Actor(user=user)), serde=_encrypted()), {"text": _SECRET * 50}
+            )
         with tally.store.database.read() as connection:
             digests = connection.execute(text("SELECT digest FROM tree_parts")).scalars().all()
 

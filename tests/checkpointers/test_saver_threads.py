@@ -1,4 +1,6 @@
-"""What happens to whole threads: DeltaChannels, pruning, runs, time to live, listing, processes side by side."""
+"""What happens to whole threads: DeltaChannels, pruning, runs, time to live, listing, processes
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def _say(chat: Any, *words: str, thread: str = "t", **named: Any) -> list[str]:
 
 
 def _said(chat: Any, thread: str = "t") -> list[str]:
-    return [message.content for message in chat.get_state(_config(thread)).values.get("messages", [])]
+    return [
+        message.content for message in chat.get_state(_config(thread)).values.get("messages", [])
+    ]
 
 
 def _count(tally: Tally, table: str) -> int:
@@ -84,16 +88,20 @@ def test_a_delta_channel_is_rebuilt_at_every_checkpoint(open_tally: OpenTally, t
         _say(plain, *words, thread="plain")
         _say(delta, *words, thread="delta")
         histories = [
-            [[message.content for message in state.values.get("messages", [])]
-             for state in chat.get_state_history(_config(thread))]
+            [
+                [message.content for message in state.values.get("messages", [])]
+                for state in chat.get_state_history(_config(thread))
+            ]
             for chat, thread in ((plain, "plain"), (delta, "delta"))
-        ]  # fmt: skip
+        ]
 
     assert histories[0] == histories[1]
 
 
 def test_the_history_of_a_delta_channel_is_that_of_the_base_class(open_sqlite: OpenTally) -> None:
-    """Same writes in the same order, same seed, on a thread with a fork, and nothing for a channel that is unknown."""
+    """Same writes in the same order, same seed, on a thread with a fork, and nothing for a channel
+    that is unknown.
+    """
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         chat = _chat(saver, _Delta)
@@ -101,19 +109,23 @@ def test_the_history_of_a_delta_channel_is_that_of_the_base_class(open_sqlite: O
         states = list(chat.get_state_history(_config()))
         chat.invoke({"messages": [HumanMessage("fork", id="fork")]}, states[5].config)
         for state in chat.get_state_history(_config()):
-            ours = saver.get_delta_channel_history(config=state.config, channels=["messages", "unknown"])
+            ours = saver.get_delta_channel_history(
+                config=state.config, channels=["messages", "unknown"]
+            )
             theirs = BaseCheckpointSaver.get_delta_channel_history(
                 saver, config=state.config, channels=["messages", "unknown"]
             )
             assert repr(ours) == repr(theirs)
         assert saver.get_delta_channel_history(config=_config(), channels=[]) == {}
-        assert asyncio.run(saver.aget_delta_channel_history(config=_config(), channels=["messages"])).keys() == {
-            "messages"
-        }
+        assert asyncio.run(
+            saver.aget_delta_channel_history(config=_config(), channels=["messages"])
+        ).keys() == {"messages"}
 
 
 @pytest.mark.parametrize("turns", range(1, 10))
-def test_pruning_keeps_what_a_delta_channel_is_rebuilt_from(open_sqlite: OpenTally, turns: int) -> None:
+def test_pruning_keeps_what_a_delta_channel_is_rebuilt_from(
+    open_sqlite: OpenTally, turns: int
+) -> None:
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         chat = _chat(saver, _Delta)
@@ -138,7 +150,9 @@ def test_copying_carries_what_a_delta_channel_is_rebuilt_from(open_sqlite: OpenT
         assert _said(chat) == []
 
 
-def test_deleting_a_run_that_a_later_state_is_rebuilt_from_is_refused(open_sqlite: OpenTally) -> None:
+def test_deleting_a_run_that_a_later_state_is_rebuilt_from_is_refused(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         chat = _chat(saver, _Delta)
@@ -210,8 +224,14 @@ def test_another_actor_reaches_none_of_a_thread(open_sqlite: OpenTally) -> None:
         bob.copy_thread("t", "mine")
         bob.delete_for_runs([""])
 
-        assert (bob.get_tuple(head.config), list(bob.list(None)), list(bob.history(_config("mine")))) == (None, [], [])
-        assert bob.get_delta_channel_history(config=head.config, channels=["messages"]) == {"messages": {"writes": []}}
+        assert (
+            bob.get_tuple(head.config),
+            list(bob.list(None)),
+            list(bob.history(_config("mine"))),
+        ) == (None, [], [])
+        assert bob.get_delta_channel_history(config=head.config, channels=["messages"]) == {
+            "messages": {"writes": []}
+        }
         assert _said(_chat(alice, _Plain)) == before
 
 
@@ -247,12 +267,25 @@ def test_a_thread_ends_when_its_time_is_over(open_sqlite: OpenTally) -> None:
 
 
 def _put(saver: TallySaver, number: int, thread: str = "t", **metadata: Any) -> None:
-    checkpoint: Any = {**empty_checkpoint(), "id": f"{number:06}", "channel_values": {"n": [number]}}
+    checkpoint: Any = {
+        **empty_checkpoint(),
+        "id": f"{number:06}",
+        "channel_values": {"n": [number]},
+    }
     saver.put(_config(thread), checkpoint, {"step": number, **metadata}, {})  # type: ignore[typeddict-item]
 
 
 def test_filters_compare_as_json_on_every_database(open_tally: OpenTally) -> None:
-    values: list[Any] = [1, True, 1.0, "1", None, {"a": [1, {"b": None}]}, [1], 'it\'s; DROP %_\\ "x" \u2028']
+    values: list[Any] = [
+        1,
+        True,
+        1.0,
+        "1",
+        None,
+        {"a": [1, {"b": None}]},
+        [1],
+        'it\'s; DROP %_\\ "x" \u2028',
+    ]
     with open_tally() as tally:
         saver = TallySaver(tally.bind(ALICE))
         for number, value in enumerate(values):
@@ -260,12 +293,27 @@ def test_filters_compare_as_json_on_every_database(open_tally: OpenTally) -> Non
         _put(saver, len(values))
 
         def found(value: Any, name: str = "a key.with 'dots'") -> list[int]:
-            return [int(one.checkpoint["id"]) for one in saver.list(_config(), filter={name: value})][::-1]
+            return [
+                int(one.checkpoint["id"]) for one in saver.list(_config(), filter={name: value})
+            ][::-1]
 
-        assert [found(value) for value in values] == [[0, 2], [1], [0, 2], [3], [4, 8], [5], [6], [7]]
+        assert [found(value) for value in values] == [
+            [0, 2],
+            [1],
+            [0, 2],
+            [3],
+            [4, 8],
+            [5],
+            [6],
+            [7],
+        ]
         assert found(None, "missing") == list(range(9))
-        assert [one.id for one in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "1"})] == ["000003"]
-        assert [one.id for one in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "2"})] == []
+        assert [
+            one.id for one in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "1"})
+        ] == ["000003"]
+        assert [
+            one.id for one in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "2"})
+        ] == []
 
 
 def test_listing_pages_backwards_without_gaps(open_tally: OpenTally) -> None:
@@ -274,8 +322,14 @@ def test_listing_pages_backwards_without_gaps(open_tally: OpenTally) -> None:
         for number in range(120):
             _put(saver, number, parity=number % 2)
         listed = [int(one.checkpoint["id"]) for one in saver.list(_config())]
-        odd = [int(one.checkpoint["id"]) for one in saver.list(_config(), filter={"parity": 1}, limit=55)]
-        before = [int(one.id) for one in saver.history(_config(), before=_config(checkpoint_id="000050"), limit=3)]
+        odd = [
+            int(one.checkpoint["id"])
+            for one in saver.list(_config(), filter={"parity": 1}, limit=55)
+        ]
+        before = [
+            int(one.id)
+            for one in saver.history(_config(), before=_config(checkpoint_id="000050"), limit=3)
+        ]
 
         assert listed == list(range(119, -1, -1))
         assert odd == list(range(119, -1, -2))[:55]
@@ -291,8 +345,12 @@ def test_values_of_a_listed_checkpoint_are_read_when_looked_at(open_sqlite: Open
         tally.checkpoints.forget()
         listed = [one.checkpoint["channel_values"] for one in saver.list(_config())]
         copies = [
-            dict(listed[0]), {**listed[1]}, listed[2].copy(), listed[3] | {}, {name: listed[4][name] for name in ["n"]},
-        ]  # fmt: skip
+            dict(listed[0]),
+            {**listed[1]},
+            listed[2].copy(),
+            listed[3] | {},
+            {name: listed[4][name] for name in ["n"]},
+        ]
         assert copies == [{"n": [4]}, {"n": [3]}, {"n": [2]}, {"n": [1]}, {"n": [0]}]
         tally.checkpoints.forget()
         [late] = saver.list(_config(), limit=1)
@@ -334,7 +392,11 @@ def work(number):
     messages = []
     for turn in range(int(sys.argv[3])):
         messages.append(HumanMessage(f"{thread} {turn}", id=str(turn)))
-        checkpoint = {**empty_checkpoint(), "id": str(uuid6(clock_seq=turn)), "channel_values": {"messages": messages}}
+        checkpoint = {
+            **empty_checkpoint(),
+            "id": str(uuid6(clock_seq=turn)),
+            "channel_values": {"messages": messages},
+        }
         config = saver.put(config, checkpoint, {"step": turn}, {})
         saver.put_writes(config, [("messages", messages[-1:])], f"task {turn}")
         with told:
@@ -380,7 +442,9 @@ def test_two_processes_of_eight_threads_lose_nothing(
     open_sqlite().close()
     workers = [_worker(tmp_path / "tally", name, turns, 8) for name in ("p", "q")]
     outputs = [worker.communicate(timeout=900) for worker in workers]
-    assert [(worker.returncode, error) for worker, (_, error) in zip(workers, outputs, strict=True)] == [(0, "")] * 2
+    assert [
+        (worker.returncode, error) for worker, (_, error) in zip(workers, outputs, strict=True)
+    ] == [(0, "")] * 2
     with open_sqlite() as tally:
         saver = TallySaver(tally)
         for name in ("p", "q"):
@@ -388,15 +452,22 @@ def test_two_processes_of_eight_threads_lose_nothing(
                 found = saver.get_tuple(_config(f"{name}-{number}"))
                 assert found is not None
                 messages = found.checkpoint["channel_values"]["messages"]
-                assert [message.content for message in messages] == [f"{name}-{number} {turn}" for turn in range(turns)]
+                assert [message.content for message in messages] == [
+                    f"{name}-{number} {turn}" for turn in range(turns)
+                ]
                 assert [write[0] for write in found.pending_writes or []] == [f"task {turns - 1}"]
-                assert len(list(saver.history(_config(f"{name}-{number}")))) == (turns if number % 2 == 0 else (
-                    turns - max((turn for turn in range(turns) if turn % 7 == 3), default=0)))  # fmt: skip
+                assert len(list(saver.history(_config(f"{name}-{number}")))) == (
+                    turns
+                    if number % 2 == 0
+                    else (turns - max((turn for turn in range(turns) if turn % 7 == 3), default=0))
+                )
         assert tally.bind().threads.verify() == []
 
 
 @pytest.mark.slow
-def test_a_killed_process_loses_no_checkpoint_that_was_acknowledged(open_sqlite: OpenTally, tmp_path: Path) -> None:
+def test_a_killed_process_loses_no_checkpoint_that_was_acknowledged(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
     open_sqlite().close()
     for attempt in range(4):
         worker = _worker(tmp_path / "tally", f"k{attempt}", 10_000, 3)

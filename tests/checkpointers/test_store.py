@@ -19,7 +19,14 @@ from langchain_core.tools import tool
 from langgraph.config import get_store
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedStore, ToolNode
-from langgraph.store.base import BaseStore, GetOp, InvalidNamespaceError, ListNamespacesOp, PutOp, SearchOp
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    PutOp,
+    SearchOp,
+)
 from langgraph.store.memory import InMemoryStore
 
 from tallystick import Actor, Tally
@@ -42,11 +49,19 @@ def _keys(found: Any) -> list[str]:
 def test_what_is_put_is_got_changed_and_deleted(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         store = TallyStore(tally.bind(ANNA))
-        store.put(NOTES, "heron", {"text": "nests in March", "seen": 3, "deep": {"list": [1, None, 2.5, True]}})
+        store.put(
+            NOTES,
+            "heron",
+            {"text": "nests in March", "seen": 3, "deep": {"list": [1, None, 2.5, True]}},
+        )
         item = store.get(NOTES, "heron")
         assert item is not None
         assert (item.namespace, item.key) == (NOTES, "heron")
-        assert item.value == {"text": "nests in March", "seen": 3, "deep": {"list": [1, None, 2.5, True]}}
+        assert item.value == {
+            "text": "nests in March",
+            "seen": 3,
+            "deep": {"list": [1, None, 2.5, True]},
+        }
         store.put(NOTES, "heron", {"text": "nests in April"})
         changed = store.get(NOTES, "heron")
         assert changed is not None
@@ -101,7 +116,12 @@ def test_items_are_found_by_the_fields_that_are_indexed(open_tally: OpenTally) -
         store.put(NOTES, "heron", {"text": "The heron nests in reeds", "note": "pizza"})
         store.put(NOTES, "boat", {"text": "The boat is painted green", "note": "heron"})
         store.put(NOTES, "secret", {"text": "The heron sleeps"}, index=False)
-        store.put(NOTES, "other", {"text": "nothing", "parts": [{"say": "the heron flies"}]}, index=["parts[*].say"])
+        store.put(
+            NOTES,
+            "other",
+            {"text": "nothing", "parts": [{"say": "the heron flies"}]},
+            index=["parts[*].say"],
+        )
         found = store.search(NOTES, query="Where does the heron nest?", limit=4)
         assert found[0].key == "heron"
         assert found[0].score == 1.0
@@ -110,17 +130,26 @@ def test_items_are_found_by_the_fields_that_are_indexed(open_tally: OpenTally) -
         assert store.search(NOTES, query="pizza", limit=1)[0].score is None
         store.put(NOTES, "heron", {"text": "The heron has moved to the museum"})
         assert store.search(NOTES, query="museum", limit=1)[0].key == "heron"
-        assert "heron" not in [item.key for item in store.search(NOTES, query="reeds") if item.score]
+        assert "heron" not in [
+            item.key for item in store.search(NOTES, query="reeds") if item.score
+        ]
 
 
 def test_filters_compare_and_page(open_tally: OpenTally) -> None:
     with open_tally(clock=StepClock()) as tally:
         store = TallyStore(tally.bind(ANNA))
         for number in range(6):
-            store.put(NOTES, f"n{number}", {"number": number, "kind": "odd" if number % 2 else "even", "at": {"x": 1}})
+            store.put(
+                NOTES,
+                f"n{number}",
+                {"number": number, "kind": "odd" if number % 2 else "even", "at": {"x": 1}},
+            )
         assert _keys(store.search(NOTES)) == ["n5", "n4", "n3", "n2", "n1", "n0"]
         assert _keys(store.search(NOTES, limit=2, offset=1)) == ["n4", "n3"]
-        assert _keys(store.search(NOTES, filter={"kind": "odd", "number": {"$gte": 3}})) == ["n5", "n3"]
+        assert _keys(store.search(NOTES, filter={"kind": "odd", "number": {"$gte": 3}})) == [
+            "n5",
+            "n3",
+        ]
         assert _keys(store.search(NOTES, filter={"number": {"$gt": 1, "$lt": 4}})) == ["n3", "n2"]
         assert _keys(store.search(NOTES, filter={"number": {"$ne": 0, "$lte": 1}})) == ["n1"]
         assert len(store.search(NOTES, filter={"at": {"x": 1}})) == 6
@@ -175,7 +204,9 @@ def test_no_label_passes_for_another(open_tally: OpenTally) -> None:
             found = store.search((label,), limit=100)
             assert {item.value["label"] for item in found} == {label}
             assert len(found) == 2
-            (got,) = [store.get((label,), key) for key in WICKED if store.get((label,), key) is not None]
+            (got,) = [
+                store.get((label,), key) for key in WICKED if store.get((label,), key) is not None
+            ]
             assert got is not None
             assert got.key == label
         assert len(store.list_namespaces(limit=1_000)) == 2 * len(WICKED)
@@ -240,10 +271,15 @@ def test_a_batch_reads_what_stood_before_it_and_the_last_put_counts(open_tally: 
     with open_tally() as tally:
         store = TallyStore(tally.bind(ANNA))
         store.put(NOTES, "k", {"v": 0})
-        got, _, listed, _, found = store.batch([
-            GetOp(NOTES, "k"), PutOp(NOTES, "k", {"v": 1}), ListNamespacesOp(), PutOp(NOTES, "k", {"v": 2}),
-            SearchOp(NOTES),
-        ])  # fmt: skip
+        got, _, listed, _, found = store.batch(
+            [
+                GetOp(NOTES, "k"),
+                PutOp(NOTES, "k", {"v": 1}),
+                ListNamespacesOp(),
+                PutOp(NOTES, "k", {"v": 2}),
+                SearchOp(NOTES),
+            ]
+        )
         assert got.value == {"v": 0}  # type: ignore[union-attr]
         assert listed == [NOTES]
         assert [item.value for item in found] == [{"v": 0}]  # type: ignore[union-attr]
@@ -296,7 +332,11 @@ def test_a_graph_uses_it_in_nodes_and_tools(open_tally: OpenTally) -> None:
         return "noted"
 
     def ask(state: MessagesState, config: RunnableConfig, *, store: BaseStore) -> dict[str, Any]:
-        call: Any = {"name": "note", "args": {"text": str(state["messages"][-1].content)}, "id": "c1"}
+        call: Any = {
+            "name": "note",
+            "args": {"text": str(state["messages"][-1].content)},
+            "id": "c1",
+        }
         return {"messages": [AIMessage("", tool_calls=[call])]}
 
     def answer(state: MessagesState) -> dict[str, Any]:
@@ -304,7 +344,12 @@ def test_a_graph_uses_it_in_nodes_and_tools(open_tally: OpenTally) -> None:
         return {"messages": [AIMessage(found[0].value["text"] if found else "nothing")]}
 
     with open_tally() as tally:
-        builder = StateGraph(MessagesState).add_node(ask).add_node("tools", ToolNode([note])).add_node(answer)
+        builder = (
+            StateGraph(MessagesState)
+            .add_node(ask)
+            .add_node("tools", ToolNode([note]))
+            .add_node(answer)
+        )
         builder.add_edge(START, "ask").add_edge("ask", "tools").add_edge("tools", "answer")
         graph: Any = builder.compile(checkpointer=TallySaver(tally), store=TallyStore(tally))
         for actor in (ANNA, BEN):
@@ -325,7 +370,9 @@ def test_an_erased_item_leaves_no_address_and_an_export_brings_the_others(
         store.put(NOTES, "boat", {"text": "is green"})
         (hit,) = anna.recall("heron", limit=1)
         shown = anna.erase(hit.memory.id, reason="asked for")
-        anna.erase(hit.memory.id, reason="asked for", mode="apply", confirm_token=shown.confirm_token)
+        anna.erase(
+            hit.memory.id, reason="asked for", mode="apply", confirm_token=shown.confirm_token
+        )
         assert anna.prove_erased(hit.memory.id, text="zanzibar").holds
         assert store.list_namespaces() == [NOTES]
         anna.export(tmp_path / "export")
@@ -340,13 +387,19 @@ def test_an_erased_item_leaves_no_address_and_an_export_brings_the_others(
 
 labels = st.lists(st.sampled_from(["a", "b", "a%", "c_"]), min_size=1, max_size=3).map(tuple)
 keys = st.sampled_from(["k", "l", "m"])
-values = st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 3) | st.sampled_from(["s", None]), max_size=2)
-filters = st.none() | st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 3) | st.just("s"), max_size=2)
+values = st.dictionaries(
+    st.sampled_from(["x", "y"]), st.integers(0, 3) | st.sampled_from(["s", None]), max_size=2
+)
+filters = st.none() | st.dictionaries(
+    st.sampled_from(["x", "y"]), st.integers(0, 3) | st.just("s"), max_size=2
+)
 ops = st.one_of(
     st.tuples(labels, keys, st.none() | values).map(lambda given: PutOp(*given)),
     st.tuples(labels, keys).map(lambda given: GetOp(*given)),
     st.tuples(labels, filters, st.integers(1, 20)).map(lambda given: SearchOp(*given)),
-    st.tuples(st.none() | st.integers(1, 3), st.integers(1, 20)).map(lambda given: ListNamespacesOp(None, *given)),
+    st.tuples(st.none() | st.integers(1, 3), st.integers(1, 20)).map(
+        lambda given: ListNamespacesOp(None, *given)
+    ),
 )
 
 
@@ -360,7 +413,9 @@ def _plain(result: Any) -> Any:
 
 @hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(ops, max_size=5), max_size=8))
-def test_any_batches_do_what_langgraphs_own_store_does(open_sqlite: OpenTally, batches: list[list[Any]]) -> None:
+def test_any_batches_do_what_langgraphs_own_store_does(
+    open_sqlite: OpenTally, batches: list[list[Any]]
+) -> None:
     with open_sqlite() as tally:
         ours, theirs = TallyStore(tally.bind(ANNA)), InMemoryStore()
         for namespace in ours.list_namespaces(limit=1_000):
@@ -375,7 +430,9 @@ def test_any_batches_do_what_langgraphs_own_store_does(open_sqlite: OpenTally, b
                     assert len(got) == len(expected)  # type: ignore[arg-type]
                 elif isinstance(op, ListNamespacesOp):
                     # Theirs lists a namespace from which something absent was deleted.
-                    assert got == sorted({namespace[: op.max_depth] for namespace in held})[: op.limit]
+                    assert (
+                        got == sorted({namespace[: op.max_depth] for namespace in held})[: op.limit]
+                    )
                 else:
                     assert _plain(got) == _plain(expected)
         every = SearchOp((), limit=1_000)
@@ -388,7 +445,12 @@ def test_what_cannot_be_kept_is_refused_and_keeps_nothing(open_tally: OpenTally)
         deep = [deep]
     with open_tally() as tally:
         store = TallyStore(tally.bind(ANNA))
-        for key, value in (("k", {"v": object()}), ("k", {"v": deep}), ("\ud800", {"v": 1}), ("\x00", {"v": 1})):
+        for key, value in (
+            ("k", {"v": object()}),
+            ("k", {"v": deep}),
+            ("\ud800", {"v": 1}),
+            ("\x00", {"v": 1}),
+        ):
             with pytest.raises(InvalidInput):
                 store.put(NOTES, key, value)
             assert store.get(NOTES, key) is None
@@ -396,12 +458,17 @@ def test_what_cannot_be_kept_is_refused_and_keeps_nothing(open_tally: OpenTally)
 
 
 class TestStore(AdapterContract):
-    """What is put is a memory like any other; a store has no place for reasons, and shows what stands."""
+    """What is put is a memory like any other; a store has no place for reasons, and shows what
+    stands.
+    """
 
     verbs = frozenset({"recall", "remember", "modify", "forget"})
     shows = frozenset(("active",))
     fills = True
-    reasons: ClassVar[Mapping[str, str]] = {"modify": "put in the store", "forget": "deleted from the store"}
+    reasons: ClassVar[Mapping[str, str]] = {
+        "modify": "put in the store",
+        "forget": "deleted from the store",
+    }
     keeps_recalls = True
 
     def as_kept(self, content: str) -> dict[str, Any]:
@@ -413,7 +480,12 @@ class TestStore(AdapterContract):
         store = TallyStore(bound)
         for content in contents:
             store.put(NOTES, content, {"text": content})
-        return [item.memory.id for content in contents for item in bound.items.find(NOTES) if item.key == content]
+        return [
+            item.memory.id
+            for content in contents
+            for item in bound.items.find(NOTES)
+            if item.key == content
+        ]
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
         found = TallyStore(bound).search(NOTES, query=query)
@@ -423,7 +495,9 @@ class TestStore(AdapterContract):
     def remember(self, bound: BoundTally, content: str) -> None:
         TallyStore(bound).put(NOTES, "heron", {"text": content})
 
-    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
+    def modify(
+        self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+    ) -> None:
         TallyStore(bound).put(NOTES, self._key(bound, memory_id), {"text": content})
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
@@ -434,14 +508,19 @@ class TestStore(AdapterContract):
         return key
 
 
-def test_a_store_is_refused_where_direct_calls_are_and_changes_nothing(open_tally: OpenTally) -> None:
+def test_a_store_is_refused_where_direct_calls_are_and_changes_nothing(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         member, scope = Actor(user="anna", projects={"birds"}), "project:birds"
         TallyStore(tally.bind(member, scope)).put(NOTES, "heron", {"text": "kept"})
         direct, through = tally.bind(BEN, scope), TallyStore(tally.bind(BEN, scope))
         for refused, same in (
             (lambda: direct.recall("heron"), lambda: through.search(NOTES, query="heron")),
-            (lambda: direct.remember("mine"), lambda: through.put(NOTES, "heron", {"text": "mine"})),
+            (
+                lambda: direct.remember("mine"),
+                lambda: through.put(NOTES, "heron", {"text": "mine"}),
+            ),
             (lambda: direct.remember("mine"), lambda: through.delete(NOTES, "heron")),
         ):
             reasons = []
@@ -480,7 +559,9 @@ def test_the_history_of_what_a_graph_stores_names_its_thread(open_tally: OpenTal
             get_store().put(NOTES, "heron", {"text": "nests"})
             return {"messages": []}
 
-        graph = StateGraph(MessagesState).add_node("n", node).add_edge(START, "n").compile(store=store)
+        graph = (
+            StateGraph(MessagesState).add_node("n", node).add_edge(START, "n").compile(store=store)
+        )
         graph.invoke({"messages": []}, {"configurable": {"thread_id": "chat-7"}})
         [memory] = tally.bind(ANNA).memories()
         assert [entry.session_id for entry in tally.bind(ANNA).history(memory.id)] == ["chat-7"]

@@ -1,4 +1,6 @@
-"""What cannot be meant is refused with an error of our own, says what to do, and changes nothing."""
+"""What cannot be meant is refused with an error of our own, says what to do, and changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,41 @@ REFUSED: dict[str, Call] = {
     "moments far away": lambda mine, _: mine.remember("x", expires_at=FAR),
     "moments of a call": lambda mine, _: mine.recall("x", as_of=FAR),
     "moments of a change": lambda mine, one: mine.modify(one, expires_at=FAR, reason="r"),
-    "an end before the beginning": lambda mine, one: mine.modify(one, valid_from=10, valid_until=5, reason="r"),
-    "a lock until yesterday": lambda mine, one: mine.modify(one, tags=("t",), manual_override=5, reason="r"),
-    "a lock without an end": lambda mine, one: mine.modify(one, tags=("t",), manual_override=FAR, reason="r"),
-    "a place far away": lambda mine, _: mine.remember("x", kind="turn", conversation="c", position=FAR),
+    "an end before the beginning": lambda mine, one: mine.modify(
+        one, valid_from=10, valid_until=5, reason="r"
+    ),
+    "a lock until yesterday": lambda mine, one: mine.modify(
+        one, tags=("t",), manual_override=5, reason="r"
+    ),
+    "a lock without an end": lambda mine, one: mine.modify(
+        one, tags=("t",), manual_override=FAR, reason="r"
+    ),
+    "a place far away": lambda mine, _: mine.remember(
+        "x", kind="turn", conversation="c", position=FAR
+    ),
     "half of a character in a tag": lambda mine, _: mine.remember("x", tags=[HALF]),
     "a NUL in a changed label": lambda mine, one: mine.modify(one, tags=("a\x00b",), reason="r"),
-    "half of a character in a changed name": lambda mine, one: mine.modify(one, who=HALF, reason="r"),
+    "half of a character in a changed name": lambda mine, one: mine.modify(
+        one, who=HALF, reason="r"
+    ),
     "no reason": lambda mine, one: mine.forget(one, reason=None),  # type: ignore[arg-type]
     "half of a character in a reason": lambda mine, one: mine.forget(one, reason=HALF),
     "an empty key": lambda mine, one: mine.forget(one, reason="r", idempotency_key=""),
-    "half of a character in a key": lambda mine, one: mine.recover(one, reason="r", idempotency_key=HALF),
-    "a NUL in a key": lambda mine, one: mine.modify(one, tags=("t",), reason="r", idempotency_key="\x00"),
+    "half of a character in a key": lambda mine, one: mine.recover(
+        one, reason="r", idempotency_key=HALF
+    ),
+    "a NUL in a key": lambda mine, one: mine.modify(
+        one, tags=("t",), reason="r", idempotency_key="\x00"
+    ),
     "fewer than one": lambda mine, _: mine.memories(limit=0),
     "a state that there is not": lambda mine, _: mine.memories(states=["nope"]),  # type: ignore[list-item]
-    "a state to explore that there is not": lambda mine, _: mine.explore(str(mine.scope), states=["x"]),  # type: ignore[list-item]
+    "a state to explore that there is not": lambda mine, _: mine.explore(
+        str(mine.scope), states=["x"]
+    ),  # type: ignore[list-item]
     "no matches": lambda mine, _: mine.forget_matching("x", reason="r", limit=0),
-    "a score that is no number": lambda mine, _: mine.forget_matching("x", reason="r", threshold=float("nan")),
+    "a score that is no number": lambda mine, _: mine.forget_matching(
+        "x", reason="r", threshold=float("nan")
+    ),
     "a mode to forget": lambda mine, _: mine.forget_matching("x", reason="r", mode="apply"),  # type: ignore[arg-type]
     "a mode to correct": lambda mine, one: mine.correct(one, "hide", reason="r", mode="x"),  # type: ignore[arg-type]
     "a mode to erase": lambda mine, one: mine.erase(one, reason="r", mode="x"),  # type: ignore[arg-type]
@@ -55,11 +75,13 @@ REFUSED: dict[str, Call] = {
     "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, seconds=FAR),
     "half of a character in a name": lambda mine, _: mine.working("r").set(HALF, 1),
     "a value without a bottom": lambda mine, _: mine.working("r").set("a", _nested(9_999)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_meant_is_refused_and_changes_nothing(open_sqlite: OpenTally, what: str) -> None:
+def test_what_cannot_be_meant_is_refused_and_changes_nothing(
+    open_sqlite: OpenTally, what: str
+) -> None:
     with open_sqlite() as tally:
         mine = tally.bind(ROOT)
         one = mine.remember("The heron nests in March.").memory_id
@@ -75,10 +97,13 @@ def test_an_id_that_nothing_can_have_is_not_found(open_tally: OpenTally, identit
     with open_tally() as tally:
         mine = tally.bind(ROOT)
         for call in (
-            lambda: mine.get(identity), lambda: mine.history(identity), lambda: mine.inspect(identity),
-            lambda: mine.forget(identity, reason="r"), lambda: mine.explore(identity),
+            lambda: mine.get(identity),
+            lambda: mine.history(identity),
+            lambda: mine.inspect(identity),
+            lambda: mine.forget(identity, reason="r"),
+            lambda: mine.explore(identity),
             lambda: mine.memories(before=identity),
-        ):  # fmt: skip
+        ):
             with pytest.raises(NotFound) as absent:
                 call()
             str(absent.value).encode()

@@ -31,7 +31,10 @@ class TestDirectCalls(CaptureContract):
                 self._called(run, "flaky", {"value": 1}, lambda: 1)
             elif scene == "approval":
                 with run.step("tool_call", name="erase") as step:
-                    step.record("tool_call", {"name": "erase", "arguments": {"value": 1}, "tool_call_id": "c1"})
+                    step.record(
+                        "tool_call",
+                        {"name": "erase", "arguments": {"value": 1}, "tool_call_id": "c1"},
+                    )
                     step.record("approval", {"name": "erase", "arguments": {"value": 1}})
                     step.close("blocked")
                 self._called(run, "erase", {"value": 1}, lambda: "gone")
@@ -42,17 +45,26 @@ class TestDirectCalls(CaptureContract):
         assert isinstance(response, dict)
         return str(response["text"])
 
-    def _asked(self, run: Run, *, parent: Step | None = None, stream: dict[str, int] | None = None) -> None:
+    def _asked(
+        self, run: Run, *, parent: Step | None = None, stream: dict[str, int] | None = None
+    ) -> None:
         with run.step("model_call", parent=None if parent is None else parent.id) as step:
             step.record("request", {"messages": ["How much?"]})
-            step.record("response", {"text": "It is 42."}, summary={"stream": stream} if stream else {})
+            step.record(
+                "response", {"text": "It is 42."}, summary={"stream": stream} if stream else {}
+            )
 
     def _inner(self, run: Run) -> str:
         self._asked(run, parent=current_step())
         return "It is 42."
 
     def _called(
-        self, run: Run, name: str, arguments: dict[str, Any], tool: Callable[[], object], call: str = "c1"
+        self,
+        run: Run,
+        name: str,
+        arguments: dict[str, Any],
+        tool: Callable[[], object],
+        call: str = "c1",
     ) -> None:
         with run.step("tool_call", name=name) as step:
             step.record("tool_call", {"name": name, "arguments": arguments, "tool_call_id": call})

@@ -1,4 +1,6 @@
-"""The lane: asynchronous calls that are carried out together, each with its own context, answer and failure."""
+"""The lane: asynchronous calls that are carried out together, each with its own context, answer and
+failure.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ async def test_each_call_has_its_callers_context_and_its_own_failure() -> None:
 
     lane = Lane(lambda: None)
     found = await asyncio.gather(
-        named("ann"), lane.run(fails), named("bea"), lane.run(lambda: ends_badly), return_exceptions=True
+        named("ann"),
+        lane.run(fails),
+        named("bea"),
+        lane.run(lambda: ends_badly),
+        return_exceptions=True,
     )
 
     assert (found[0], found[2]) == ("ann", "bea")

@@ -109,7 +109,8 @@ def test_the_default_embedder_agrees_with_the_package_whose_table_it_reads() -> 
     assert spec.submodule_search_locations is not None
     script = (
         "import sys, json; from wordllama import WordLlama;"
-        f"model = WordLlama.load(cache_dir={spec.submodule_search_locations[0]!r}, disable_download=True);"
+        f"model = WordLlama.load(cache_dir={spec.submodule_search_locations[0]!r}, "
+        f"disable_download=True);"
         "print(json.dumps(model.embed(json.load(sys.stdin), norm=True, batch_size=1).tolist()))"
     )
 
@@ -126,7 +127,9 @@ def test_the_default_embedder_agrees_with_the_package_whose_table_it_reads() -> 
 
 
 def test_the_default_embedder_puts_like_near_like() -> None:
-    cat, kitten, invoice = STATIC.embed(["a cat sleeps", "the kitten is sleeping", "pay the overdue invoice"])
+    cat, kitten, invoice = STATIC.embed(
+        ["a cat sleeps", "the kitten is sleeping", "pay the overdue invoice"]
+    )
 
     assert cat @ kitten > cat @ invoice + 0.2
 
@@ -146,25 +149,47 @@ def test_a_text_has_the_same_vector_alone_and_in_company() -> None:
 
     together = STATIC.embed(texts)
 
-    assert all(STATIC.embed([text])[0].tobytes() == row.tobytes() for text, row in zip(texts, together, strict=True))
+    assert all(
+        STATIC.embed([text])[0].tobytes() == row.tobytes()
+        for text, row in zip(texts, together, strict=True)
+    )
 
 
 _PIECES = st.one_of(
     st.text(max_size=12),
-    st.sampled_from([" ", "  ", "<s>", "</s>", "a", "\u2581", "\n", "the heron", " \t", "don't", "日本", "x/y.py"]),
+    st.sampled_from(
+        [
+            " ",
+            "  ",
+            "<s>",
+            "</s>",
+            "a",
+            "\u2581",
+            "\n",
+            "the heron",
+            " \t",
+            "don't",
+            "日本",
+            "x/y.py",
+        ]
+    ),
 )
 
 
 @given(st.lists(_PIECES, max_size=8).map("".join))
 def test_a_text_has_the_pieces_of_its_words(text: str) -> None:
-    """Pieces are kept in mind by the word; the tokenizer, given the whole text, cuts it the same way."""
+    """Pieces are kept in mind by the word; the tokenizer, given the whole text, cuts it the same
+    way.
+    """
     table = static._loaded()
     text = text.encode("utf-8", "replace").decode()
     assert table.pieces(text) == table.tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def test_a_text_longer_than_one_slice_means_what_its_parts_mean() -> None:
-    short, long = STATIC.embed(["a tally has two halves " * 500, "a tally has two halves " * 20_000])
+    short, long = STATIC.embed(
+        ["a tally has two halves " * 500, "a tally has two halves " * 20_000]
+    )
 
     assert short @ long == pytest.approx(1.0, abs=1e-4)
 
@@ -205,7 +230,9 @@ def test_a_missing_package_is_an_error_that_says_what_to_install(
     nothing_loaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wordllama" else found(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "wordllama" else found(name)
+    )
 
     with pytest.raises(EmbedderUnavailable, match="pip install 'wordllama"):
         StaticEmbedder().embed(["text"])
@@ -231,15 +258,25 @@ FOREIGN: list[tuple[Callable[[], Any], str, int]] = [
     (UnnamedChromaFunction, "chroma:UnnamedChromaFunction:", 12),
     (lambda: DeterministicFakeEmbedding(size=24), "langchain:DeterministicFakeEmbedding:", 24),
     (lambda: MockEmbedding(embed_dim=6), "llama-index:MockEmbedding:", 6),
-    (lambda: MockEmbedding(embed_dim=6, model_name="mock-2"), "llama-index:MockEmbedding:mock-2:", 6),
-    (lambda: PydanticAIEmbedder(TestEmbeddingModel("small", dimensions=5)), "pydantic-ai:test:small:", 5),
+    (
+        lambda: MockEmbedding(embed_dim=6, model_name="mock-2"),
+        "llama-index:MockEmbedding:mock-2:",
+        6,
+    ),
+    (
+        lambda: PydanticAIEmbedder(TestEmbeddingModel("small", dimensions=5)),
+        "pydantic-ai:test:small:",
+        5,
+    ),
     (lambda: TestEmbeddingModel("bare", dimensions=5), "pydantic-ai:test:bare:", 5),
     (Recording, "callable:Recording:", 12),
 ]
 
 
 @pytest.mark.parametrize(("make", "name", "dimension"), FOREIGN)
-def test_an_embedder_of_each_runtime_becomes_ours(make: Callable[[], Any], name: str, dimension: int) -> None:
+def test_an_embedder_of_each_runtime_becomes_ours(
+    make: Callable[[], Any], name: str, dimension: int
+) -> None:
     embedder = as_embedder(make())
 
     vectors = embedder.embed(["one", "", "two", "one"])
@@ -262,7 +299,9 @@ def test_vectors_are_those_of_the_foreign_embedder_at_unit_length() -> None:
     ours = as_embedder(theirs).embed(["alpha", "beta"])
 
     expected = np.array(theirs.embed_documents(["alpha", "beta"]))
-    assert ours == pytest.approx(expected / np.linalg.norm(expected, axis=1, keepdims=True), abs=1e-6)
+    assert ours == pytest.approx(
+        expected / np.linalg.norm(expected, axis=1, keepdims=True), abs=1e-6
+    )
 
 
 def test_our_own_embedders_pass_through() -> None:
@@ -272,7 +311,9 @@ def test_our_own_embedders_pass_through() -> None:
     assert as_embedder(guarded) is guarded
 
 
-@pytest.mark.parametrize("thing", [None, 7, "openai:text-embedding-3-small", ChromaFunction, [0.1], {}])
+@pytest.mark.parametrize(
+    "thing", [None, 7, "openai:text-embedding-3-small", ChromaFunction, [0.1], {}]
+)
 def test_what_is_no_embedder_is_refused(thing: Any) -> None:
     with pytest.raises(InvalidInput, match="Hand in an instance of"):
         as_embedder(thing)
@@ -386,7 +427,9 @@ def test_a_changed_dimension_is_an_error() -> None:
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1.0, 1e30, 1e300])
 def test_components_of_any_size_become_unit_vectors(size: float) -> None:
-    vectors = as_embedder(Recording(lambda texts: [[3 * size, -4 * size] for _ in texts])).embed(["a"])
+    vectors = as_embedder(Recording(lambda texts: [[3 * size, -4 * size] for _ in texts])).embed(
+        ["a"]
+    )
 
     assert vectors[0] == pytest.approx([0.6, -0.8])
 
@@ -422,7 +465,9 @@ def test_the_guard_embeds_each_text_once() -> None:
     second = guarded.embed(["b", "c"])
 
     assert inner.asked == [["a", "b"], ["c"]]
-    assert first == pytest.approx(np.array([vector_of("a"), vector_of("b"), vector_of("a")]), rel=1e-6)
+    assert first == pytest.approx(
+        np.array([vector_of("a"), vector_of("b"), vector_of("a")]), rel=1e-6
+    )
     assert second == pytest.approx(np.array([vector_of("b"), vector_of("c")]), rel=1e-6)
     assert (guarded.fingerprint, guarded.dimension) == ("counting:1:12", 12)
 
@@ -505,7 +550,9 @@ def test_threads_share_one_guard() -> None:
     seen: list[bytes] = []
 
     def work() -> None:
-        seen.extend(guarded.embed([str(number) for number in range(20)]).tobytes() for _ in range(20))
+        seen.extend(
+            guarded.embed([str(number) for number in range(20)]).tobytes() for _ in range(20)
+        )
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

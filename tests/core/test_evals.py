@@ -1,4 +1,6 @@
-"""The suites of the scoreboard: each passes, leaks nothing, hits no wrong target, and a second run agrees."""
+"""The suites of the scoreboard: each passes, leaks nothing, hits no wrong target, and a second run
+agrees.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,33 @@ ONCE = {"feedback-loop"}
 
 def test_the_scoreboard_has_every_suite() -> None:
     assert list(SUITES) == [
-        "coding-handoff", "personal-memory", "project-recall", "delegated-recall", "agent-diary",
-        "private-leak-negative", "stale-decision-replacement", "source-grounding", "forget-then-probe",
-        "mutation-targets", "injection", "feedback-loop", "cjk",
-    ]  # fmt: skip
+        "coding-handoff",
+        "personal-memory",
+        "project-recall",
+        "delegated-recall",
+        "agent-diary",
+        "private-leak-negative",
+        "stale-decision-replacement",
+        "source-grounding",
+        "forget-then-probe",
+        "mutation-targets",
+        "injection",
+        "feedback-loop",
+        "cjk",
+    ]
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_a_suite_of_the_scoreboard_passes_and_a_second_run_agrees(name: str, tmp_path: Path) -> None:
+def test_a_suite_of_the_scoreboard_passes_and_a_second_run_agrees(
+    name: str, tmp_path: Path
+) -> None:
     outcome = run_suite(name, tmp_path / "first")
-    assert (outcome.failures, outcome.leaks, outcome.wrong_targets, outcome.coverage) == ((), 0, 0, 1.0)
+    assert (outcome.failures, outcome.leaks, outcome.wrong_targets, outcome.coverage) == (
+        (),
+        0,
+        0,
+        1.0,
+    )
     assert outcome.passed
     if name not in ONCE:
         assert run_suite(name, tmp_path / "second").stable() == outcome.stable()

@@ -23,29 +23,49 @@ def _filled(tally: Tally) -> BoundTally:
     return apollo
 
 
-def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(open_tally: OpenTally) -> None:
+def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         apollo = _filled(tally)
         preview = apollo.forget_matching("heron", reason="moved away", threshold=0.2)
         again = apollo.forget_matching("heron", reason="moved away", threshold=0.2)
         assert (preview.matches, preview.complete, preview.results) == (again.matches, True, ())
-        assert sorted(match.action for match in preview.matches) == ["forget", "forget", "keep_pinned"]
+        assert sorted(match.action for match in preview.matches) == [
+            "forget",
+            "forget",
+            "keep_pinned",
+        ]
 
         done = apollo.forget_matching(
-            "heron", reason="moved away", threshold=0.2, mode="execute", confirm_token=preview.confirm_token,
+            "heron",
+            reason="moved away",
+            threshold=0.2,
+            mode="execute",
+            confirm_token=preview.confirm_token,
             idempotency_key="once",
-        )  # fmt: skip
+        )
         replayed = apollo.forget_matching(
-            "heron", reason="moved away", threshold=0.2, mode="execute", confirm_token=preview.confirm_token,
+            "heron",
+            reason="moved away",
+            threshold=0.2,
+            mode="execute",
+            confirm_token=preview.confirm_token,
             idempotency_key="once",
-        )  # fmt: skip
+        )
 
         assert replayed == done
         assert [result.memory_id for result in done.results] == [
             match.memory_id for match in preview.matches if match.action == "forget"
         ]
-        assert {memory.content for memory in apollo.memories()} == {"Tabs are four wide.", "The heron is our emblem."}
-        assert [entry.reason for entry in apollo.history(done.results[0].memory_id)] == [None, "moved away"]
+        assert {memory.content for memory in apollo.memories()} == {
+            "Tabs are four wide.",
+            "The heron is our emblem.",
+        }
+        assert [entry.reason for entry in apollo.history(done.results[0].memory_id)] == [
+            None,
+            "moved away",
+        ]
         assert apollo.recover(done.results[0].memory_id, reason="it came back").status == "changed"
 
 
@@ -57,13 +77,19 @@ def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) ->
         person.modify(locked, tags=("kept",), reason="mine", manual_override=True)
 
         preview = agent.forget_matching("heron", reason="r", threshold=0.2)
-        agent.forget_matching("heron", reason="r", threshold=0.2, mode="execute", confirm_token=preview.confirm_token)
+        agent.forget_matching(
+            "heron", reason="r", threshold=0.2, mode="execute", confirm_token=preview.confirm_token
+        )
 
         assert {match.memory_id: match.action for match in preview.matches}[locked] == "keep_locked"
         assert {memory.content for memory in person.memories()} == {
-            "The heron nests here.", "Tabs are four wide.", "The heron is our emblem.",
-        }  # fmt: skip
-        assert "keep_locked" not in {one.action for one in person.forget_matching("heron", reason="r").matches}
+            "The heron nests here.",
+            "Tabs are four wide.",
+            "The heron is our emblem.",
+        }
+        assert "keep_locked" not in {
+            one.action for one in person.forget_matching("heron", reason="r").matches
+        }
 
 
 def test_a_lock_that_comes_after_the_preview_is_kept_too(open_tally: OpenTally) -> None:
@@ -71,15 +97,23 @@ def test_a_lock_that_comes_after_the_preview_is_kept_too(open_tally: OpenTally) 
         person = _filled(tally)
         agent = tally.bind(person.actor.replace(agent="tidy"), person.scope)
         preview = agent.forget_matching("heron", reason="r", threshold=0.2)
-        person.modify(preview.matches[0].memory_id, importance=90, reason="mine", manual_override=True)
+        person.modify(
+            preview.matches[0].memory_id, importance=90, reason="mine", manual_override=True
+        )
         with pytest.raises(StateConflict):
             agent.forget_matching(
-                "heron", reason="r", threshold=0.2, mode="execute", confirm_token=preview.confirm_token
+                "heron",
+                reason="r",
+                threshold=0.2,
+                mode="execute",
+                confirm_token=preview.confirm_token,
             )
         assert len(person.memories()) == 4
 
 
-def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(open_tally: OpenTally) -> None:
+def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         apollo = _filled(tally)
         with pytest.raises(Denied) as refused:
@@ -89,7 +123,9 @@ def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(open_
         assert len(apollo.memories()) == 4
 
 
-@pytest.mark.parametrize("change", ["added", "modified", "other actor", "forged", "expired", "other query"])
+@pytest.mark.parametrize(
+    "change", ["added", "modified", "other actor", "forged", "expired", "other query"]
+)
 def test_a_token_fits_only_what_it_was_given_for(open_tally: OpenTally, change: str) -> None:
     with open_tally() as tally:
         apollo = _filled(tally)
@@ -112,6 +148,8 @@ def test_a_token_fits_only_what_it_was_given_for(open_tally: OpenTally, change: 
         before = {memory.id: memory.version for memory in apollo.memories()}
 
         with pytest.raises(StateConflict):
-            apollo.forget_matching(query, reason="r", threshold=0.2, mode="execute", confirm_token=token)
+            apollo.forget_matching(
+                query, reason="r", threshold=0.2, mode="execute", confirm_token=token
+            )
 
         assert {memory.id: memory.version for memory in apollo.memories()} == before

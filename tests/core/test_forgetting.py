@@ -1,4 +1,6 @@
-"""Forgetting for good: proofs, erasure of every copy, retention with anchors, and what a run keeps in mind."""
+"""Forgetting for good: proofs, erasure of every copy, retention with anchors, and what a run keeps
+in mind.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def _erased(bound: BoundTally, *ids: str) -> Erasure:
     return bound.erase(ids, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
 
 
-def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(open_tally: OpenTally) -> None:
+def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember(SECRET, subject="pelican", tags=["vault"])
@@ -43,8 +47,10 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(open_tall
 
         assert (proof.holds, proof.problems) == (True, ())
         assert set(proof.copies) == {
-            "2 versions, for recovery", f"source {kept.source_id}, for recovery", f"recorded step {step.id}",
-        }  # fmt: skip
+            "2 versions, for recovery",
+            f"source {kept.source_id}, for recovery",
+            f"recorded step {step.id}",
+        }
         ways = {"get", "recall", "list", "history", "inspect", "explore", "vectors", "words"}
         assert ways <= set(proof.checked)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
@@ -60,17 +66,26 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(open_tall
 def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         mine, apollo = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo")
-        kept = apollo.remember("Ordinary at first: " + SECRET, subject="pelican vault", speaker="Keeper Pelican")
-        apollo.modify(kept.memory_id, content=SECRET, reason="sharper", attributes={"note": "pelican"})
+        kept = apollo.remember(
+            "Ordinary at first: " + SECRET, subject="pelican vault", speaker="Keeper Pelican"
+        )
+        apollo.modify(
+            kept.memory_id, content=SECRET, reason="sharper", attributes={"note": "pelican"}
+        )
         other = apollo.remember("The heron nests in March.")
         tally.drain()
         with apollo.run("coder") as run, run.step("model_call") as step:
             apollo.recall("vault of the pelican")
             step.record("request", {"prompt": f"Say: {SECRET}"})
         apollo.threads.put(
-            "chat", checkpoint_id="1", namespace="", parent_id=None, metadata={}, body=Leaf("json", b"{}"),
+            "chat",
+            checkpoint_id="1",
+            namespace="",
+            parent_id=None,
+            metadata={},
+            body=Leaf("json", b"{}"),
             values={"messages": Leaf("json", SECRET.encode())},
-        )  # fmt: skip
+        )
         apollo.working("r1").set("seen", {"text": SECRET})
         assert apollo.recall("vault pelican")
         mine.remember("Nothing to do with it.")
@@ -78,20 +93,31 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         root = tally.bind(ROOT)
         preview = root.erase(kept.memory_id, reason="asked for")
         assert (preview.versions, preview.payloads, preview.threads, preview.working) == (
-            2, (step.id,), ("project:apollo chat",), 1,
-        )  # fmt: skip
+            2,
+            (step.id,),
+            ("project:apollo chat",),
+            1,
+        )
         assert apollo.get(kept.memory_id).content == SECRET
 
-        done = root.erase(kept.memory_id, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+        done = root.erase(
+            kept.memory_id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
 
         [proof] = done.proofs
         assert (proof.holds, proof.problems) == (True, ())
         assert root.prove_erased(kept.memory_id, text=SECRET).holds
         later = root.prove_erased(kept.memory_id)
         assert later.searched is not None
-        assert (later.holds, later.searched.holds, "every column of every table" in later.searched.checked) == (
-            True, True, True,
-        )  # fmt: skip
+        assert (
+            later.holds,
+            later.searched.holds,
+            "every column of every table" in later.searched.checked,
+        ) == (
+            True,
+            True,
+            True,
+        )
         assert any("written again" in open_question for open_question in later.cannot_prove)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         with tally.store.database.read() as connection:
@@ -99,13 +125,18 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
             assert journal.verify_stream(connection, "scope:project:apollo") == []
         assert root.recorder.verify(run.id).ok
         assert [hit.memory.id for hit in apollo.recall("heron vault pelican")] == [other.memory_id]
-        events = [(entry.event, entry.new, entry.erased_at is not None) for entry in apollo.history(kept.memory_id)]
+        events = [
+            (entry.event, entry.new, entry.erased_at is not None)
+            for entry in apollo.history(kept.memory_id)
+        ]
         assert events == [("ADD", {}, True), ("UPDATE", {}, True), ("ERASE", {}, True)]
         with pytest.raises(StateConflict):
             apollo.recover(kept.memory_id, reason="too late")
 
 
-def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(open_tally: OpenTally) -> None:
+def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         kept = mine.remember(SECRET).memory_id
@@ -119,11 +150,16 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(open_tall
 
         preview = root.erase(kept, reason="asked for")
         assert (preview.runs, set(preview.elsewhere)) == ((run.id,), {quoted, item})
-        done = root.erase(kept, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+        done = root.erase(
+            kept, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
         assert not done.proofs[0].holds
         assert _erased(root, quoted, item).proofs[0].holds
         assert root.prove_erased(kept, text=SECRET).holds
-        assert (mine.recorder.run(run.id).user_goal, mine.recorder.verify(run.id).ok) == (None, True)
+        assert (mine.recorder.run(run.id).user_goal, mine.recorder.verify(run.id).ok) == (
+            None,
+            True,
+        )
 
 
 def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenTally) -> None:
@@ -134,7 +170,10 @@ def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenT
         root.erase_recorded(run.id, reason="asked for")
         assert root.recorder.run(run.id).user_goal == SECRET
         root.erase_recorded(run.id, reason="asked for", mode="apply")
-        assert (root.recorder.run(run.id).user_goal, root.recorder.verify(run.id).ok) == (None, True)
+        assert (root.recorder.run(run.id).user_goal, root.recorder.verify(run.id).ok) == (
+            None,
+            True,
+        )
 
 
 def _keeps(tally: Tally, actor: Actor) -> BoundTally:
@@ -144,9 +183,14 @@ def _keeps(tally: Tally, actor: Actor) -> BoundTally:
     with bound.run("coder", goal=SECRET) as run, run.step("model_call") as step:
         step.record("request", {"prompt": SECRET})
     bound.threads.put(
-        "chat", checkpoint_id="1", namespace="", parent_id=None, metadata={}, body=Leaf("json", b"{}"),
+        "chat",
+        checkpoint_id="1",
+        namespace="",
+        parent_id=None,
+        metadata={},
+        body=Leaf("json", b"{}"),
         values={"messages": Leaf("json", SECRET.encode())},
-    )  # fmt: skip
+    )
     bound.working("r1").set("seen", {"text": SECRET})
     return bound
 
@@ -164,7 +208,9 @@ def test_a_proof_of_forgetting_tells_nothing_of_what_others_keep(open_tally: Ope
         assert any("may not look" in open_question for open_question in again.cannot_prove)
 
 
-def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_keep(open_tally: OpenTally) -> None:
+def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_keep(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         worker = Actor(user="ann", organization="acme")
         acme = tally.bind(Actor(user="boss", organization="acme", role="operator"))
@@ -174,7 +220,9 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         preview = acme.erase(own.id, reason="asked for")
         told = [preview.payloads, preview.threads, preview.runs, preview.working, preview.elsewhere]
         assert [len(one) if isinstance(one, tuple) else one for one in told] == [1, 1, 1, 1, 0]
-        done = acme.erase(own.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+        done = acme.erase(
+            own.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+        )
 
         [proof] = done.proofs
         assert (proof.holds, proof.problems) == (True, ())
@@ -187,7 +235,9 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         assert not tally.bind(ROOT).prove_erased(own.id, text=SECRET).holds
 
 
-def test_no_file_of_an_embedded_tally_holds_erased_bytes(open_sqlite: OpenTally, tmp_path: Path) -> None:
+def test_no_file_of_an_embedded_tally_holds_erased_bytes(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
     from tallystick.settings import Settings
 
     settings = Settings.read(vector_search="chroma")
@@ -206,7 +256,9 @@ def test_no_file_of_an_embedded_tally_holds_erased_bytes(open_sqlite: OpenTally,
         assert ([hit.memory.id for hit in found], found.path) == ([other.memory_id], "chroma")
 
 
-def test_only_an_operator_erases_and_never_without_the_preview_s_token(open_tally: OpenTally) -> None:
+def test_only_an_operator_erases_and_never_without_the_preview_s_token(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
         kept = mine.remember("Mine.")
@@ -221,7 +273,9 @@ def test_only_an_operator_erases_and_never_without_the_preview_s_token(open_tall
         preview = root.erase(kept.memory_id, reason="r")
         mine.modify(kept.memory_id, tags=("t",), reason="r")
         with pytest.raises(StateConflict):
-            root.erase(kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+            root.erase(
+                kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
+            )
         assert mine.get(kept.memory_id).content == "Mine."
 
 
@@ -241,7 +295,9 @@ def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None
         later = tally.bind(ROOT).prove_erased(kept.memory_id)
         assert (later.holds, later.searched is not None and later.searched.holds) == (False, False)
         _erased(tally.bind(ROOT), turn.memory_id)
-        assert tally.bind(ROOT).prove_erased(kept.memory_id, text="Said in two places at once.").holds
+        assert (
+            tally.bind(ROOT).prove_erased(kept.memory_id, text="Said in two places at once.").holds
+        )
         assert tally.bind(ROOT).prove_erased(kept.memory_id).holds
 
 
@@ -259,7 +315,12 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         clock.advance(days=1)
 
         preview = root.purge()
-        assert (preview.tombstones, preview.expired, preview.working, preview.journal) == (1, 1, 1, 0)
+        assert (preview.tombstones, preview.expired, preview.working, preview.journal) == (
+            1,
+            1,
+            1,
+            0,
+        )
         assert preview.journal_window_days is None
         with pytest.raises(Denied):
             mine.purge(mode="apply")
@@ -269,12 +330,16 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
             mine.history(old.memory_id)
         assert mine.recover(young.memory_id, reason="within its window").status == "changed"
         assert [entry.event for entry in mine.history(short.memory_id)] == ["ADD", "FORGET"]
-        assert [hit.memory.id for hit in mine.recall("forgotten yesterday long ago")] == [young.memory_id]
+        assert [hit.memory.id for hit in mine.recall("forgotten yesterday long ago")] == [
+            young.memory_id
+        ]
         again = root.purge()
         assert (again.tombstones, again.expired, again.working) == (0, 0, 0)
 
 
-def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(open_tally: OpenTally) -> None:
+def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(
+    open_tally: OpenTally,
+) -> None:
     clock = StepClock()
     with open_tally(clock=clock) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
@@ -297,8 +362,10 @@ def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(open_tall
             left = list(journal.entries(connection, stream))
             assert journal.verify_stream(connection, stream) == []
         assert [(entry.position, entry.event) for entry in left] == [
-            (5, "memory.add"), (6, "journal.purge"), (7, "memory.update"),
-        ]  # fmt: skip
+            (5, "memory.add"),
+            (6, "journal.purge"),
+            (7, "memory.update"),
+        ]
         assert (left[1].details["removed"], left[1].details["count"], left[1].details["head"]) == (
             5,
             5,
@@ -334,12 +401,19 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
             working.set("plan", ["read"])
             working.set("plan", ["read", "write"])
             working.set("soon", 1, seconds=10)
-            assert (working.run_id, dict(working.all())) == (run.id, {"plan": ["read", "write"], "soon": 1})
+            assert (working.run_id, dict(working.all())) == (
+                run.id,
+                {"plan": ["read", "write"], "soon": 1},
+            )
             assert list(mine.recall("read write plan")) == []
         clock.advance(seconds=11)
         assert dict(working.all()) == {"plan": ["read", "write"]}
         assert dict(mine.working("another").all()) == {}
-        assert (working.drop("plan"), working.drop("plan"), dict(working.all())) == (True, False, {})
+        assert (working.drop("plan"), working.drop("plan"), dict(working.all())) == (
+            True,
+            False,
+            {},
+        )
         working.set("a", 1)
         with pytest.raises(Denied):
             tally.bind(BOB, scope="private:alice").working(run.id).all()
@@ -364,24 +438,35 @@ def test_an_erasure_that_was_cut_off_is_finished_later(
         whole = erasing.rewrite
         monkeypatch.setattr(erasing, "rewrite", dies)
         with pytest.raises(KeyboardInterrupt):
-            root.erase(kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+            root.erase(
+                kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
+            )
         monkeypatch.setattr(erasing, "rewrite", whole)
     with open_sqlite() as tally:
         root = tally.bind(ROOT)
         assert not root.prove_erased(kept.memory_id).holds
         assert erase.finish(tally.memory)
         unsearched = root.prove_erased(kept.memory_id)
-        assert (unsearched.searched, any("give `text=`" in one for one in unsearched.cannot_prove)) == (None, True)
+        assert (
+            unsearched.searched,
+            any("give `text=`" in one for one in unsearched.cannot_prove),
+        ) == (None, True)
         assert root.prove_erased(kept.memory_id, text=SECRET).problems == ()
         assert not erase.finish(tally.memory)
 
 
-def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_texts(open_tally: OpenTally) -> None:
+def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_texts(
+    open_tally: OpenTally,
+) -> None:
     from tallystick.memory.items import Put, put_items
 
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
-        put = Put(("vaults", "pelican north"), "door of the pelican", {"code": "the pelican says 7341 twice"})
+        put = Put(
+            ("vaults", "pelican north"),
+            "door of the pelican",
+            {"code": "the pelican says 7341 twice"},
+        )
         put_items(tally.memory, ALICE, apollo.scope, [put])
         [memory] = apollo.memories()
         with apollo.run("coder") as run, run.step("model_call") as step:
@@ -401,7 +486,9 @@ def _recorded(bound: BoundTally, text: str) -> str:
     return run.id
 
 
-def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(open_tally: OpenTally) -> None:
+def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
+    open_tally: OpenTally,
+) -> None:
     clock = StepClock()
     with open_tally(clock=clock) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
@@ -430,7 +517,9 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(open_ta
         kept = mine.verify(young, foil=early)
         assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
         with tally.store.database.read() as connection:
-            assert [entry.event for entry in journal.entries(connection, f"run:{old}")] == ["run.purge"]
+            assert [entry.event for entry in journal.entries(connection, f"run:{old}")] == [
+                "run.purge"
+            ]
         again = root.purge(mode="apply")
         assert (again.runs, again.journal) == ((), 0)
         assert all(finding.status != "problem" for finding in root.doctor())
@@ -438,9 +527,15 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(open_ta
 
 @pytest.mark.parametrize(
     "harm",
-    ["UPDATE runs SET agent_name = 'other'", "DELETE FROM anchors", "UPDATE anchors SET count = count - 1"],
+    [
+        "UPDATE runs SET agent_name = 'other'",
+        "DELETE FROM anchors",
+        "UPDATE anchors SET count = count - 1",
+    ],
 )
-def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(open_tally: OpenTally, harm: str) -> None:
+def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(
+    open_tally: OpenTally, harm: str
+) -> None:
     clock = StepClock()
     with open_tally(clock=clock) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
@@ -460,9 +555,14 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
         for name in ("lives", "ended"):
             for writer in (mine, mine.on("langgraph")):
                 writer.threads.put(
-                    name, checkpoint_id=writer.actor.surface, namespace="", parent_id=None, metadata={},
-                    body=Leaf("json", b"{}"), values={"messages": Leaf("json", name.encode())},
-                )  # fmt: skip
+                    name,
+                    checkpoint_id=writer.actor.surface,
+                    namespace="",
+                    parent_id=None,
+                    metadata={},
+                    body=Leaf("json", b"{}"),
+                    values={"messages": Leaf("json", name.encode())},
+                )
         mine.threads.delete("ended")
         clock.advance(days=100)
         root.choose_journal_window(90)
@@ -472,7 +572,10 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
         assert set(done.streams) == {"thread:private:alice/lives", "thread:private:alice/ended"}
         with tally.store.database.read() as connection:
             left = {
-                name: [entry.event for entry in journal.entries(connection, f"thread:private:alice/{name}")]
+                name: [
+                    entry.event
+                    for entry in journal.entries(connection, f"thread:private:alice/{name}")
+                ]
                 for name in ("lives", "ended")
             }
         assert left == {"lives": ["checkpoint.put", "journal.purge"], "ended": ["journal.purge"]}
@@ -491,7 +594,9 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
         tally.gate.flush()
         clock.advance(days=29)
         assert root.purge(mode="apply").answers == 0
-        assert mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k") == first
+        assert (
+            mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k") == first
+        )
         clock.advance(days=2)
         preview = root.purge()
         assert (preview.answers, preview.reads) == (1, 0)
@@ -503,5 +608,6 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
             told = list(journal.entries(connection, "tally"))
             assert journal.verify_stream(connection, "tally") == []
         assert [(entry.event, entry.details.get("answers")) for entry in told] == [
-            ("retention.choose", None), ("tally.purge", 1),
-        ]  # fmt: skip
+            ("retention.choose", None),
+            ("tally.purge", 1),
+        ]

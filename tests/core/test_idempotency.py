@@ -1,4 +1,6 @@
-"""Every call that changes something takes an idempotency key: called again it gives the first answer, and no more."""
+"""Every call that changes something takes an idempotency key: called again it gives the first
+answer, and no more.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +26,64 @@ ROOT = Actor(user="root", role="operator")
 
 CHANGES: dict[type, set[str]] = {
     BoundTally: {
-        "remember", "remember_many", "modify", "modify_many", "forget", "forget_matching", "recover", "correct",
-        "promote", "share", "import_from", "erase", "erase_recorded", "purge", "freeze", "thaw",
-        "choose_journal_window", "keep_turn",
+        "remember",
+        "remember_many",
+        "modify",
+        "modify_many",
+        "forget",
+        "forget_matching",
+        "recover",
+        "correct",
+        "promote",
+        "share",
+        "import_from",
+        "erase",
+        "erase_recorded",
+        "purge",
+        "freeze",
+        "thaw",
+        "choose_journal_window",
+        "keep_turn",
     },
     Spaces: {"create", "update"},
     WorkingMemory: {"set", "drop", "clear"},
     Items: {"put", "sweep"},
     Tally: set(),
-}  # fmt: skip
+}
 """Calls that change memory, or what the tally keeps of itself."""
 
 OTHERS: dict[type, set[str]] = {
     BoundTally: {
         # Another view, or a part of this one.
-        "on", "traced", "diary", "spaces", "recorder", "items", "threads", "working",
+        "on",
+        "traced",
+        "diary",
+        "spaces",
+        "recorder",
+        "items",
+        "threads",
+        "working",
         # Reads; an export is one, and a proof looks without changing what it looks at.
-        "preview_access", "recall", "get", "memories", "inspect", "explore", "context_pack", "wake", "history",
-        "export", "prove_unreachable", "prove_erased", "verify", "runs", "compile", "still_stand",
+        "preview_access",
+        "recall",
+        "get",
+        "memories",
+        "inspect",
+        "explore",
+        "context_pack",
+        "wake",
+        "history",
+        "export",
+        "prove_unreachable",
+        "prove_erased",
+        "verify",
+        "runs",
+        "compile",
+        "still_stand",
         # Recording: a run has its id, a step its place in the run.
-        "run", "join_run", "replay",
+        "run",
+        "join_run",
+        "replay",
         # Mends what is derived; what is mended already is left alone.
         "doctor",
     },
@@ -51,21 +91,36 @@ OTHERS: dict[type, set[str]] = {
     WorkingMemory: {"get", "all", "run_id"},
     Items: {"get", "find", "namespaces"},
     Tally: {
-        "open", "close", "bind", "place", "owner", "settings", "windows", "recorder", "scopes", "now", "new_id",
-        "count_tokens", "counter", "let_go",
+        "open",
+        "close",
+        "bind",
+        "place",
+        "owner",
+        "settings",
+        "windows",
+        "recorder",
+        "scopes",
+        "now",
+        "new_id",
+        "count_tokens",
+        "counter",
+        "let_go",
         # Chroma is derived: these bring it to what the database says, as often as one likes.
-        "drain", "reconcile_index", "rebuild_index",
+        "drain",
+        "reconcile_index",
+        "rebuild_index",
     },
-}  # fmt: skip
+}
 """Everything else that is public. A new method belongs in one of the two tables."""
 
 
 def test_every_public_call_is_known_to_change_something_or_not_to() -> None:
     for kind, changes in CHANGES.items():
         public = {
-            name for name, value in inspect.getmembers(kind)
+            name
+            for name, value in inspect.getmembers(kind)
             if not name.startswith("_") and (callable(value) or isinstance(value, property))
-        }  # fmt: skip
+        }
         fields = set(getattr(kind, "__dataclass_fields__", ()))
         assert public - fields == changes | OTHERS[kind], kind
         assert not changes & OTHERS[kind]
@@ -99,7 +154,9 @@ class _World:
             step.record("request", {"prompt": "Mend it."})
         self.run.end()
 
-    def confirmed(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[str, str], Any]:
+    def confirmed(
+        self, call: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> Callable[[str, str], Any]:
         """The call with the token of a preview under that reason."""
         tokens: list[str | None] = []
 
@@ -107,7 +164,14 @@ class _World:
             if not tokens:
                 tokens.append(call(*arguments, reason=reason, **options).confirm_token)
             done = {"mode": "execute" if call.__name__ == "forget_matching" else "apply"}
-            return call(*arguments, reason=reason, confirm_token=tokens[0], idempotency_key=key, **done, **options)
+            return call(
+                *arguments,
+                reason=reason,
+                confirm_token=tokens[0],
+                idempotency_key=key,
+                **done,
+                **options,
+            )
 
         return run
 
@@ -117,14 +181,21 @@ class _World:
         team = [SpaceMember(principal_id="alice")]
         return {
             "remember": lambda k, v: mine.remember(f"note {v}", idempotency_key=k),
-            "remember_many": lambda k, v: mine.remember_many([f"note {v}", "and"], idempotency_key=k),
+            "remember_many": lambda k, v: mine.remember_many(
+                [f"note {v}", "and"], idempotency_key=k
+            ),
             "modify": lambda k, v: mine.modify(kept, tags=(v,), reason="r", idempotency_key=k),
             "modify_many": lambda k, v: mine.modify_many(
-                [{"memory_id": kept, "reason": "r", "tags": (v,)}, {"memory_id": "nobody", "reason": v}],
+                [
+                    {"memory_id": kept, "reason": "r", "tags": (v,)},
+                    {"memory_id": "nobody", "reason": v},
+                ],
                 idempotency_key=k,
             ),
             "forget": lambda k, v: mine.forget(kept, reason="r", force=v == "b", idempotency_key=k),
-            "forget_matching": self.confirmed(mine.forget_matching, f"heron {self.name}", threshold=0.9),
+            "forget_matching": self.confirmed(
+                mine.forget_matching, f"heron {self.name}", threshold=0.9
+            ),
             "recover": lambda k, v: mine.recover(
                 self.gone, reason="r", if_version=2 if v == "a" else 3, idempotency_key=k
             ),
@@ -141,18 +212,24 @@ class _World:
             "choose_journal_window": lambda k, v: root.choose_journal_window(
                 90 if v == "a" else 180, idempotency_key=k
             ),
-            "keep_turn": lambda k, v: mine.keep_turn(self.run, user=v, assistant="yes", idempotency_key=k),
+            "keep_turn": lambda k, v: mine.keep_turn(
+                self.run, user=v, assistant="yes", idempotency_key=k
+            ),
             "import_from": self.imported,
             "create": lambda k, v: root.spaces.create(
                 "team:birds", name=v, members=team, reason="r", idempotency_key=k
             ),
-            "update": lambda k, v: self.space().update("team:reeds", name=v, reason="r", idempotency_key=k),
-            "set": lambda k, v: mine.working("r").set("plan", {"a": v, "b": 1.5}, idempotency_key=k),
+            "update": lambda k, v: self.space().update(
+                "team:reeds", name=v, reason="r", idempotency_key=k
+            ),
+            "set": lambda k, v: mine.working("r").set(
+                "plan", {"a": v, "b": 1.5}, idempotency_key=k
+            ),
             "drop": lambda k, v: self.working().drop(v, idempotency_key=k),
             "clear": lambda k, v: mine.working(f"r{v}").clear(idempotency_key=k),
             "put": lambda k, v: mine.items.put([Put(("n",), "k", {"v": v})], idempotency_key=k),
             "sweep": lambda k, v: mine.items.sweep(idempotency_key=k),
-        }  # fmt: skip
+        }
 
     def space(self) -> Spaces:
         if not any(str(space.scope) == "team:reeds" for space in self.root.spaces.list()):
@@ -184,7 +261,9 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
 
         def entries() -> int:
             with tally.store.database.read() as connection:
-                return len([one for one in journal.all_entries(connection) if one.event != "scope.export"])
+                return len(
+                    [one for one in journal.all_entries(connection) if one.event != "scope.export"]
+                )
 
         for name in sorted(name for names in CHANGES.values() for name in names):
             call = _World(tally, tmp_path, name).calls()[name]
@@ -200,7 +279,9 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
                 tally.bind(ROOT).thaw(reason="for the others")
 
 
-def test_a_batch_that_was_cut_off_goes_on_where_it_was(open_tally: OpenTally, monkeypatch: Any) -> None:
+def test_a_batch_that_was_cut_off_goes_on_where_it_was(
+    open_tally: OpenTally, monkeypatch: Any
+) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
         ids = [mine.remember(f"note {number}").memory_id for number in range(3)]

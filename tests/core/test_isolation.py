@@ -1,7 +1,9 @@
-"""Isolation: whatever many actors do, in scopes with hostile names, no path shows anybody what is not theirs.
+"""Isolation: whatever many actors do, in scopes with hostile names, no path shows anybody what is
+not theirs.
 
-The model knows who may read what by its own few lines, not by asking policy. Each text carries a mark of its
-scope, so that a leak is seen wherever it comes out: results, counts, histories, previews or error texts.
+The model knows who may read what by its own few lines, not by asking policy. Each text carries a
+mark of its scope, so that a leak is seen wherever it comes out: results, counts, histories,
+previews or error texts.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ from tallystick.testing import StepClock
 KEYS = ["a", "%", "_", "a%", "a'b", 'a"', "a:b", "a/b", "*", "A"]
 keys = st.sampled_from(KEYS)
 people = st.builds(
-    Actor, user=keys, agent=st.none() | st.sampled_from(["x", "%"]), projects=st.frozensets(keys, max_size=2)
+    Actor,
+    user=keys,
+    agent=st.none() | st.sampled_from(["x", "%"]),
+    projects=st.frozensets(keys, max_size=2),
 )
 places = st.one_of(
     st.builds(Scope, kind=st.sampled_from(["private", "project", "team"]), key=keys),
@@ -65,7 +70,11 @@ class Isolation(RuleBasedStateMachine):
             return scope.key in actor.projects
         if scope.kind == "team":
             return actor.user in self.teams.get(scope.key, frozenset())
-        return any(scope == Scope.diary(actor.user, actor.agent or "", key) for key in actor.projects if actor.agent)
+        return any(
+            scope == Scope.diary(actor.user, actor.agent or "", key)
+            for key in actor.projects
+            if actor.agent
+        )
 
     def tried(self, actor: Actor, call: Callable[[], Any]) -> str:
         """What a call told, whether by its result or by its error."""
@@ -81,27 +90,36 @@ class Isolation(RuleBasedStateMachine):
     def probe(self, writer: Actor, scope: Scope, memory_id: str) -> None:
         """Those who are nearly the writer look at once: they differ in one thing each."""
         near = (
-            writer.replace(user=f"{writer.user} "), writer.replace(user="%"), writer.replace(agent="_"),
-            writer.replace(agent=None), writer.replace(projects=frozenset({"%", "_", "*"})),
-            writer.replace(projects=frozenset()), writer.replace(organization="acme"),
-        )  # fmt: skip
+            writer.replace(user=f"{writer.user} "),
+            writer.replace(user="%"),
+            writer.replace(agent="_"),
+            writer.replace(agent=None),
+            writer.replace(projects=frozenset({"%", "_", "*"})),
+            writer.replace(projects=frozenset()),
+            writer.replace(organization="acme"),
+        )
         for actor in near:
             if actor.organization is None and self.may(actor, scope):
                 continue
             bound = self.tally.bind(actor)
             inside = bound.__class__(self.tally, actor, scope)
             for call in (
-                lambda bound=bound: bound.get(memory_id), lambda bound=bound: bound.history(memory_id),
-                lambda inside=inside: inside.recall("heron"), lambda inside=inside: inside.memories(),
-                lambda bound=bound: bound.explore(memory_id, depth=2), lambda inside=inside: inside.explore(scope),
-                lambda bound=bound: bound.inspect(memory_id), lambda bound=bound: bound.prove_unreachable(memory_id),
+                lambda bound=bound: bound.get(memory_id),
+                lambda bound=bound: bound.history(memory_id),
+                lambda inside=inside: inside.recall("heron"),
+                lambda inside=inside: inside.memories(),
+                lambda bound=bound: bound.explore(memory_id, depth=2),
+                lambda inside=inside: inside.explore(scope),
+                lambda bound=bound: bound.inspect(memory_id),
+                lambda bound=bound: bound.prove_unreachable(memory_id),
                 lambda bound=bound: bound.correct(memory_id, "hide", reason="r"),
                 lambda bound=bound: bound.promote(memory_id, "project:zz", reason="r"),
                 lambda bound=bound: bound.erase(memory_id, reason="r"),
-                lambda inside=inside: inside.context_pack("heron"), lambda inside=inside: inside.wake(),
+                lambda inside=inside: inside.context_pack("heron"),
+                lambda inside=inside: inside.wake(),
                 lambda inside=inside: inside.working("r").all(),
                 lambda inside=inside: inside.export(f"{self.folder.name}/never"),
-            ):  # fmt: skip
+            ):
                 told = self.tried(actor, call)
                 assert told.startswith(("NotFound", "Denied")), f"{actor} in {scope}: {told}"
                 assert self.marks[scope] not in told
@@ -148,9 +166,24 @@ class Isolation(RuleBasedStateMachine):
             "share": lambda: bound.share(memory_id, "project:a", reason="r"),
             "proof": lambda: bound.prove_unreachable(memory_id),
             "erase": lambda: bound.erase(memory_id, reason="r"),
-        }[data.draw(st.sampled_from(
-            ["modify", "forget", "history", "get", "inspect", "explore", "correct", "share", "proof", "erase"]
-        ))]  # fmt: skip
+        }[
+            data.draw(
+                st.sampled_from(
+                    [
+                        "modify",
+                        "forget",
+                        "history",
+                        "get",
+                        "inspect",
+                        "explore",
+                        "correct",
+                        "share",
+                        "proof",
+                        "erase",
+                    ]
+                )
+            )
+        ]
         if self.may(actor, scope):
             return
         told = self.tried(actor, tell)
@@ -175,19 +208,29 @@ class Isolation(RuleBasedStateMachine):
 
     @rule(actor=people)
     def look_around(self, actor: Actor) -> None:
-        """Who looks around comes upon the scopes that are open to him, and upon no other, not even by its name."""
+        """Who looks around comes upon the scopes that are open to him, and upon no other, not even
+        by its name.
+        """
         found = self.tally.bind(actor).explore()
         self.check(actor, repr(found))
         opened = {scope for scope in self.marks if self.may(actor, scope)}
-        teams = {Scope(kind="team", key=key) for key, members in self.teams.items() if actor.user in members}
+        teams = {
+            Scope(kind="team", key=key)
+            for key, members in self.teams.items()
+            if actor.user in members
+        }
         written = set(self.ids.values())
         assert {one.scope for one in found.scopes} == (opened & written) | teams
         for one in found.scopes:
-            assert sum(one.states.values()) == sum(scope == one.scope for scope in self.ids.values())
+            assert sum(one.states.values()) == sum(
+                scope == one.scope for scope in self.ids.values()
+            )
 
     @rule(actor=people, data=st.data())
     def link(self, actor: Actor, data: Any) -> None:
-        """What is concluded from a memory is come upon by who may read both, and named to nobody else."""
+        """What is concluded from a memory is come upon by who may read both, and named to nobody
+        else.
+        """
         if not self.ids:
             return
         origin = data.draw(st.sampled_from(sorted(self.ids)))
@@ -196,14 +239,20 @@ class Isolation(RuleBasedStateMachine):
         scope = actor.private_scope
         mark = self.marks.setdefault(scope, f"mark{len(self.marks)}x")
         try:
-            made = self.tally.bind(actor).remember(f"concluded {len(self.ids)} {mark}", derived_from=[origin])
+            made = self.tally.bind(actor).remember(
+                f"concluded {len(self.ids)} {mark}", derived_from=[origin]
+            )
         except (Denied, NotFound):
             return
         self.ids[made.memory_id] = scope
         for other in (*(Actor(user=key) for key in KEYS[:4]), actor):
-            told = self.tried(other, lambda other=other: self.tally.bind(other).explore(origin, depth=2))  # type: ignore[misc]
+            told = self.tried(
+                other, lambda other=other: self.tally.bind(other).explore(origin, depth=2)
+            )  # type: ignore[misc]
             self.check(other, told)
-            assert (made.memory_id in told) == (self.may(other, scope) and self.may(other, self.ids[origin]))
+            assert (made.memory_id in told) == (
+                self.may(other, scope) and self.may(other, self.ids[origin])
+            )
 
     @rule(key=keys, agent=st.sampled_from(["x", "%"]), project=keys)
     def keep_a_diary(self, key: str, agent: str, project: str) -> None:
@@ -212,8 +261,12 @@ class Isolation(RuleBasedStateMachine):
 
     @rule(key=keys)
     def keep_to_oneself(self, key: str) -> None:
-        self.remember(Actor(user=key, agent="x", projects=frozenset({key})), Scope(kind="private", key=key), 1)
-        self.remember(Actor(user=key, agent="x", projects=frozenset({key})), Scope(kind="project", key=key), 1)
+        self.remember(
+            Actor(user=key, agent="x", projects=frozenset({key})), Scope(kind="private", key=key), 1
+        )
+        self.remember(
+            Actor(user=key, agent="x", projects=frozenset({key})), Scope(kind="project", key=key), 1
+        )
 
     @rule(actor=people, other=people, scope=places)
     def preview(self, actor: Actor, other: Actor, scope: Scope) -> None:
@@ -229,7 +282,11 @@ class Isolation(RuleBasedStateMachine):
         for key in KEYS[:3]:
             actor = Actor(user=key)
             listed = {space.scope for space in self.tally.bind(actor).spaces.list()}
-            assert listed == {Scope(kind="team", key=team) for team, members in self.teams.items() if key in members}
+            assert listed == {
+                Scope(kind="team", key=team)
+                for team, members in self.teams.items()
+                if key in members
+            }
 
 
 TestIsolation = Isolation.TestCase
@@ -242,10 +299,14 @@ class IsolationOnPostgres(Isolation):
     url = ""
 
     def opened(self) -> Tally:
-        return Tally.open(self.url, schema=f"t{uuid.uuid4().hex}", background=False, clock=StepClock())
+        return Tally.open(
+            self.url, schema=f"t{uuid.uuid4().hex}", background=False, clock=StepClock()
+        )
 
 
 @pytest.mark.postgres
 def test_isolation_holds_on_postgres(postgres_url: str) -> None:
     IsolationOnPostgres.url = postgres_url
-    run_state_machine_as_test(IsolationOnPostgres, settings=settings(max_examples=2, stateful_step_count=20))
+    run_state_machine_as_test(
+        IsolationOnPostgres, settings=settings(max_examples=2, stateful_step_count=20)
+    )

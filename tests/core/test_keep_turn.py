@@ -1,4 +1,6 @@
-"""What is said in a run becomes memories where that is asked for: marked with its step, without what we put there."""
+"""What is said in a run becomes memories where that is asked for: marked with its step, without
+what we put there.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +69,18 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
         anna = tally.bind(Actor(user="anna"))
         play(anna, capture)
         kept = sorted((memory.who, memory.content) for memory in anna.memories())
-        assert kept == {
-            "off": [], "user": [("anna", ASKED)], "both": [("agent", ANSWERED), ("anna", ASKED)],
-        }[capture]  # fmt: skip
+        assert (
+            kept
+            == {
+                "off": [],
+                "user": [("anna", ASKED)],
+                "both": [("agent", ANSWERED), ("anna", ASKED)],
+            }[capture]
+        )
         [run] = anna.runs()
-        [asked] = [step for step in anna.recorder.steps(run.run_id) if step.step_kind == "model_call"]
+        [asked] = [
+            step for step in anna.recorder.steps(run.run_id) if step.step_kind == "model_call"
+        ]
         for memory in anna.memories():
             assert (memory.kind, memory.conversation) == ("turn", run.run_id)
             assert (memory.source_run_id, memory.source_step_ids) == (run.run_id, (asked.step_id,))
@@ -87,11 +96,15 @@ def test_llama_index_remembers_what_its_root_was_asked_and_answered(open_sqlite:
         assert sorted(turns) == ["When does the heron nest?", said]
 
 
-def test_a_thread_is_one_conversation_and_each_turn_is_remembered_once(open_sqlite: OpenTally) -> None:
+def test_a_thread_is_one_conversation_and_each_turn_is_remembered_once(
+    open_sqlite: OpenTally,
+) -> None:
     answers: Iterator[AIMessage | str] = iter(["One.", "Two."])
     with open_sqlite() as tally:
         watching = TallyCallbackHandler(tally, capture="both", strict=True)
-        agent: Any = create_agent(GenericFakeChatModel(messages=answers), checkpointer=InMemorySaver())
+        agent: Any = create_agent(
+            GenericFakeChatModel(messages=answers), checkpointer=InMemorySaver()
+        )
         for said in ("First.", "Second."):
             config = {"configurable": {"thread_id": "t"}, "callbacks": [watching]}
             agent.invoke({"messages": [("user", said)]}, config)
@@ -104,7 +117,9 @@ def test_what_a_tally_gave_is_never_remembered_again(open_sqlite: OpenTally) -> 
     with open_sqlite() as tally:
         me = tally.bind()
         with me.run("agent") as run:
-            [kept] = me.keep_turn(run, user=f"{framed(['The heron nests in March.'])}\nAnd the stork?")
+            [kept] = me.keep_turn(
+                run, user=f"{framed(['The heron nests in March.'])}\nAnd the stork?"
+            )
             [skipped] = me.keep_turn(run, user=framed(["The heron nests in March."]))
         assert (kept.status, skipped.status) == ("created", "skipped")
         assert [memory.content for memory in me.memories()] == ["And the stork?"]

@@ -1,4 +1,6 @@
-"""Lifecycle: nine corrections, each previewed and taken back; what they do to recall; what holds, and when."""
+"""Lifecycle: nine corrections, each previewed and taken back; what they do to recall; what holds,
+and when.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ DAY = 24 * 3600 * 1_000_000
 def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: Any) -> Any:
     preview = bound.correct(memory_id, correction, reason="because", **options)
     return bound.correct(
-        memory_id, correction, reason="because", mode="apply", confirm_token=preview.confirm_token, **options
+        memory_id,
+        correction,
+        reason="because",
+        mode="apply",
+        confirm_token=preview.confirm_token,
+        **options,
     )
 
 
@@ -32,13 +39,21 @@ def _found(bound: BoundTally, query: str, **options: Any) -> list[tuple[str, boo
     return [(hit.memory.content, hit.history) for hit in bound.recall(query, **options)]
 
 
-@pytest.mark.parametrize("correction", [one for one in get_args(CorrectionKind) if one != "restore"])
-def test_each_correction_is_previewed_applied_and_taken_back(open_tally: OpenTally, correction: Any) -> None:
+@pytest.mark.parametrize(
+    "correction", [one for one in get_args(CorrectionKind) if one != "restore"]
+)
+def test_each_correction_is_previewed_applied_and_taken_back(
+    open_tally: OpenTally, correction: Any
+) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
-        kept = apollo.remember("The heron nests in March.", subject="heron", attributes={"phone": "42"})
+        kept = apollo.remember(
+            "The heron nests in March.", subject="heron", attributes={"phone": "42"}
+        )
         other = apollo.remember("The heron breeds in April.")
-        options: dict[str, Any] = {"by": other.memory_id} if correction in ("supersede", "mark_duplicate") else {}
+        options: dict[str, Any] = (
+            {"by": other.memory_id} if correction in ("supersede", "mark_duplicate") else {}
+        )
         before, found = apollo.get(kept.memory_id), _found(apollo, "heron nests March")
 
         preview = apollo.correct(kept.memory_id, correction, reason="because", **options)
@@ -47,24 +62,43 @@ def test_each_correction_is_previewed_applied_and_taken_back(open_tally: OpenTal
         assert apollo.get(kept.memory_id) == before
 
         done = apollo.correct(
-            kept.memory_id, correction, reason="because", mode="apply", confirm_token=preview.confirm_token,
-            idempotency_key="k", **options,
-        )  # fmt: skip
+            kept.memory_id,
+            correction,
+            reason="because",
+            mode="apply",
+            confirm_token=preview.confirm_token,
+            idempotency_key="k",
+            **options,
+        )
         assert done.result is not None
-        assert (done.result.status, done.result.state, done.after) == ("changed", preview.after, preview.after)
+        assert (done.result.status, done.result.state, done.after) == (
+            "changed",
+            preview.after,
+            preview.after,
+        )
         again = apollo.correct(
-            kept.memory_id, correction, reason="because", mode="apply", confirm_token=preview.confirm_token,
-            idempotency_key="k", **options,
-        )  # fmt: skip
+            kept.memory_id,
+            correction,
+            reason="because",
+            mode="apply",
+            confirm_token=preview.confirm_token,
+            idempotency_key="k",
+            **options,
+        )
         assert again == done
 
         _corrected(apollo, kept.memory_id, "restore")
 
         restored = apollo.get(kept.memory_id)
         same = ("content", "subject", "attributes", "state", "valid_until", "corrected", "redacted")
-        assert [getattr(restored, name) for name in same] == [getattr(before, name) for name in same]
+        assert [getattr(restored, name) for name in same] == [
+            getattr(before, name) for name in same
+        ]
         assert _found(apollo, "heron nests March") == found
-        events = [(entry.event, entry.correction, entry.reason) for entry in apollo.history(kept.memory_id)]
+        events = [
+            (entry.event, entry.correction, entry.reason)
+            for entry in apollo.history(kept.memory_id)
+        ]
         assert events == [
             ("ADD", None, None),
             ("FORGET" if correction == "delete" else "CORRECT", correction, "because"),
@@ -73,14 +107,23 @@ def test_each_correction_is_previewed_applied_and_taken_back(open_tally: OpenTal
 
 
 @pytest.mark.parametrize("correction", ["hide", "mark_wrong", "delete"])
-def test_what_is_hidden_or_deleted_is_found_by_no_path(open_tally: OpenTally, correction: str) -> None:
+def test_what_is_hidden_or_deleted_is_found_by_no_path(
+    open_tally: OpenTally, correction: str
+) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("The vault word is pelican.", tags=["pelican"])
         _corrected(apollo, kept.memory_id, correction)
 
         assert _found(apollo, "vault word pelican") == []
-        assert _found(apollo, "vault word pelican", states=("active", "superseded", "duplicate", "redacted")) == []
+        assert (
+            _found(
+                apollo,
+                "vault word pelican",
+                states=("active", "superseded", "duplicate", "redacted"),
+            )
+            == []
+        )
         with pytest.raises(NotFound):
             apollo.get(kept.memory_id)
         listed = apollo.memories(states=("hidden", "deleted"))
@@ -91,25 +134,34 @@ def test_what_is_hidden_or_deleted_is_found_by_no_path(open_tally: OpenTally, co
             apollo.recall("vault", states=("deleted",))
 
 
-def test_a_superseded_memory_stands_below_its_replacement_and_says_so(open_tally: OpenTally) -> None:
+def test_a_superseded_memory_stands_below_its_replacement_and_says_so(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         old = apollo.remember("Deploys go out on Friday evening by hand.", kind="decision")
         new = apollo.remember("Releases are cut each Monday.", kind="decision")
         apollo.remember("The kitchen closes on Friday.")
 
-        done = _corrected(apollo, old.memory_id, "supersede", by=new.memory_id, evidence=(new.source_id,))
+        done = _corrected(
+            apollo, old.memory_id, "supersede", by=new.memory_id, evidence=(new.source_id,)
+        )
 
         assert (done.other_id, done.recall) == (new.memory_id, "below_replacement")
         hits = list(apollo.recall("when do deploys go out by hand?"))
         order = [hit.memory.id for hit in hits]
         assert order.index(new.memory_id) < order.index(old.memory_id)
         by_id = {hit.memory.id: hit for hit in hits}
-        assert (by_id[old.memory_id].history, by_id[old.memory_id].replaced_by) == (True, new.memory_id)
+        assert (by_id[old.memory_id].history, by_id[old.memory_id].replaced_by) == (
+            True,
+            new.memory_id,
+        )
         assert (by_id[new.memory_id].history, by_id[new.memory_id].fresh) == (False, True)
 
         apollo.forget(new.memory_id, reason="nor that")
-        assert old.memory_id not in [hit.memory.id for hit in apollo.recall("when do deploys go out by hand?")]
+        assert old.memory_id not in [
+            hit.memory.id for hit in apollo.recall("when do deploys go out by hand?")
+        ]
 
 
 def test_recall_answers_as_of_a_day(open_tally: OpenTally) -> None:
@@ -121,13 +173,19 @@ def test_recall_answers_as_of_a_day(open_tally: OpenTally) -> None:
         _corrected(mine, old.memory_id, "supersede", by=new.memory_id)
         mine.remember("Ada lived in Oslo.", kind="fact", valid_from=1 * DAY, valid_until=10 * DAY)
 
-        assert _found(mine, "where does Ada live?", as_of=20 * DAY) == [("Ada lives in Berlin.", True)]
-        assert _found(mine, "where does Ada live?", as_of=60 * DAY) == [("Ada lives in Rome.", False)]
+        assert _found(mine, "where does Ada live?", as_of=20 * DAY) == [
+            ("Ada lives in Berlin.", True)
+        ]
+        assert _found(mine, "where does Ada live?", as_of=60 * DAY) == [
+            ("Ada lives in Rome.", False)
+        ]
         assert _found(mine, "where does Ada live?", as_of=2 * DAY) == [("Ada lived in Oslo.", True)]
         assert _found(mine, "where does Ada live?")[0] == ("Ada lives in Rome.", False)
         assert dict(_found(mine, "where does Ada live?")) == {
-            "Ada lives in Rome.": False, "Ada lives in Berlin.": True, "Ada lived in Oslo.": True,
-        }  # fmt: skip
+            "Ada lives in Rome.": False,
+            "Ada lives in Berlin.": True,
+            "Ada lived in Oslo.": True,
+        }
 
 
 def test_duplicates_collapse_under_the_canonical_memory(open_tally: OpenTally) -> None:
@@ -147,9 +205,14 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember(
-            "The gate code is qx7341 heron.", subject="gate", attributes={"who": {"phone": "555 0100"}}, tags=["door"]
+            "The gate code is qx7341 heron.",
+            subject="gate",
+            attributes={"who": {"phone": "555 0100"}},
+            tags=["door"],
         )
-        _corrected(apollo, kept.memory_id, "redact", field="attributes.who.phone", replacement="a number")
+        _corrected(
+            apollo, kept.memory_id, "redact", field="attributes.who.phone", replacement="a number"
+        )
         assert apollo.get(kept.memory_id).attributes == {"who": {"phone": "a number"}}
         assert apollo.get(kept.memory_id).state == "active"
 
@@ -162,7 +225,11 @@ def test_what_is_redacted_gives_its_replacement_and_never_its_text(open_tally: O
             "gate",
         )
         assert "qx7341" not in repr(
-            [apollo.recall("gate code qx7341 heron"), apollo.history(kept.memory_id), apollo.get(kept.memory_id)]
+            [
+                apollo.recall("gate code qx7341 heron"),
+                apollo.history(kept.memory_id),
+                apollo.get(kept.memory_id),
+            ]
         )
         assert "555 0100" not in repr(apollo.history(kept.memory_id))
         with pytest.raises(InvalidInput):
@@ -181,11 +248,21 @@ def test_a_token_fits_only_the_world_that_was_previewed(open_tally: OpenTally) -
         for other, reason in ((apollo, "another"), (bob, "r")):
             with pytest.raises(StateConflict):
                 other.correct(
-                    kept.memory_id, "hide", mode="apply", reason=reason, confirm_token=preview.confirm_token
-                )  # fmt: skip
+                    kept.memory_id,
+                    "hide",
+                    mode="apply",
+                    reason=reason,
+                    confirm_token=preview.confirm_token,
+                )
         apollo.remember("Herons like March.", derived_from=[kept.memory_id])
         with pytest.raises(StateConflict):
-            apollo.correct(kept.memory_id, "hide", reason="r", mode="apply", confirm_token=preview.confirm_token)
+            apollo.correct(
+                kept.memory_id,
+                "hide",
+                reason="r",
+                mode="apply",
+                confirm_token=preview.confirm_token,
+            )
         assert apollo.get(kept.memory_id).state == "active"
         with pytest.raises(VersionConflict):
             apollo.correct(kept.memory_id, "hide", reason="r", if_version=7)
@@ -219,12 +296,17 @@ def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTa
     with open_tally(clock=clock) as tally:
         person, agent = (tally.bind(one, scope="project:apollo") for one in (ALICE, CODER))
         kept = person.remember("The build runs on Tuesdays.")
-        person.modify(kept.memory_id, content="The build runs daily.", reason="I know", manual_override=200 * DAY)
+        person.modify(
+            kept.memory_id,
+            content="The build runs daily.",
+            reason="I know",
+            manual_override=200 * DAY,
+        )
         for change in (
             lambda: agent.modify(kept.memory_id, content="Never.", reason="inferred"),
             lambda: agent.forget(kept.memory_id, reason="inferred"),
             lambda: agent.correct(kept.memory_id, "hide", reason="inferred"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(StateConflict) as refused:
                 change()
             assert refused.value.reason == "manual_override"
@@ -232,7 +314,9 @@ def test_a_person_s_edit_is_locked_against_agents_for_a_while(open_tally: OpenTa
         with pytest.raises(InvalidInput):
             agent.modify(kept.memory_id, content="x", reason="r", manual_override=True)
         clock.advance(days=101)
-        assert agent.modify(kept.memory_id, content="Weekly.", reason="inferred").status == "changed"
+        assert (
+            agent.modify(kept.memory_id, content="Weekly.", reason="inferred").status == "changed"
+        )
 
 
 def test_history_names_the_request_and_the_session(open_tally: OpenTally) -> None:
@@ -240,34 +324,51 @@ def test_history_names_the_request_and_the_session(open_tally: OpenTally) -> Non
         traced = tally.bind(ALICE).traced(request_id="req-1", session_id="s-1")
         kept = traced.remember("Traced.")
         tally.bind(ALICE).modify(kept.memory_id, tags=("t",), reason="r")
-        assert [(entry.request_id, entry.session_id) for entry in traced.history(kept.memory_id)] == [
-            ("req-1", "s-1"), (None, None),
-        ]  # fmt: skip
+        assert [
+            (entry.request_id, entry.session_id) for entry in traced.history(kept.memory_id)
+        ] == [
+            ("req-1", "s-1"),
+            (None, None),
+        ]
 
 
 def test_history_names_the_run_and_its_thread_by_itself(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
-        with mine.run("coder", metadata={"thread_id": "chat-7"}) as run, run.step("tool_call") as step:
+        with (
+            mine.run("coder", metadata={"thread_id": "chat-7"}) as run,
+            run.step("tool_call") as step,
+        ):
             kept = mine.remember("Traced.").memory_id
-            tally.bind(ALICE, request_id="r-1", session_id="s-1").modify(kept, tags=("t",), reason="r")
+            tally.bind(ALICE, request_id="r-1", session_id="s-1").modify(
+                kept, tags=("t",), reason="r"
+            )
         with mine.run("other") as other:
             mine.forget(kept, reason="r")
-        assert [(entry.event, entry.request_id, entry.session_id) for entry in mine.history(kept)] == [
-            ("ADD", run.id, "chat-7"), ("UPDATE", "r-1", "s-1"), ("FORGET", other.id, None),
-        ]  # fmt: skip
+        assert [
+            (entry.event, entry.request_id, entry.session_id) for entry in mine.history(kept)
+        ] == [
+            ("ADD", run.id, "chat-7"),
+            ("UPDATE", "r-1", "s-1"),
+            ("FORGET", other.id, None),
+        ]
         assert mine.history(kept)[0].correlation_id == step.id
 
 
 def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         mine, apollo = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
-        kept, shared = mine.remember("The heron nests in March."), mine.remember("The stork nests in May.")
+        kept, shared = (
+            mine.remember("The heron nests in March."),
+            mine.remember("The stork nests in May."),
+        )
 
         def crossed(operation: str, memory_id: str, into: str) -> Any:
             cross: Any = getattr(mine, operation)
             preview = cross(memory_id, into, reason="useful")
-            return cross(memory_id, into, reason="useful", mode="apply", confirm_token=preview.confirm_token)
+            return cross(
+                memory_id, into, reason="useful", mode="apply", confirm_token=preview.confirm_token
+            )
 
         preview = mine.promote(kept.memory_id, "project:apollo", reason="useful")
         assert preview.readers == ("project:apollo",)
@@ -275,27 +376,44 @@ def test_promotion_copies_and_a_share_follows_its_origin(open_tally: OpenTally) 
         crossed("promote", kept.memory_id, "project:apollo")
         crossed("share", shared.memory_id, "project:apollo")
         assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
-            "The heron nests in March.", "The stork nests in May.",
-        }  # fmt: skip
+            "The heron nests in March.",
+            "The stork nests in May.",
+        }
 
         mine.modify(kept.memory_id, content="The heron nests in April.", reason="seen")
         mine.modify(shared.memory_id, content="The stork nests in June.", reason="seen")
         assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
-            "The heron nests in March.", "The stork nests in June.",
-        }  # fmt: skip
+            "The heron nests in March.",
+            "The stork nests in June.",
+        }
         mine.forget(shared.memory_id, reason="private after all")
-        assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {"The heron nests in March."}
-        assert [entry.event for entry in mine.history(shared.memory_id)] == ["ADD", "SHARE", "UPDATE", "FORGET"]
+        assert {hit.memory.content for hit in apollo.recall("heron stork nests")} == {
+            "The heron nests in March."
+        }
+        assert [entry.event for entry in mine.history(shared.memory_id)] == [
+            "ADD",
+            "SHARE",
+            "UPDATE",
+            "FORGET",
+        ]
 
 
 def _shared(mine: BoundTally, memory_id: str) -> str:
     preview = mine.share(memory_id, "project:apollo", reason="useful")
-    done = mine.share(memory_id, "project:apollo", reason="useful", mode="apply", confirm_token=preview.confirm_token)
+    done = mine.share(
+        memory_id,
+        "project:apollo",
+        reason="useful",
+        mode="apply",
+        confirm_token=preview.confirm_token,
+    )
     assert done.copy_id is not None
     return done.copy_id
 
 
-def test_a_shared_copy_is_changed_by_its_origin_alone_and_never_outlives_it(open_tally: OpenTally) -> None:
+def test_a_shared_copy_is_changed_by_its_origin_alone_and_never_outlives_it(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
         kept = mine.remember("The stork nests in May.").memory_id
@@ -316,10 +434,14 @@ def test_a_shared_copy_is_changed_by_its_origin_alone_and_never_outlives_it(open
         mine.recover(kept, reason="well")
         assert list(bob.recall("stork nests")) == []
         _shared(mine, kept)
-        assert [hit.memory.content for hit in bob.recall("stork nests")] == ["The stork nests in May."]
+        assert [hit.memory.content for hit in bob.recall("stork nests")] == [
+            "The stork nests in May."
+        ]
 
 
-def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(open_tally: OpenTally) -> None:
+def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
 
@@ -328,17 +450,27 @@ def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(open_
             return kept, _shared(mine, kept)
 
         (first, named), (second, numbered), (third, secret) = (
-            shared(text) for text in ("The pelican dives.", "The pelican swims.", "The pelican flies.")
-        )  # fmt: skip
+            shared(text)
+            for text in ("The pelican dives.", "The pelican swims.", "The pelican flies.")
+        )
         _corrected(bob, named, "redact", replacement="a bird")
         _corrected(bob, numbered, "redact", field="attributes.phone")
         _corrected(bob, secret, "mark_sensitive")
         for memory_id in (first, second, third):
-            mine.modify(memory_id, content=f"{mine.get(memory_id).content} Often.", reason="seen", importance=80)
+            mine.modify(
+                memory_id,
+                content=f"{mine.get(memory_id).content} Often.",
+                reason="seen",
+                importance=80,
+            )
 
-        assert [(bob.get(one).content, bob.get(one).importance) for one in (named, numbered, secret)] == [
-            ("a bird", 80), ("The pelican swims. Often.", 80), ("The pelican flies. Often.", 80),
-        ]  # fmt: skip
+        assert [
+            (bob.get(one).content, bob.get(one).importance) for one in (named, numbered, secret)
+        ] == [
+            ("a bird", 80),
+            ("The pelican swims. Often.", 80),
+            ("The pelican flies. Often.", 80),
+        ]
         assert bob.get(numbered).attributes == {"phone": "[redacted]"}
         assert bob.get(secret).attributes["local_only"] is True
         _corrected(mine, first, "redact", replacement="an animal")
@@ -349,14 +481,21 @@ def test_what_was_corrected_in_a_shared_copy_stays_when_its_origin_changes(open_
             assert bob.get(one).attributes == {"phone": "42"}
 
 
-def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(open_tally: OpenTally) -> None:
+def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
         kept = mine.remember("The pelican dives.").memory_id
         copy = _shared(mine, kept)
         _corrected(bob, copy, "redact", replacement="a bird")
 
-        mine.modify(kept, content="The pelican dives for herring.", attributes={"caption": "sea"}, reason="seen")
+        mine.modify(
+            kept,
+            content="The pelican dives for herring.",
+            attributes={"caption": "sea"},
+            reason="seen",
+        )
         tally.drain()
 
         with tally.store.database.read() as connection:
@@ -371,18 +510,24 @@ def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(open_tall
 @pytest.mark.parametrize(
     ("into", "reason"),
     [
-        ("team:red", "missing_memory_space"), ("private:bob", "unsupported_scope"),
+        ("team:red", "missing_memory_space"),
+        ("private:bob", "unsupported_scope"),
         ("project:zeus", "unverified_membership"),
     ],
-)  # fmt: skip
-def test_a_way_into_a_scope_that_is_not_open_is_refused(open_tally: OpenTally, into: str, reason: str) -> None:
+)
+def test_a_way_into_a_scope_that_is_not_open_is_refused(
+    open_tally: OpenTally, into: str, reason: str
+) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
         kept = mine.remember("Mine.")
         for cross in (mine.promote, mine.share):
             with pytest.raises(Denied) as refused:
                 cross(kept.memory_id, into, reason="r")
-            assert (refused.value.reason, refused.value.decision.audit_id is not None) == (reason, True)
+            assert (refused.value.reason, refused.value.decision.audit_id is not None) == (
+                reason,
+                True,
+            )
         theirs = tally.bind(ALICE, scope="project:apollo").remember("Ours.")
         with pytest.raises(Denied) as crossing:
             mine.promote(theirs.memory_id, "project:zeus", reason="r")
@@ -397,17 +542,31 @@ def test_a_promotion_whose_readers_changed_is_refused(open_tally: OpenTally) -> 
         mine = tally.bind(ALICE)
         kept = mine.remember("For red.")
         preview = mine.promote(kept.memory_id, "team:red", reason="r")
-        spaces.update("team:red", members=[writer, SpaceMember(principal_id="eve")], reason="joined")
+        spaces.update(
+            "team:red", members=[writer, SpaceMember(principal_id="eve")], reason="joined"
+        )
 
         with pytest.raises(StateConflict):
-            mine.promote(kept.memory_id, "team:red", reason="r", mode="apply", confirm_token=preview.confirm_token)
+            mine.promote(
+                kept.memory_id,
+                "team:red",
+                reason="r",
+                mode="apply",
+                confirm_token=preview.confirm_token,
+            )
 
 
 def test_a_space_made_twice_with_one_key_is_made_once(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         spaces = tally.bind(ROOT).spaces
-        made = [spaces.create("team:red", name="Red", reason="asked", idempotency_key="k") for _ in range(2)]
-        changed = [spaces.update("team:red", name="R", reason="short", idempotency_key="u") for _ in range(2)]
+        made = [
+            spaces.create("team:red", name="Red", reason="asked", idempotency_key="k")
+            for _ in range(2)
+        ]
+        changed = [
+            spaces.update("team:red", name="R", reason="short", idempotency_key="u")
+            for _ in range(2)
+        ]
         assert made[0] == made[1]
         assert (changed[0], changed[0].version) == (changed[1], 2)
 
@@ -455,14 +614,16 @@ def test_a_scope_in_a_message_never_names_hidden_text(open_tally: OpenTally) -> 
             lambda: apollo.correct(kept.memory_id, "mark_stale", reason="r"),
             lambda: apollo.correct(kept.memory_id, "redact", reason="r", field="attributes.a.7"),
             lambda: apollo.recover(kept.memory_id, reason="r"),
-        ):  # fmt: skip
+        ):
             with pytest.raises((StateConflict, InvalidInput)) as refused:
                 call()
             assert "pelican" not in str(refused.value)
         assert Scope.parse("project:apollo") == apollo.scope
 
 
-def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(open_tally: OpenTally) -> None:
+def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         kept = mine.remember("Before the freeze.")
@@ -470,13 +631,18 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(open_
             mine.freeze(reason="no")
         root.freeze(reason="we look into it")
         for call in (
-            lambda: mine.remember("x"), lambda: mine.modify(kept.memory_id, tags=("t",), reason="r"),
-            lambda: mine.forget(kept.memory_id, reason="r"), lambda: mine.correct(kept.memory_id, "hide", reason="r"),
+            lambda: mine.remember("x"),
+            lambda: mine.modify(kept.memory_id, tags=("t",), reason="r"),
+            lambda: mine.forget(kept.memory_id, reason="r"),
+            lambda: mine.correct(kept.memory_id, "hide", reason="r"),
             lambda: mine.promote(kept.memory_id, "project:apollo", reason="r"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(Denied) as refused:
                 call()
-            assert (refused.value.reason, refused.value.decision.audit_id is not None) == ("mutations_frozen", True)
+            assert (refused.value.reason, refused.value.decision.audit_id is not None) == (
+                "mutations_frozen",
+                True,
+            )
         assert [hit.memory.id for hit in mine.recall("freeze")] == [kept.memory_id]
         with pytest.raises(NotFound):
             tally.bind(BOB).modify(kept.memory_id, tags=("t",), reason="r")
@@ -485,16 +651,25 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(open_
 
 
 @pytest.mark.parametrize("harm", ["stale", "missing"])
-def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(open_tally: OpenTally, harm: str) -> None:
+def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(
+    open_tally: OpenTally, harm: str
+) -> None:
     far = _Far()
     with open_tally(embedder=far) as tally:
         spaces = tally.bind(ROOT).spaces
-        spaces.create("team:red", name="Red", members=[SpaceMember(principal_id="alice", role="writer")], reason="r")
+        spaces.create(
+            "team:red",
+            name="Red",
+            members=[SpaceMember(principal_id="alice", role="writer")],
+            reason="r",
+        )
         tally.bind(ALICE, scope="team:red").remember("pelican")
         if harm == "stale":
             spaces.update("team:red", members=[], reason="left")
         else:
-            tally.store.database.write(lambda tx: tx.exec_driver_sql("UPDATE jobs SET actor = '{}'"), name="harm")
+            tally.store.database.write(
+                lambda tx: tx.exec_driver_sql("UPDATE jobs SET actor = '{}'"), name="harm"
+            )
         tally.drain()
         with tally.store.database.read() as connection:
             told = connection.exec_driver_sql("SELECT status, last_error FROM jobs").all()
@@ -502,34 +677,51 @@ def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(open_tall
     assert far.seen == []
 
 
-def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(open_tally: OpenTally) -> None:
+def test_what_is_redacted_is_redacted_in_its_shared_copies_and_their_histories(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         mine, bob = tally.bind(ALICE), tally.bind(BOB, scope="project:apollo")
-        kept = mine.remember("The pelican's number is 7341.", subject="pelican", attributes={"a.b": ["pelican", 1]})
+        kept = mine.remember(
+            "The pelican's number is 7341.", subject="pelican", attributes={"a.b": ["pelican", 1]}
+        )
         preview = mine.share(kept.memory_id, "project:apollo", reason="r")
         copy_id = mine.share(
-            kept.memory_id, "project:apollo", reason="r", mode="apply", confirm_token=preview.confirm_token
+            kept.memory_id,
+            "project:apollo",
+            reason="r",
+            mode="apply",
+            confirm_token=preview.confirm_token,
         ).copy_id
         assert copy_id is not None
         for field in ("attributes.a.b.0", "subject", "content"):
             _corrected(mine, kept.memory_id, "redact", field=field, replacement="a bird")
 
         told = [
-            bob.get(copy_id), bob.history(copy_id), bob.inspect(copy_id), bob.recall("pelican number"),
-            bob.explore("project:apollo", states=("redacted",)), mine.history(kept.memory_id),
-        ]  # fmt: skip
+            bob.get(copy_id),
+            bob.history(copy_id),
+            bob.inspect(copy_id),
+            bob.recall("pelican number"),
+            bob.explore("project:apollo", states=("redacted",)),
+            mine.history(kept.memory_id),
+        ]
         assert "pelican" not in repr(told)
         assert (bob.get(copy_id).content, bob.get(copy_id).state) == ("a bird", "redacted")
 
         _corrected(mine, kept.memory_id, "restore")
         again = bob.get(copy_id)
         assert (again.content, again.state, again.subject, again.attributes) == (
-            "The pelican's number is 7341.", "active", "pelican", {"a.b": ["pelican", 1]},
-        )  # fmt: skip
+            "The pelican's number is 7341.",
+            "active",
+            "pelican",
+            {"a.b": ["pelican", 1]},
+        )
         assert [hit.memory.id for hit in bob.recall("pelican number")] == [copy_id]
 
 
-@pytest.mark.parametrize("correction", [one for one in get_args(CorrectionKind) if one not in ("restore", "delete")])
+@pytest.mark.parametrize(
+    "correction", [one for one in get_args(CorrectionKind) if one not in ("restore", "delete")]
+)
 def test_what_is_forgotten_and_recovered_stands_under_its_correction_again(
     open_tally: OpenTally, correction: Any
 ) -> None:
@@ -537,7 +729,9 @@ def test_what_is_forgotten_and_recovered_stands_under_its_correction_again(
         apollo = tally.bind(ALICE, scope="project:apollo")
         kept = apollo.remember("The heron nests in March.").memory_id
         other = apollo.remember("The heron breeds in April.").memory_id
-        options: dict[str, Any] = {"by": other} if correction in ("supersede", "mark_duplicate") else {}
+        options: dict[str, Any] = (
+            {"by": other} if correction in ("supersede", "mark_duplicate") else {}
+        )
         before, found = apollo.get(kept), _found(apollo, "heron nests March")
         _corrected(apollo, kept, correction, **options)
         corrected, shown = apollo.inspect(kept), _found(apollo, "heron nests March")
@@ -546,7 +740,11 @@ def test_what_is_forgotten_and_recovered_stands_under_its_correction_again(
         done = apollo.recover(kept, reason="back")
 
         again = apollo.inspect(kept)
-        assert (done.state, again.state, again.preview) == (corrected.state, corrected.state, corrected.preview)
+        assert (done.state, again.state, again.preview) == (
+            corrected.state,
+            corrected.state,
+            corrected.preview,
+        )
         assert _found(apollo, "heron nests March") == shown
         _corrected(apollo, kept, "restore")
         assert (apollo.get(kept).state, apollo.get(kept).content) == (before.state, before.content)
@@ -558,7 +756,8 @@ def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
     with open_tally(clock=clock) as tally:
         mine = tally.bind(ALICE)
         ids = [
-            mine.remember(text, expires_at=clock.now() + DAY).memory_id for text in ("Ferry at nine.", "Tea at ten.")
+            mine.remember(text, expires_at=clock.now() + DAY).memory_id
+            for text in ("Ferry at nine.", "Tea at ten.")
         ]
         clock.advance(days=2)
         tally.bind(ROOT).purge(mode="apply")
@@ -571,22 +770,30 @@ def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
         assert [mine.get(memory_id).expires_at for memory_id in ids] == [None, None]
 
 
-def test_a_replacement_is_shown_by_sources_that_are_there_and_may_be_read(open_tally: OpenTally) -> None:
+def test_a_replacement_is_shown_by_sources_that_are_there_and_may_be_read(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
-        old, new = (apollo.remember(text) for text in ("We deploy by hand.", "We deploy by pipeline."))
+        old, new = (
+            apollo.remember(text) for text in ("We deploy by hand.", "We deploy by pipeline.")
+        )
         secret = tally.bind(BOB).remember("Bob saw the pipeline.")
         messages = []
         for evidence in (secret.source_id, "no-such-source"):
             with pytest.raises(NotFound) as refused:
-                apollo.correct(old.memory_id, "supersede", by=new.memory_id, reason="r", evidence=[evidence])
+                apollo.correct(
+                    old.memory_id, "supersede", by=new.memory_id, reason="r", evidence=[evidence]
+                )
             messages.append(str(refused.value).replace(evidence, "?"))
         assert messages[0] == messages[1]
         _corrected(apollo, old.memory_id, "supersede", by=new.memory_id, evidence=[new.source_id])
 
 
 @pytest.mark.parametrize("correction", ["hide", "redact", "delete"])
-def test_tracing_words_gives_no_source_that_is_no_longer_shown(open_tally: OpenTally, correction: str) -> None:
+def test_tracing_words_gives_no_source_that_is_no_longer_shown(
+    open_tally: OpenTally, correction: str
+) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
         kept = mine.remember("The pelican's number is 7341, said the keeper.")
@@ -631,7 +838,8 @@ def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_wo
         def vectors() -> list[tuple[int, bytes]]:
             with tally.store.database.read() as connection:
                 return [
-                    (one.version, one.vector) for one in search.page_of_points(connection, fingerprint, after=0, most=9)
+                    (one.version, one.vector)
+                    for one in search.page_of_points(connection, fingerprint, after=0, most=9)
                 ]
 
         made = vectors()
@@ -640,7 +848,10 @@ def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_wo
         assert [hit.memory.tags for hit in mine.recall("birds")] == [("birds",)]
         mine.modify(stored.memory_id, content="The ferry leaves at nine.", reason="another")
         ((version, vector),) = vectors()
-        assert (version, vector) == (3, tally.memory.vectors_for(["The ferry leaves at nine."])[0][0])
+        assert (version, vector) == (
+            3,
+            tally.memory.vectors_for(["The ferry leaves at nine."])[0][0],
+        )
         mine.forget(stored.memory_id, reason="gone")
         assert vectors() == []
         mine.recover(stored.memory_id, reason="back")

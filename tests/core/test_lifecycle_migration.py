@@ -1,4 +1,6 @@
-"""A tally of the schema before keeps what it knew of validity: it stood in the bodies of versions alone."""
+"""A tally of the schema before keeps what it knew of validity: it stood in the bodies of versions
+alone.
+"""
 
 from __future__ import annotations
 

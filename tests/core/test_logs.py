@@ -1,4 +1,6 @@
-"""Logs hold ids, counts and names of events, never content, and leave the application's configuration alone."""
+"""Logs hold ids, counts and names of events, never content, and leave the application's
+configuration alone.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,14 @@ def _said(log: Any, event: str, *args: Any, **values: Any) -> dict[str, Any]:
 def test_a_log_tells_what_happened_to_which_record() -> None:
     log = get_logger("test").bind(room="memory")
 
-    said = _said(log, "memory.forgotten", memory_id="0198-af", count=3, duration_ms=1.5, reason="pinned_memory")
+    said = _said(
+        log,
+        "memory.forgotten",
+        memory_id="0198-af",
+        count=3,
+        duration_ms=1.5,
+        reason="pinned_memory",
+    )
 
     assert said == {
         "event": "memory.forgotten",
@@ -59,10 +68,18 @@ def test_a_log_tells_what_happened_to_which_record() -> None:
     }
 
 
-@pytest.mark.parametrize("key", ["content", "text", "query", "payload", "exc_info", "stack_info", "user", "Event"])
+@pytest.mark.parametrize(
+    "key", ["content", "text", "query", "payload", "exc_info", "stack_info", "user", "Event"]
+)
 def test_a_key_that_is_not_known_to_be_safe_is_dropped(key: str) -> None:
-    assert _said(get_logger("test"), "kept", **{key: "private"}) == {"event": "kept", "level": "warning"}
-    assert _said(get_logger("test").bind(**{key: "private"}), "kept") == {"event": "kept", "level": "warning"}
+    assert _said(get_logger("test"), "kept", **{key: "private"}) == {
+        "event": "kept",
+        "level": "warning",
+    }
+    assert _said(get_logger("test").bind(**{key: "private"}), "kept") == {
+        "event": "kept",
+        "level": "warning",
+    }
 
 
 def test_text_in_the_arguments_of_a_message_is_dropped() -> None:
@@ -71,7 +88,18 @@ def test_text_in_the_arguments_of_a_message_is_dropped() -> None:
 
 @given(
     st.sampled_from(sorted(SAFE_KEYS - {"event"})),
-    st.sampled_from(["my salary is 9,000", "zwei Wörter", "", "a\nb", "x" * 129, ["secret"], {"a": "secret"}, b"raw"]),
+    st.sampled_from(
+        [
+            "my salary is 9,000",
+            "zwei Wörter",
+            "",
+            "a\nb",
+            "x" * 129,
+            ["secret"],
+            {"a": "secret"},
+            b"raw",
+        ]
+    ),
 )
 def test_prose_under_a_safe_key_is_withheld(key: str, value: Any) -> None:
     assert _said(get_logger("test"), "kept", **{key: value})[key] == WITHHELD
@@ -82,7 +110,9 @@ def test_a_message_made_of_prose_is_withheld() -> None:
 
 
 def test_logging_leaves_the_configuration_of_the_application_alone() -> None:
-    """Nothing is printed, no handler is put on the root, and structlog stays as the application has it."""
+    """Nothing is printed, no handler is put on the root, and structlog stays as the application has
+    it.
+    """
     code = """
 import json, logging, structlog
 from tallystick.logs import get_logger
@@ -91,7 +121,9 @@ print(json.dumps([structlog.is_configured(), len(logging.getLogger().handlers),
                   [type(each).__name__ for each in logging.getLogger("tallystick").handlers],
                   logging.getLogger("tallystick").level]))
 """
-    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, timeout=120, check=True
+    )
 
     assert json.loads(done.stdout) == [False, 0, ["NullHandler"], 0]
     assert done.stderr == ""

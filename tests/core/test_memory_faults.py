@@ -1,4 +1,6 @@
-"""A process that is killed while it changes memory leaves every acknowledged change, and no half of another."""
+"""A process that is killed while it changes memory leaves every acknowledged change, and no half of
+another.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from tallystick import Actor, Tally
 
 tally = Tally.open(sys.argv[1], background=False)
 mine = tally.bind(Actor(user="alice"))
-ids = [one.memory_id for one in mine.remember_many([f"The heron number {n} nests." for n in range(20)])]
+texts = [f"The heron number {n} nests." for n in range(20)]
+ids = [memory.memory_id for memory in mine.remember_many(texts)]
 number = 0
 while True:
     memory_id = ids[number % len(ids)]
@@ -33,10 +36,13 @@ while True:
         done = mine.modify(memory_id, content=f"The heron moved, note {number}.", reason="r")
     elif turn == 1:
         preview = mine.correct(memory_id, "hide", reason="r")
-        done = mine.correct(memory_id, "hide", reason="r", mode="apply", confirm_token=preview.confirm_token).result
+        token = preview.confirm_token
+        done = mine.correct(memory_id, "hide", reason="r", mode="apply", confirm_token=token).result
     elif turn == 2:
         preview = mine.correct(memory_id, "restore", reason="r")
-        done = mine.correct(memory_id, "restore", reason="r", mode="apply", confirm_token=preview.confirm_token).result
+        token = preview.confirm_token
+        restored = mine.correct(memory_id, "restore", reason="r", mode="apply", confirm_token=token)
+        done = restored.result
     else:
         done = mine.forget(memory_id, reason="r")
         print(json.dumps([memory_id, done.version, done.state]), flush=True)
@@ -48,11 +54,13 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", [7, 45, 95])
-def test_a_killed_process_leaves_every_change_whole(open_sqlite: OpenTally, tmp_path: Path, lines: int) -> None:
+def test_a_killed_process_leaves_every_change_whole(
+    open_sqlite: OpenTally, tmp_path: Path, lines: int
+) -> None:
     place = tmp_path / "tally"
     process = subprocess.Popen(
         [sys.executable, "-c", _CHANGING, str(place)], stdout=subprocess.PIPE, text=True
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     said: dict[str, tuple[int, str]] = {}
     for _ in range(lines):
@@ -69,14 +77,22 @@ def test_a_killed_process_leaves_every_change_whole(open_sqlite: OpenTally, tmp_
     with open_sqlite() as tally:
         mine, root = tally.bind(Actor(user="alice")), tally.bind(ROOT)
         findings = {one.check: one.status for one in root.doctor()}
-        listed = {one.id: one for one in mine.memories(states=("active", "hidden", "deleted"), limit=100)}
+        listed = {
+            one.id: one for one in mine.memories(states=("active", "hidden", "deleted"), limit=100)
+        }
         # What was acknowledged stands; at most one change after it was committed and not told.
-        ahead = [memory_id for memory_id, (version, _) in said.items() if listed[memory_id].version != version]
+        ahead = [
+            memory_id
+            for memory_id, (version, _) in said.items()
+            if listed[memory_id].version != version
+        ]
         assert all(listed[memory_id].version == said[memory_id][0] + 1 for memory_id in ahead)
         assert len(ahead) <= 1
         assert (findings["journal"], findings["versions"]) == ("ok", "ok")
         found = {hit.memory.id for hit in mine.recall("heron nests moved note number", limit=100)}
-        assert found == {memory_id for memory_id, memory in listed.items() if memory.state == "active"}
+        assert found == {
+            memory_id for memory_id, memory in listed.items() if memory.state == "active"
+        }
         assert set(mine.preview_access().visible) == found
 
 
@@ -84,23 +100,32 @@ def test_a_killed_process_leaves_every_change_whole(open_sqlite: OpenTally, tmp_
 def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, name: str) -> None:
     with open_tally() as tally:
         mine = tally.bind(Actor(user="alice"))
-        old, new = (mine.remember(text).memory_id for text in ("The heron is grey.", "The heron is white."))
+        old, new = (
+            mine.remember(text).memory_id for text in ("The heron is grey.", "The heron is white.")
+        )
         token = mine.correct(old, "supersede", by=new, reason="r").confirm_token
-        before = (mine.memories(states=("active", "superseded")), mine.history(old), mine.history(new))
+        before = (
+            mine.memories(states=("active", "superseded")),
+            mine.history(old),
+            mine.history(new),
+        )
         shown = [(hit.memory.id, hit.score) for hit in mine.recall("heron")]
 
         def fails(tx: Any) -> None:
             if tx.dialect.name == "sqlite":
                 for verb in ("INSERT", "UPDATE"):
                     tx.exec_driver_sql(
-                        f"CREATE TRIGGER fail_{verb} BEFORE {verb} ON {name} BEGIN SELECT RAISE(ABORT, 'no'); END"
+                        f"CREATE TRIGGER fail_{verb} BEFORE {verb} ON {name} BEGIN SELECT "
+                        f"RAISE(ABORT, 'no'); END"
                     )
             else:
                 tx.exec_driver_sql(
-                    "CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'no'; END $$ LANGUAGE plpgsql"
+                    "CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'no'; "
+                    "END $$ LANGUAGE plpgsql"
                 )
                 tx.exec_driver_sql(
-                    f"CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON {name} FOR EACH ROW EXECUTE FUNCTION fail()"
+                    f"CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON {name} FOR EACH ROW EXECUTE "
+                    f"FUNCTION fail()"
                 )
 
         def mends(tx: Any) -> None:
@@ -115,7 +140,11 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
             mine.correct(old, "supersede", by=new, reason="r", mode="apply", confirm_token=token)
         tally.store.database.write(mends, name="mend")
 
-        assert (mine.memories(states=("active", "superseded")), mine.history(old), mine.history(new)) == before
+        assert (
+            mine.memories(states=("active", "superseded")),
+            mine.history(old),
+            mine.history(new),
+        ) == before
         assert [(hit.memory.id, hit.score) for hit in mine.recall("heron")] == shown
         done = mine.correct(old, "supersede", by=new, reason="r", mode="apply", confirm_token=token)
         assert done.result is not None

@@ -1,7 +1,8 @@
-"""Whatever is changed, forgotten, recovered, corrected, killed and opened again, in any order: the promises hold.
+"""Whatever is changed, forgotten, recovered, corrected, killed and opened again, in any order: the
+promises hold.
 
-The model knows of each memory what it says, its state and its versions, by its own few lines. After every step
-recall shows what the model says, histories are complete, and the journal verifies.
+The model knows of each memory what it says, its state and its versions, by its own few lines. After
+every step recall shows what the model says, histories are complete, and the journal verifies.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class MemoryMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def pick(self, data: Any, *states: str) -> str | None:
-        fit = sorted(one for one, known in self.known.items() if known.state in states and not known.erased)
+        fit = sorted(
+            one for one, known in self.known.items() if known.state in states and not known.erased
+        )
         return data.draw(st.sampled_from(fit)) if fit else None
 
     @rule(word=st.sampled_from(WORDS))
@@ -101,9 +104,13 @@ class MemoryMachine(RuleBasedStateMachine):
             with pytest.raises(VersionConflict):
                 self.mine.modify(memory_id, content=text, reason="r", if_version=known.version + 1)
             return
-        done = self.mine.modify(memory_id, content=text, reason="r", if_version=known.version, idempotency_key=text)
+        done = self.mine.modify(
+            memory_id, content=text, reason="r", if_version=known.version, idempotency_key=text
+        )
         assert (
-            self.mine.modify(memory_id, content=text, reason="r", if_version=known.version, idempotency_key=text)
+            self.mine.modify(
+                memory_id, content=text, reason="r", if_version=known.version, idempotency_key=text
+            )
             == done
         )
         known.text, known.version = text, known.version + 1
@@ -123,7 +130,10 @@ class MemoryMachine(RuleBasedStateMachine):
         assert self.mine.prove_unreachable(memory_id).holds
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data(), correction=st.sampled_from(["hide", "mark_wrong", "redact", "supersede", "delete"]))
+    @rule(
+        data=st.data(),
+        correction=st.sampled_from(["hide", "mark_wrong", "redact", "supersede", "delete"]),
+    )
     def correct(self, data: Any, correction: Any) -> None:
         memory_id, other = self.pick(data, "active"), self.pick(data, "active")
         if memory_id is None or memory_id == other:
@@ -133,8 +143,13 @@ class MemoryMachine(RuleBasedStateMachine):
         preview = self.mine.correct(memory_id, correction, reason="r", **by)  # type: ignore[arg-type]
         assert preview.version == known.version
         self.mine.correct(
-            memory_id, correction, reason="r", mode="apply", confirm_token=preview.confirm_token, **by  # type: ignore[arg-type]
-        )  # fmt: skip
+            memory_id,
+            correction,
+            reason="r",
+            mode="apply",
+            confirm_token=preview.confirm_token,
+            **by,  # type: ignore[arg-type]
+        )
         known.before.append((known.state, known.text))
         known.state, known.version = preview.after, known.version + 1
         known.events.append("FORGET" if correction == "delete" else "CORRECT")
@@ -142,7 +157,8 @@ class MemoryMachine(RuleBasedStateMachine):
             known.text = "[redacted]"
         if correction == "supersede" and other is not None:
             known.other = other
-            # The replacement holds from now on, which is a change of its own where it was not said before.
+            # The replacement holds from now on, which is a change of its own where it was not said
+            # before.
             actual = self.mine.get(other).version
             if actual != self.known[other].version:
                 self.known[other].version = actual
@@ -156,7 +172,9 @@ class MemoryMachine(RuleBasedStateMachine):
             return
         known = self.known[memory_id]
         preview = self.mine.correct(memory_id, "restore", reason="r")
-        self.mine.correct(memory_id, "restore", reason="r", mode="apply", confirm_token=preview.confirm_token)
+        self.mine.correct(
+            memory_id, "restore", reason="r", mode="apply", confirm_token=preview.confirm_token
+        )
         known.state, known.text = known.before.pop()
         known.version += 1
         known.events.append("CORRECT")
@@ -194,7 +212,9 @@ class MemoryMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data(), operation=st.sampled_from(["modify", "forget", "correct"]))
     def die_while_changing(self, data: Any, operation: str) -> None:
-        """The journal entry is written last: a process that ends there must leave nothing of the change."""
+        """The journal entry is written last: a process that ends there must leave nothing of the
+        change.
+        """
         memory_id = self.pick(data, "active")
         if memory_id is None:
             return
@@ -212,7 +232,9 @@ class MemoryMachine(RuleBasedStateMachine):
                 elif operation == "forget":
                     self.mine.forget(memory_id, reason="r")
                 else:
-                    self.mine.correct(memory_id, "hide", reason="r", mode="apply", confirm_token=token)
+                    self.mine.correct(
+                        memory_id, "hide", reason="r", mode="apply", confirm_token=token
+                    )
         finally:
             journal.append = whole
         self.reopen()
@@ -228,7 +250,9 @@ class MemoryMachine(RuleBasedStateMachine):
         memory_id = data.draw(st.sampled_from(sorted(self.known)))
         known = self.known[memory_id]
         for call in (
-            lambda: self.mine.correct(memory_id, "hide", reason="r", mode="apply", confirm_token="1.no"),
+            lambda: self.mine.correct(
+                memory_id, "hide", reason="r", mode="apply", confirm_token="1.no"
+            ),
             lambda: self.mine.modify(memory_id, content=" ", reason="r"),
             lambda: self.mine.correct(memory_id, "supersede", reason="r", by=memory_id),
         ):
@@ -243,9 +267,11 @@ class MemoryMachine(RuleBasedStateMachine):
         if not hasattr(self, "tally"):
             return
         shown = {
-            memory_id: known for memory_id, known in self.known.items()
-            if known.state in ("active", "redacted") or (known.state == "superseded" and self.leads_somewhere(known))
-        }  # fmt: skip
+            memory_id: known
+            for memory_id, known in self.known.items()
+            if known.state in ("active", "redacted")
+            or (known.state == "superseded" and self.leads_somewhere(known))
+        }
         found = {
             hit.memory.id: hit.memory.content
             for word in ("nests rests number heron egret stork crane gull", "redacted")
@@ -285,4 +311,6 @@ class MemoryMachineOnPostgres(MemoryMachine):
 @pytest.mark.postgres
 def test_the_promises_hold_on_postgres(postgres_url: str) -> None:
     MemoryMachineOnPostgres.url = postgres_url
-    run_state_machine_as_test(MemoryMachineOnPostgres, settings=settings(max_examples=3, stateful_step_count=20))
+    run_state_machine_as_test(
+        MemoryMachineOnPostgres, settings=settings(max_examples=3, stateful_step_count=20)
+    )

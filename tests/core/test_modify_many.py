@@ -1,4 +1,6 @@
-"""Many changes in one call: each is done or not by itself, and its place in the answer says which."""
+"""Many changes in one call: each is done or not by itself, and its place in the answer says
+which.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,12 @@ def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..
         )
 
         assert [(one.memory_id, one.error) for one in results] == [
-            (first, None), (second, "VersionConflict"), (foreign, "NotFound"), (second, "InvalidInput"),
+            (first, None),
+            (second, "VersionConflict"),
+            (foreign, "NotFound"),
+            (second, "InvalidInput"),
             (second, None),
-        ]  # fmt: skip
+        ]
         assert (results[1].expected, results[1].actual) == (7, 1)
         assert [len(mine.history(one)) for one in (first, second)] == [2, 2]
         assert his.get(foreign).content == "Semicolons."

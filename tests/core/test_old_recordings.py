@@ -1,8 +1,10 @@
-"""A tally of every schema version still opens, verifies, plays, replays and goes on, on SQLite and PostgreSQL.
+"""A tally of every schema version still opens, verifies, plays, replays and goes on, on SQLite and
+PostgreSQL.
 
-Each was made by the code of its time: tests/fixtures/recordings/make.py says how. None is missing: there never was a
-version 0005. Version 0009 is the newest, and its tallies were made before its release. What is kept of those on
-PostgreSQL are the rows; they go into tables that the migrations up to their version make.
+Each was made by the code of its time: tests/fixtures/recordings/make.py says how. None is missing:
+there never was a version 0005. Version 0009 is the newest, and its tallies were made before its
+release. What is kept of those on PostgreSQL are the rows; they go into tables that the migrations
+up to their version make.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def _unpacked(archive: Path, place: Path) -> Path:
 def _loaded(archive: Path, url: str, schema: str) -> str:
     """The rows in tables as the migrations made them then."""
     engine = create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://"), connect_args={"options": f"-c search_path={schema}"}
+        url.replace("postgresql://", "postgresql+psycopg://"),
+        connect_args={"options": f"-c search_path={schema}"},
     )
     with engine.begin() as connection:
         connection.execute(text(f"CREATE SCHEMA {schema}"))
@@ -129,11 +132,16 @@ def test_an_old_tally_opens_and_is_brought_to_the_schema_of_today(old: Old) -> N
     assert old.tally.owner == (ANNA if isinstance(old.where, Path) else None)
     run = old.run
     assert (run.agent_name, run.user_goal, run.status, run.retention) == (
-        "keeper", "feed the heron", "completed", "redacted_payloads",
-    )  # fmt: skip
+        "keeper",
+        "feed the heron",
+        "completed",
+        "redacted_payloads",
+    )
 
 
-def test_an_old_run_verifies_and_its_receipt_goes_out(old: Old, recorder: Recorder, tmp_path: Path) -> None:
+def test_an_old_run_verifies_and_its_receipt_goes_out(
+    old: Old, recorder: Recorder, tmp_path: Path
+) -> None:
     answer = recorder.verify(old.run.run_id)
     assert (answer.ok, answer.problems, answer.gaps) == (True, (), {})
     assert (answer.receipts, answer.payloads_absent) == (3, 0)
@@ -146,9 +154,14 @@ def test_an_old_run_verifies_and_its_receipt_goes_out(old: Old, recorder: Record
 
 def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recorder) -> None:
     run_id = old.run.run_id
-    [said] = _sql(old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'")
+    [said] = _sql(
+        old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'"
+    )
     for summary, untouched in (('{"tool":"other"}', False), (said, True)):
-        changed = f"UPDATE step_entries SET summary = '{summary}' WHERE kind = 'tool_call' RETURNING step_id"
+        changed = (
+            f"UPDATE step_entries SET summary = '{summary}' WHERE kind = 'tool_call' "
+            f"RETURNING step_id"
+        )
         assert len(_sql(old.where, old.schema, changed)) == 1
         assert recorder.verify(run_id).ok is untouched
 
@@ -175,8 +188,14 @@ def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recorder) -> None:
 
 def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recorder) -> None:
     step = recorder.steps(old.run.run_id)[0]
-    exact = recorder.replay(step.step_id, call=lambda request: {"answer": {"content": "I look it up."}})
-    assert (exact.fidelity, exact.request_matches, exact.response_matches) == ("exact_redacted", True, True)
+    exact = recorder.replay(
+        step.step_id, call=lambda request: {"answer": {"content": "I look it up."}}
+    )
+    assert (exact.fidelity, exact.request_matches, exact.response_matches) == (
+        "exact_redacted",
+        True,
+        True,
+    )
 
     known = recorder.knew(step.step_id)
     assert {item.says for item in known} >= {"The heron eats three fish a day."}
@@ -186,7 +205,9 @@ def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recorde
     assert eaten.item_id in [one.item_id for one in changed.diff.removed]
 
 
-def test_an_old_memory_is_recalled_and_leads_to_its_source(old: Old, tally: Tally, recorder: Recorder) -> None:
+def test_an_old_memory_is_recalled_and_leads_to_its_source(
+    old: Old, tally: Tally, recorder: Recorder
+) -> None:
     anna = tally.bind(ANNA)
     best = anna.recall("How many fish does the heron eat?")[0]
     assert best.memory.content == "The heron eats three fish a day."
@@ -215,7 +236,9 @@ def test_an_old_thread_of_checkpoints_is_read_and_goes_on(tally: Tally) -> None:
     from tallystick_langgraph import TallySaver
 
     graph: Any = StateGraph(MessagesState)
-    graph.add_node("answer", lambda state: {"messages": [("ai", f"answer {len(state['messages'])}")]})
+    graph.add_node(
+        "answer", lambda state: {"messages": [("ai", f"answer {len(state['messages'])}")]}
+    )
     graph.add_edge(START, "answer")
     chat = graph.compile(checkpointer=TallySaver(tally.bind(ANNA)))
     config = {"configurable": {"thread_id": "birds"}}

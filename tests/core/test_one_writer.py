@@ -1,4 +1,6 @@
-"""One writer at a time: on the caller's thread when nobody else writes, together when many do, whole either way."""
+"""One writer at a time: on the caller's thread when nobody else writes, together when many do,
+whole either way.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,12 @@ def test_who_writes_alone_writes_on_its_own_thread(open_tally: OpenTally) -> Non
 
 
 @pytest.mark.parametrize("count", [*range(1, 12), 63, 300])
-def test_rows_that_are_written_together_are_the_rows_that_were_given(count: int, open_tally: OpenTally) -> None:
+def test_rows_that_are_written_together_are_the_rows_that_were_given(
+    count: int, open_tally: OpenTally
+) -> None:
     rows: list[dict[str, Any]] = [
-        {"key": f"key {number % 250}", "body": b"%d" % number, "created_at": number} for number in range(count)
+        {"key": f"key {number % 250}", "body": b"%d" % number, "created_at": number}
+        for number in range(count)
     ]
     with open_tally() as tally:
         database = tally.store.database
@@ -41,7 +46,9 @@ def test_rows_that_are_written_together_are_the_rows_that_were_given(count: int,
         assert database.write(unit, name="test") == first
 
 
-def test_what_comes_while_another_writes_waits_its_turn_and_is_answered_in_order(open_tally: OpenTally) -> None:
+def test_what_comes_while_another_writes_waits_its_turn_and_is_answered_in_order(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         database = tally.store.database
         begun, may_end = threading.Event(), threading.Event()
@@ -77,7 +84,12 @@ def test_a_write_inside_a_write_is_refused_and_undoes_it(open_tally: OpenTally) 
         with pytest.raises(InsideTransaction):
             tally.store.database.write(nested, name="outer")
         with tally.store.database.read() as connection:
-            assert connection.exec_driver_sql("SELECT count(*) FROM settings WHERE name = 'half'").scalar() == 0
+            assert (
+                connection.exec_driver_sql(
+                    "SELECT count(*) FROM settings WHERE name = 'half'"
+                ).scalar()
+                == 0
+            )
         alice.remember("Written after.")
         assert [memory.content for memory in alice.memories()] == ["Written after."]
 
@@ -85,7 +97,7 @@ def test_a_write_inside_a_write_is_refused_and_undoes_it(open_tally: OpenTally) 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_a_writer_that_is_interrupted_leaves_nothing_and_the_next_one_writes(
     open_tally: OpenTally, interrupt: type[BaseException]
-) -> None:  # fmt: skip
+) -> None:
     with open_tally() as tally:
         alice = tally.bind(ALICE)
 
@@ -97,7 +109,12 @@ def test_a_writer_that_is_interrupted_leaves_nothing_and_the_next_one_writes(
             tally.store.database.write(interrupted, name="interrupted")
         alice.remember("Written after.")
         with tally.store.database.read() as connection:
-            assert connection.exec_driver_sql("SELECT count(*) FROM settings WHERE name = 'half'").scalar() == 0
+            assert (
+                connection.exec_driver_sql(
+                    "SELECT count(*) FROM settings WHERE name = 'half'"
+                ).scalar()
+                == 0
+            )
 
 
 def test_many_threads_write_and_nothing_is_lost_or_mixed(open_tally: OpenTally) -> None:
@@ -109,7 +126,8 @@ def test_many_threads_write_and_nothing_is_lost_or_mixed(open_tally: OpenTally) 
                 # What one unit was refused takes nothing from those that share its commit.
                 with pytest.raises(StorageError):
                     tally.store.database.write(
-                        lambda tx: tx.exec_driver_sql("INSERT INTO no_such_table VALUES (1)"), name="refused"
+                        lambda tx: tx.exec_driver_sql("INSERT INTO no_such_table VALUES (1)"),
+                        name="refused",
                     )
             return alice.remember(f"The heron number {number} nests.").memory_id
 
@@ -130,13 +148,17 @@ def test_two_tallies_of_one_database_write_one_chain_in_turns(open_tally: OpenTa
             assert journal.end_of(connection, "scope:private:alice").length == 6
 
 
-def test_an_entry_that_was_undone_is_not_taken_for_the_end_of_its_chain(open_tally: OpenTally) -> None:
+def test_an_entry_that_was_undone_is_not_taken_for_the_end_of_its_chain(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         alice = tally.bind(ALICE)
         alice.remember("The heron nests.")
 
         def undone(tx: Any) -> None:
-            event = journal.Event(stream="scope:private:alice", event="test", actor=ALICE, at=1, audit_id="undone")
+            event = journal.Event(
+                stream="scope:private:alice", event="test", actor=ALICE, at=1, audit_id="undone"
+            )
             journal.append(tx, event)
             raise LookupError
 

@@ -1,4 +1,6 @@
-"""Policy: one table, one decision shape, spaces that open scopes, and previews that equal recall."""
+"""Policy: one table, one decision shape, spaces that open scopes, and previews that equal
+recall.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,17 @@ def _space(scope: str, *members: SpaceMember, state: str = "open") -> PolicyStat
     where = Scope.parse(scope)
     space = MemorySpace.load(
         {
-            "id": "s", "scope": where, "name": "s", "members": members, "state": state, "created_at": 0,
-            "created_by": "root", "updated_at": 0, "updated_by": "root",
+            "id": "s",
+            "scope": where,
+            "name": "s",
+            "members": members,
+            "state": state,
+            "created_at": 0,
+            "created_by": "root",
+            "updated_at": 0,
+            "updated_by": "root",
         }
-    )  # fmt: skip
+    )
     return PolicyState({where: space}, now=100)
 
 
@@ -48,15 +57,21 @@ def test_scopes_that_need_a_space_are_closed_without_one(scope: str) -> None:
 def test_a_member_may_do_what_the_table_gives_his_role(role: Any) -> None:
     state = _space("team:red", SpaceMember(principal_id="bob", role=role))
 
-    allowed = {one for one in OPERATIONS if decide(BOB, one, Scope.parse("team:red"), state).allowed}
+    allowed = {
+        one for one in OPERATIONS if decide(BOB, one, Scope.parse("team:red"), state).allowed
+    }
 
     assert allowed == ROLES[role]
 
 
 def test_a_membership_ends_when_it_says() -> None:
     red = Scope.parse("team:red")
-    assert decide(BOB, "read", red, _space("team:red", SpaceMember(principal_id="bob", expires_at=101))).allowed
-    ended = decide(BOB, "read", red, _space("team:red", SpaceMember(principal_id="bob", expires_at=100)))
+    assert decide(
+        BOB, "read", red, _space("team:red", SpaceMember(principal_id="bob", expires_at=101))
+    ).allowed
+    ended = decide(
+        BOB, "read", red, _space("team:red", SpaceMember(principal_id="bob", expires_at=100))
+    )
     assert (ended.allowed, ended.reason) == (False, "unverified_membership")
 
 
@@ -68,7 +83,9 @@ def test_members_are_compared_whole_and_never_as_patterns() -> None:
 
 
 def test_a_closed_space_refuses_its_members_and_tells_strangers_nothing_new() -> None:
-    state = _space("project:apollo", SpaceMember(principal_id="bob", role="steward"), state="closed")
+    state = _space(
+        "project:apollo", SpaceMember(principal_id="bob", role="steward"), state="closed"
+    )
     apollo = Scope.parse("project:apollo")
     assert decide(BOB, "read", apollo, state).reason == "scope_disabled"
     assert decide(ALICE, "write", apollo, state).reason == "scope_disabled"
@@ -85,11 +102,15 @@ def test_an_agent_never_manages_a_space() -> None:
 def test_a_delegated_scope_needs_a_live_delegation_and_a_named_agent() -> None:
     scope = Scope.parse("delegated:alice/review")
     steward = SpaceMember(principal_id="alice", role="steward")
-    helper = SpaceMember(principal_type="agent", principal_id="helper", role="writer", expires_at=200)
+    helper = SpaceMember(
+        principal_type="agent", principal_id="helper", role="writer", expires_at=200
+    )
     held = Actor(user="bob", agent="helper", acting_for="alice", delegations={"alice/review"})
 
     def reason(actor: Actor, *members: SpaceMember) -> str:
-        return decide(actor, "write", scope, _space("delegated:alice/review", steward, *members)).reason
+        return decide(
+            actor, "write", scope, _space("delegated:alice/review", steward, *members)
+        ).reason
 
     assert decide(held, "write", scope).reason == "delegation_required"
     assert reason(held, helper) == "allowed_member"
@@ -107,12 +128,18 @@ def test_a_diary_belongs_to_one_agent_of_one_principal_in_one_project() -> None:
     assert decide(ALICE, "read", diary).reason == "agent_identity_required"
     assert decide(CODER.replace(agent="writer"), "read", diary).reason == "principal_mismatch"
     assert decide(CODER.replace(user="bob"), "read", diary).reason == "principal_mismatch"
-    assert decide(CODER.replace(projects=frozenset()), "read", diary).reason == "unverified_membership"
+    assert (
+        decide(CODER.replace(projects=frozenset()), "read", diary).reason == "unverified_membership"
+    )
     assert decide(CODER, "read", Scope.diary("alice", "coder", "")).reason == "missing_project_id"
     assert decide(CODER, "read", Scope.parse("diary:alice")).reason == "missing_scope_key"
 
 
-@given(st.text(min_size=1, max_size=5), st.text(min_size=1, max_size=5), st.text(min_size=1, max_size=5))
+@given(
+    st.text(min_size=1, max_size=5),
+    st.text(min_size=1, max_size=5),
+    st.text(min_size=1, max_size=5),
+)
 def test_the_key_of_a_diary_never_runs_together(user: str, agent: str, project: str) -> None:
     assert Scope.diary(user, agent, project).diary_of == (user, agent, project)
 
@@ -127,7 +154,10 @@ def test_a_space_opens_a_team_and_a_revoked_member_is_out_at_once(open_tally: Op
     with open_tally() as tally:
         root = tally.bind(ROOT)
         space = root.spaces.create(
-            "team:red", name="Red", members=[SpaceMember(principal_id="bob", role="writer")], reason="asked for"
+            "team:red",
+            name="Red",
+            members=[SpaceMember(principal_id="bob", role="writer")],
+            reason="asked for",
         )
         red = tally.bind(BOB, scope="team:red")
         kept = red.remember("The team meets on Mondays.")
@@ -158,17 +188,20 @@ def test_spaces_are_journaled_with_reason_and_members(open_tally: OpenTally) -> 
 
     assert problems == []
     assert [(event.event, event.reason, event.details["state"]) for event in events] == [
-        ("space.create", "start", "open"), ("space.update", "done", "closed"),
-    ]  # fmt: skip
+        ("space.create", "start", "open"),
+        ("space.update", "done", "closed"),
+    ]
 
 
 def test_who_may_not_open_a_space_is_refused_with_the_reason(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         refusals = {
-            ("team:red", ALICE): "missing_permission", ("project:zeus", ALICE): "unverified_membership",
-            ("delegated:bob/x", ALICE): "principal_mismatch", ("private:alice", ALICE): "unsupported_scope",
+            ("team:red", ALICE): "missing_permission",
+            ("project:zeus", ALICE): "unverified_membership",
+            ("delegated:bob/x", ALICE): "principal_mismatch",
+            ("private:alice", ALICE): "unsupported_scope",
             ("project:apollo", CODER): "missing_permission",
-        }  # fmt: skip
+        }
         for (scope, actor), reason in refusals.items():
             with pytest.raises(Denied) as refused:
                 tally.bind(actor).spaces.create(scope, name="x", reason="try")
@@ -187,9 +220,11 @@ def test_everyone_reads_the_public_space_and_nobody_else_is_everyone(open_tally:
         everyone = SpaceMember(principal_type="everyone")
         root = tally.bind(ROOT)
         root.spaces.create(
-            "public", name="Public", reason="open",
+            "public",
+            name="Public",
+            reason="open",
             members=[everyone, SpaceMember(principal_id="root", role="writer")],
-        )  # fmt: skip
+        )
         tally.bind(ROOT, scope="public").remember("Water boils at 100 degrees.")
 
         assert len(tally.bind(BOB, scope="public").recall("water")) == 1
@@ -220,42 +255,62 @@ def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: Open
         [stranger] = tally.bind(BOB).preview_access(actor=ALICE, scopes=["private:alice"]).scopes
         [refused] = tally.bind(ALICE).preview_access(actor=BOB).scopes
         with tally.store.database.read() as connection:
-            denied = [entry.event for entry in journal.all_entries(connection) if entry.event == "access.denied"]
+            denied = [
+                entry.event
+                for entry in journal.all_entries(connection)
+                if entry.event == "access.denied"
+            ]
 
     assert (own.visible, own.hidden, own.denied) == ((kept.memory_id,), {"deleted": 1}, ())
     assert (stranger.visible, stranger.hidden, stranger.denied) == ((), {}, ())
     assert (refused.decision.reason, refused.visible, refused.denied) == (
-        "principal_mismatch", (), (kept.memory_id,),
-    )  # fmt: skip
+        "principal_mismatch",
+        (),
+        (kept.memory_id,),
+    )
     assert denied == []
 
 
 _NAMES = ["a", "b", "%", "_", "a%", "a'b", 'a"', "a:b", "a/b", "*", "\\"]
 _ACTORS = st.builds(
-    Actor, user=st.sampled_from(_NAMES), agent=st.none() | st.sampled_from(["x", "%"]),
+    Actor,
+    user=st.sampled_from(_NAMES),
+    agent=st.none() | st.sampled_from(["x", "%"]),
     projects=st.frozensets(st.sampled_from(_NAMES), max_size=2),
-)  # fmt: skip
+)
 _SCOPES = st.one_of(
-    st.builds(Scope, kind=st.sampled_from(["private", "project", "team"]), key=st.sampled_from(_NAMES)),
-    st.builds(Scope.diary, st.sampled_from(_NAMES), st.sampled_from(["x", "%"]), st.sampled_from(_NAMES)),
+    st.builds(
+        Scope, kind=st.sampled_from(["private", "project", "team"]), key=st.sampled_from(_NAMES)
+    ),
+    st.builds(
+        Scope.diary, st.sampled_from(_NAMES), st.sampled_from(["x", "%"]), st.sampled_from(_NAMES)
+    ),
 )
 _MEMBERS = st.builds(
-    SpaceMember, principal_id=st.sampled_from(_NAMES), role=st.sampled_from(["reader", "writer", "steward"]),
+    SpaceMember,
+    principal_id=st.sampled_from(_NAMES),
+    role=st.sampled_from(["reader", "writer", "steward"]),
     expires_at=st.none() | st.sampled_from([1, 10**17]),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=25)
 @given(
     teams=st.dictionaries(st.sampled_from(_NAMES), _MEMBERS, max_size=4),
-    writes=st.lists(st.tuples(_ACTORS, _SCOPES), max_size=8), readers=st.lists(_ACTORS, min_size=1, max_size=4),
-)  # fmt: skip
+    writes=st.lists(st.tuples(_ACTORS, _SCOPES), max_size=8),
+    readers=st.lists(_ACTORS, min_size=1, max_size=4),
+)
 def test_a_preview_equals_what_recall_then_gives(
-    teams: dict[str, SpaceMember], writes: list[tuple[Actor, Scope]], readers: list[Actor], tmp_path_factory: Any
+    teams: dict[str, SpaceMember],
+    writes: list[tuple[Actor, Scope]],
+    readers: list[Actor],
+    tmp_path_factory: Any,
 ) -> None:
     with Tally.open(tmp_path_factory.mktemp("t"), background=False, clock=StepClock()) as tally:
         for key, member in teams.items():
-            tally.bind(ROOT).spaces.create(Scope(kind="team", key=key), name="t", members=[member], reason="test")
+            tally.bind(ROOT).spaces.create(
+                Scope(kind="team", key=key), name="t", members=[member], reason="test"
+            )
         for number, (actor, scope) in enumerate(writes):
             try:
                 tally.bind(actor, scope=scope).remember(f"heron number {number} in {scope}")
@@ -266,7 +321,9 @@ def test_a_preview_equals_what_recall_then_gives(
                 [preview] = tally.bind(reader).preview_access(scopes=[scope]).scopes
                 bound = tally.bind(reader, scope=scope)
                 if preview.decision.allowed:
-                    assert set(preview.visible) == {hit.memory.id for hit in bound.recall("heron", limit=1_000)}
+                    assert set(preview.visible) == {
+                        hit.memory.id for hit in bound.recall("heron", limit=1_000)
+                    }
                     continue
                 with pytest.raises(Denied) as refused:
                     bound.recall("heron")
@@ -276,8 +333,9 @@ def test_a_preview_equals_what_recall_then_gives(
 def test_the_table_in_the_documentation_is_the_one_in_the_code() -> None:
     rows = [
         [cell.strip().strip("`") for cell in line.strip("|").split("|")]
-        for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
-    ]  # fmt: skip
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ")
+    ]
     head = next(row for row in rows if row[0] == "operation")
     table = {
         (row[0], role)
@@ -288,7 +346,9 @@ def test_the_table_in_the_documentation_is_the_one_in_the_code() -> None:
     }
 
     assert head[1:] == list(ROLES)
-    assert table == {(operation, role) for role, operations in ROLES.items() for operation in operations}
+    assert table == {
+        (operation, role) for role, operations in ROLES.items() for operation in operations
+    }
 
 
 def test_every_reason_code_is_documented_with_how_to_meet_it() -> None:

@@ -1,4 +1,6 @@
-"""Ports: what stays here never reaches a model that is far away, whichever of our own calls could take it there."""
+"""Ports: what stays here never reaches a model that is far away, whichever of our own calls could
+take it there.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,19 @@ HERE = {"Clock", "Ids", "TokenCounter"}
 GOVERNED = {"Embedder", "Reranker"}
 """Ports that may be far away and that we call: the tests below watch them."""
 UNCALLED = {"Extractor": "extract", "Summarizer": "summarize"}
-"""Ports for what a developer builds: none of our code calls them, so nothing of a tally reaches them by itself."""
+"""Ports for what a developer builds: none of our code calls them, so nothing of a tally reaches
+them by itself.
+"""
 
 
 def test_every_port_is_known_to_stay_here_to_be_governed_or_not_to_be_called() -> None:
     declared = {
-        name for name, value in vars(ports).items()
-        if inspect.isclass(value) and getattr(value, "_is_protocol", False) and value.__module__ == ports.__name__
-    }  # fmt: skip
+        name
+        for name, value in vars(ports).items()
+        if inspect.isclass(value)
+        and getattr(value, "_is_protocol", False)
+        and value.__module__ == ports.__name__
+    }
     assert declared == HERE | GOVERNED | set(UNCALLED)
 
 
@@ -41,13 +48,17 @@ def test_no_code_of_ours_calls_an_extractor_or_a_summarizer() -> None:
         (file.name, node.func.attr)
         for file in Path(tallystick.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in UNCALLED.values()
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in UNCALLED.values()
     }
     assert called == set()
 
 
 class _FarEmbedder(HashEmbedder):
-    """An embedder that is far away, offers vectors of single words, and writes down what it was given."""
+    """An embedder that is far away, offers vectors of single words, and writes down what it was
+    given.
+    """
 
     def __init__(self) -> None:
         super().__init__(local=False)
@@ -73,16 +84,28 @@ class _FarReranker:
         return [0.0] * len(texts)
 
 
-def test_what_stays_here_reaches_no_port_that_is_far_away(open_tally: Callable[..., Tally], tmp_path: Path) -> None:
+def test_what_stays_here_reaches_no_port_that_is_far_away(
+    open_tally: Callable[..., Tally], tmp_path: Path
+) -> None:
     embedder, reranker = _FarEmbedder(), _FarReranker()
     options: dict[str, Any] = {"embedder": embedder, "reranker": reranker, "clock": StepClock()}
     with open_tally(**options) as tally:
-        mine, apollo, root = tally.bind(ALICE), tally.bind(ALICE, scope="project:apollo"), tally.bind(ROOT)
+        mine, apollo, root = (
+            tally.bind(ALICE),
+            tally.bind(ALICE, scope="project:apollo"),
+            tally.bind(ROOT),
+        )
         for number in range(4):
             mine.remember(f"The heron nests in reed {number}.")
-        ways: tuple[JsonObject, ...] = ({"local_only": True}, {"sensitivity": "restricted"}, {"sensitivity": "secret"})
-        kept = [mine.remember(f"pelican {n} nests near the heron", attributes=way).memory_id
-                for n, way in enumerate(ways)]  # fmt: skip
+        ways: tuple[JsonObject, ...] = (
+            {"local_only": True},
+            {"sensitivity": "restricted"},
+            {"sensitivity": "secret"},
+        )
+        kept = [
+            mine.remember(f"pelican {n} nests near the heron", attributes=way).memory_id
+            for n, way in enumerate(ways)
+        ]
         [first, second, third] = kept
         tally.drain()
         mine.modify(first, content="pelican again, near the heron", reason="r")
@@ -90,7 +113,13 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(open_tally: Callable[.
         for operation in (mine.promote, mine.share):
             preview = operation(second, "project:apollo", reason="r")
             if not apollo.memories():
-                operation(second, "project:apollo", reason="r", mode="apply", confirm_token=preview.confirm_token)
+                operation(
+                    second,
+                    "project:apollo",
+                    reason="r",
+                    mode="apply",
+                    confirm_token=preview.confirm_token,
+                )
         found = mine.recall("where does the heron nest?")
         assert set(kept) <= {hit.memory.id for hit in found}
         mine.context_pack("where does the heron nest?")
@@ -109,7 +138,9 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(open_tally: Callable[.
         tally.drain()
         root.doctor()
         mine.export(tmp_path / "out")
-    with Tally.open(tmp_path / "other", background=False, embedder=embedder, reranker=reranker) as other:
+    with Tally.open(
+        tmp_path / "other", background=False, embedder=embedder, reranker=reranker
+    ) as other:
         other.bind(ROOT).import_from(tmp_path / "out")
         other.drain()
         assert len(list(other.bind(ALICE).recall("heron"))) >= 5

@@ -42,7 +42,11 @@ def _writer(place: Path, start: int, count: int) -> subprocess.Popen[str]:
 
 
 def _acknowledged(lines: list[str]) -> dict[int, str]:
-    return {int(line.split()[0]): line.split()[1] for line in lines if line.endswith("\n") and line[0].isdigit()}
+    return {
+        int(line.split()[0]): line.split()[1]
+        for line in lines
+        if line.endswith("\n") and line[0].isdigit()
+    }
 
 
 @pytest.mark.slow
@@ -85,27 +89,40 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) ->
 
 def test_a_second_process_reads_and_writes_while_the_first_owns_chroma(tmp_path: Path) -> None:
     place = tmp_path / "tally"
-    with Tally.open(place, settings=Settings.read(vector_search="chroma"), background=False) as first:
+    with Tally.open(
+        place, settings=Settings.read(vector_search="chroma"), background=False
+    ) as first:
         owner = first.bind()
         owner.remember("The heron nests in March.")
         assert first.drain().left == 0
         assert owner.recall("heron").path == "chroma"
-        files = {path: path.stat().st_mtime_ns for path in (place / "chroma").rglob("*") if path.is_file()}
+        files = {
+            path: path.stat().st_mtime_ns
+            for path in (place / "chroma").rglob("*")
+            if path.is_file()
+        }
 
         second = subprocess.run(
             [
-                sys.executable, "-c",
-                "import sys; from tallystick import Tally; from tallystick.settings import Settings\n"
-                "tally = Tally.open(sys.argv[1], settings=Settings.read(vector_search='chroma'), background=False)\n"
+                sys.executable,
+                "-c",
+                "import sys; from tallystick import Tally; from tallystick.settings import "
+                "Settings\n"
+                "tally = Tally.open(sys.argv[1], settings=Settings.read(vector_search='chroma'), "
+                "background=False)\n"
                 "found = tally.bind().recall('heron')\n"
                 "tally.bind().remember('The stork nests in April.')\n"
-                "print(found.path, found[0].memory.content, len(found.warnings), tally.drain().indexed)\n"
+                "print(found.path, found[0].memory.content, len(found.warnings), "
+                "tally.drain().indexed)\n"
                 "print('chromadb' in sys.modules)\n"
                 "tally.close()",
                 str(place),
             ],
-            text=True, capture_output=True, timeout=120, check=False,
-        )  # fmt: skip
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
 
         assert second.stdout.strip() == "exact The heron nests in March. 1 0\nFalse", second.stderr
         assert {path: path.stat().st_mtime_ns for path in files} == files
@@ -115,7 +132,10 @@ def test_a_second_process_reads_and_writes_while_the_first_owns_chroma(tmp_path:
 
 def test_ownership_of_chroma_passes_on_when_the_owner_closes(tmp_path: Path) -> None:
     place = tmp_path / "tally"
-    with Tally.open(place, background=False) as first, Tally.open(place, background=False) as second:
+    with (
+        Tally.open(place, background=False) as first,
+        Tally.open(place, background=False) as second,
+    ):
         first.bind().remember("The heron nests in March.")
         assert first.drain().left == 0
         second.bind().remember("The stork nests in April.")
@@ -131,7 +151,9 @@ def test_two_writing_processes_lose_no_write(tmp_path: Path) -> None:
     outputs = [writer.communicate(timeout=120)[0] for writer in writers]
 
     assert [writer.returncode for writer in writers] == [0, 0]
-    acknowledged = _acknowledged([line + "\n" for output in outputs for line in output.splitlines()])
+    acknowledged = _acknowledged(
+        [line + "\n" for output in outputs for line in output.splitlines()]
+    )
     assert sorted(acknowledged) == list(range(300))
     with Tally.open(place, background=False) as tally:
         assert len(tally.bind().memories(limit=1_000)) == 300

@@ -33,7 +33,10 @@ from tallystick.ranking.languages import _GRAMMAR, languages_of
 from tallystick.ranking.order import ask
 from tallystick.ranking.words import indexed_words, surfaces_of
 
-FTS5 = "CREATE VIRTUAL TABLE documents USING fts5(words, tokenize=\"unicode61 remove_diacritics 0 tokenchars '_'\")"
+FTS5 = (
+    'CREATE VIRTUAL TABLE documents USING fts5(words, tokenize="unicode61 remove_diacritics '
+    "0 tokenchars '_'\")"
+)
 
 
 def fts5_terms(words: str) -> list[str]:
@@ -58,7 +61,13 @@ def test_a_path_is_found_whole_and_by_its_parts() -> None:
 def test_an_identifier_is_found_whole_and_by_its_parts() -> None:
     assert analyze("parse_httpHeader2") == ["pars", "http", "header", "2", "parse_httpheader2"]
     assert analyze("HTTPServer") == ["http", "server", "httpserver"]
-    assert analyze("lib.parse_header()") == ["lib", "pars", "header", "parse_header", "lib_parse_header"]
+    assert analyze("lib.parse_header()") == [
+        "lib",
+        "pars",
+        "header",
+        "parse_header",
+        "lib_parse_header",
+    ]
 
 
 @pytest.mark.parametrize("query", ["tally", "core/tally.py", "core", "core\\tally.py"])
@@ -119,15 +128,21 @@ def test_sqlite_reads_every_stored_token_as_one_word(text: str) -> None:
 
 def test_sqlite_reads_each_letter_of_unicode_as_part_of_one_word() -> None:
     letters = [
-        char for char in map(chr, [*range(0xD800), *range(0xE000, 0x110000)]) if unicodedata.category(char)[0] in "LN"
+        char
+        for char in map(chr, [*range(0xD800), *range(0xE000, 0x110000)])
+        if unicodedata.category(char)[0] in "LN"
     ]
     stored = {token for char in letters for token in analyze(f"q{char}q")}
     connection = sqlite3.connect(":memory:")
     connection.execute(FTS5)
     connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(documents, 'instance')")
-    connection.executemany("INSERT INTO documents VALUES (?)", [(token,) for token in sorted(stored)])
+    connection.executemany(
+        "INSERT INTO documents VALUES (?)", [(token,) for token in sorted(stored)]
+    )
 
-    rows = connection.execute("SELECT doc, count(*) FROM terms GROUP BY doc HAVING count(*) != 1").fetchall()
+    rows = connection.execute(
+        "SELECT doc, count(*) FROM terms GROUP BY doc HAVING count(*) != 1"
+    ).fetchall()
     documents = connection.execute("SELECT count(DISTINCT doc) FROM terms").fetchone()[0]
     connection.close()
 
@@ -148,7 +163,9 @@ def test_each_thread_gives_the_same_tokens() -> None:
     seen: list[list[str]] = []
 
     def work() -> None:
-        seen.extend(analyze("The runners were running through parse_httpHeader2") for _ in range(50))
+        seen.extend(
+            analyze("The runners were running through parse_httpHeader2") for _ in range(50)
+        )
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -160,7 +177,12 @@ def test_each_thread_gives_the_same_tokens() -> None:
 
 
 def test_a_query_drops_stop_words_and_repeats() -> None:
-    assert query_terms("What does Anna like about the tea, the green tea?") == ["anna", "like", "tea", "green"]
+    assert query_terms("What does Anna like about the tea, the green tea?") == [
+        "anna",
+        "like",
+        "tea",
+        "green",
+    ]
 
 
 def test_a_query_drops_the_names_it_is_told_to() -> None:
@@ -186,7 +208,9 @@ def test_bm25_gives_the_figures_of_its_formula() -> None:
         document_frequency={"tea": 2, "green": 1},
     )
 
-    assert scores == pytest.approx([math.log(1.6) * 4 / 3 + math.log(8 / 3), math.log(1.6) * 2 / (1 + 0.75), 0.0])
+    assert scores == pytest.approx(
+        [math.log(1.6) * 4 / 3 + math.log(8 / 3), math.log(1.6) * 2 / (1 + 0.75), 0.0]
+    )
 
 
 def test_bm25_needs_one_length_for_each_document() -> None:
@@ -238,7 +262,9 @@ def test_a_signal_without_a_positive_value_adds_nothing() -> None:
     assert fuse({"text": []}) == []
 
 
-@pytest.mark.parametrize("signals", [{"text": [1.0], "vector": [1.0, 2.0]}, {"text": [math.nan]}, {"text": [math.inf]}])
+@pytest.mark.parametrize(
+    "signals", [{"text": [1.0], "vector": [1.0, 2.0]}, {"text": [math.nan]}, {"text": [math.inf]}]
+)
 def test_fusion_refuses_what_cannot_be_compared(signals: dict[str, list[float]]) -> None:
     with pytest.raises(InvalidInput):
         fuse(signals)
@@ -252,7 +278,9 @@ def test_weights_cannot_be_negative_or_changed() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1, 1)), min_size=1))
-def test_fusion_stays_between_zero_and_one_and_ignores_the_order_of_signals(values: list[tuple[float, float]]) -> None:
+def test_fusion_stays_between_zero_and_one_and_ignores_the_order_of_signals(
+    values: list[tuple[float, float]],
+) -> None:
     text, vector = [a for a, _ in values], [b for _, b in values]
 
     fused = fuse({"text": text, "vector": vector})
@@ -282,7 +310,9 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 def units(count: int, dimension: int = 256, seed: int = 7) -> NDArray[np.float32]:
     """Random unit vectors."""
     rows = np.random.default_rng(seed).normal(size=(count, dimension))
-    found: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    found: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(
+        np.float32
+    )
     return found
 
 
@@ -312,7 +342,11 @@ def test_stored_vectors_of_two_sizes_are_refused() -> None:
 def test_cosines_are_those_of_double_precision() -> None:
     matrix, query = units(200), units(1, seed=9)[0] * 3
 
-    exact = matrix.astype(np.float64) @ query.astype(np.float64) / np.linalg.norm(query.astype(np.float64))
+    exact = (
+        matrix.astype(np.float64)
+        @ query.astype(np.float64)
+        / np.linalg.norm(query.astype(np.float64))
+    )
 
     assert cosines(query, matrix) == pytest.approx(exact, abs=1e-6)
 
@@ -335,11 +369,14 @@ def test_a_cosine_does_not_depend_on_the_other_rows(chosen: list[int]) -> None:
 def test_importing_the_light_rooms_loads_nothing_heavy() -> None:
     heavy = "{'numpy', 'tiktoken', 'tokenizers', 'safetensors', 'Stemmer', 'wordllama', 'requests'}"
     script = (
-        "import sys, tallystick.embedding, tallystick.tokens, tallystick.ranking, tallystick.policy.redaction;"
+        "import sys, tallystick.embedding, tallystick.tokens, tallystick.ranking, "
+        "tallystick.policy.redaction;"
         f"found = {heavy} & set(sys.modules); sys.exit(str(found) if found else 0)"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -357,7 +394,9 @@ def test_importing_the_light_rooms_loads_nothing_heavy() -> None:
         ("hund futter", set()),
     ],
 )
-def test_a_question_is_in_the_language_of_its_words_of_grammar(question: str, languages: set[str]) -> None:
+def test_a_question_is_in_the_language_of_its_words_of_grammar(
+    question: str, languages: set[str]
+) -> None:
     assert set(languages_of(surfaces_of(question))) == languages
 
 
@@ -370,7 +409,9 @@ def test_a_question_is_in_the_language_of_its_words_of_grammar(question: str, la
         ("什么时候", ["什么", "么时", "时候"]),
     ],
 )
-def test_what_only_asks_is_left_out_of_a_question_unless_nothing_is_left(question: str, words: list[str]) -> None:
+def test_what_only_asks_is_left_out_of_a_question_unless_nothing_is_left(
+    question: str, words: list[str]
+) -> None:
     assert query_terms(question) == words
 
 
@@ -397,11 +438,16 @@ def test_every_language_of_grammar_has_a_stemmer() -> None:
     ],
 )
 def test_a_word_is_found_in_the_forms_that_its_language_gives_it(said: str, asked: str) -> None:
-    others = ["Wir haben das nicht gesehen und sind dann noch zum Bahnhof gegangen.", "The bakery opens at six."]
+    others = [
+        "Wir haben das nicht gesehen und sind dann noch zum Bahnhof gegangen.",
+        "The bakery opens at six.",
+    ]
     corpus = Corpus.empty().updated(
-        [Entry(doc, indexed_words([text]), 0, None, "note", None, None, None, None, None)
-         for doc, text in enumerate([*others, said])]
-    )  # fmt: skip
+        [
+            Entry(doc, indexed_words([text]), 0, None, "note", None, None, None, None, None)
+            for doc, text in enumerate([*others, said])
+        ]
+    )
     question = ask(asked, [corpus], 0)
     scores = corpus.text_scores(question.weights, average=question.average_length)
     assert scores.argmax() == 2

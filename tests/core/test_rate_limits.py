@@ -1,4 +1,6 @@
-"""Limits: who looks more often than a tally allows is refused, told for how long, and journaled once for each wait."""
+"""Limits: who looks more often than a tally allows is refused, told for how long, and journaled
+once for each wait.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ CODER = Actor(user="alice", agent="coder")
 
 def _refusals(tally: Tally) -> list[Any]:
     with tally.store.database.read() as connection:
-        return [entry for entry in journal.all_entries(connection) if entry.reason == "rate_limited"]
+        return [
+            entry for entry in journal.all_entries(connection) if entry.reason == "rate_limited"
+        ]
 
 
-def test_who_looks_too_often_is_refused_until_the_time_that_the_error_says(open_tally: OpenTally) -> None:
+def test_who_looks_too_often_is_refused_until_the_time_that_the_error_says(
+    open_tally: OpenTally,
+) -> None:
     clock = StepClock(step=0)
     with open_tally(clock=clock, settings=Settings.read(rate_limits={"inspect": 3})) as tally:
         mine = tally.bind(ALICE)
@@ -38,7 +44,11 @@ def test_who_looks_too_often_is_refused_until_the_time_that_the_error_says(open_
             mine.inspect(kept)
 
         error = refused.value
-        assert (error.reason, error.retry_after, isinstance(error, Denied)) == ("rate_limited", 20, True)
+        assert (error.reason, error.retry_after, isinstance(error, Denied)) == (
+            "rate_limited",
+            20,
+            True,
+        )
         assert str(error) == "inspect was refused: rate_limited. Try again in 20 s."
         [entry] = _refusals(tally)
         assert (entry.audit_id, entry.details["operation"]) == (error.decision.audit_id, "inspect")
@@ -67,14 +77,19 @@ LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
     "items": ("read", lambda bound, kept, place: bound.items.find()),
     "inspect": ("inspect", lambda bound, kept, place: bound.inspect(kept)),
     "preview_access": ("preview", lambda bound, kept, place: bound.preview_access()),
-    "forget_matching": ("preview", lambda bound, kept, place: bound.forget_matching("heron", reason="r")),
+    "forget_matching": (
+        "preview",
+        lambda bound, kept, place: bound.forget_matching("heron", reason="r"),
+    ),
     "correct": ("preview", lambda bound, kept, place: bound.correct(kept, "hide", reason="r")),
     "promote": ("preview", lambda bound, kept, place: bound.promote(kept, "project:a", reason="r")),
     "export": ("export", lambda bound, kept, place: bound.export(place)),
 }
 
 
-def test_every_way_to_look_counts_and_changing_never_waits(open_sqlite: OpenTally, tmp_path: Path) -> None:
+def test_every_way_to_look_counts_and_changing_never_waits(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
     limits = dict.fromkeys(("read", "inspect", "preview", "export"), 1)
     with open_sqlite(clock=StepClock(step=0), settings=Settings.read(rate_limits=limits)) as tally:
         for number, (name, (_, look)) in enumerate(LOOKS.items()):

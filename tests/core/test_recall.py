@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.ranking import Corpus, Entry, RecallWeights, Span, event_named, indexed_words, slices, spans
+from tallystick.ranking import (
+    Corpus,
+    Entry,
+    RecallWeights,
+    Span,
+    event_named,
+    indexed_words,
+    slices,
+    spans,
+)
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import NewMemory, Scope, SourceRef
 from tallystick.settings import Settings
@@ -28,13 +37,34 @@ NOW = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp()) * 1_000_000
 DAY = 24 * 3600 * 1_000_000
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 
-WORDS = ["heron", "reed", "stone", "boat", "river", "nest", "walked", "walking", "painted", "museum", "kids", "trip"]
+WORDS = [
+    "heron",
+    "reed",
+    "stone",
+    "boat",
+    "river",
+    "nest",
+    "walked",
+    "walking",
+    "painted",
+    "museum",
+    "kids",
+    "trip",
+]
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
 
 
-def _talk(bound: BoundTally, *said: tuple[str, str], conversation: str = "talk", at: int = NOW) -> list[str]:
+def _talk(
+    bound: BoundTally, *said: tuple[str, str], conversation: str = "talk", at: int = NOW
+) -> list[str]:
     made = bound.remember_many(
-        NewMemory(content=text, speaker=who, kind="turn", conversation=conversation, occurred_at=at + place)
+        NewMemory(
+            content=text,
+            speaker=who,
+            kind="turn",
+            conversation=conversation,
+            occurred_at=at + place,
+        )
         for place, (who, text) in enumerate(said)
     )
     return [one.memory_id for one in made]
@@ -51,9 +81,17 @@ def test_an_answer_is_found_by_the_words_of_its_question(open_tally: OpenTally) 
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         _talk(
-            anna, ("Mia", "Which instrument do you practise?"), ("Leo", "The cello, every evening."), ("Mia", "Lovely!")
+            anna,
+            ("Mia", "Which instrument do you practise?"),
+            ("Leo", "The cello, every evening."),
+            ("Mia", "Lovely!"),
         )
-        _talk(anna, ("Mia", "The bakery opens at six."), ("Leo", "Good to know."), conversation="other")
+        _talk(
+            anna,
+            ("Mia", "The bakery opens at six."),
+            ("Leo", "Good to know."),
+            conversation="other",
+        )
         hits = anna.recall("Which instrument is practised?")
         assert "The cello, every evening." in _texts(hits[:2])
         answer = next(hit for hit in hits if hit.memory.content.startswith("The cello"))
@@ -87,7 +125,10 @@ def test_an_alias_names_the_speaker_who_goes_by_it(open_tally: OpenTally) -> Non
         _talk(anna, ("Leo", "I adore sailing on the lake!"), conversation="two")
         assert "speaker" not in anna.recall("Does Mel adore sailing?")[0].signals
         told = anna.remember(
-            "Melanie goes by Mel.", kind="entity", subject="Melanie", attributes={"aliases": ["Mel", "Mellie"]}
+            "Melanie goes by Mel.",
+            kind="entity",
+            subject="Melanie",
+            attributes={"aliases": ["Mel", "Mellie"]},
         )
         first = anna.recall("Does Mel adore sailing?", kinds=["turn"])[0]
         assert (first.memory.who, first.signals["speaker"]) == ("Melanie", 1.0)
@@ -107,7 +148,9 @@ def test_a_speakers_name_still_finds_what_nobody_said(open_tally: OpenTally) -> 
 def test_loose_notes_have_no_signals_of_position(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        anna.remember_many(["The heron nests in March.", "Is the boat painted?", "We indent with tabs."])
+        anna.remember_many(
+            ["The heron nests in March.", "Is the boat painted?", "We indent with tabs."]
+        )
         for hit in anna.recall("Where does the heron nest?"):
             assert not {"neighbours", "answers", "question"} & set(hit.signals)
 
@@ -126,9 +169,19 @@ def test_turns_may_be_appended_out_of_order(open_tally: OpenTally) -> None:
             bound = tally.bind(Actor(user=f"user{number}"))
             for place in order:
                 who, text = said[place]
-                bound.remember(text, speaker=who, kind="turn", conversation="c", position=place, occurred_at=NOW)
+                bound.remember(
+                    text,
+                    speaker=who,
+                    kind="turn",
+                    conversation="c",
+                    position=place,
+                    occurred_at=NOW,
+                )
             found.append(
-                {hit.memory.content: (hit.score, hit.signals) for hit in bound.recall("Which instrument is practised?")}
+                {
+                    hit.memory.content: (hit.score, hit.signals)
+                    for hit in bound.recall("Which instrument is practised?")
+                }
             )
     assert found[0] == found[1]
 
@@ -172,7 +225,10 @@ def test_a_caption_finds_the_turn_it_came_with(open_tally: OpenTally) -> None:
     ],
 )
 def test_a_query_names_a_span_of_time(query: str, first: str, last: str) -> None:
-    start, end = (int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000 for day in (first, last))
+    start, end = (
+        int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000
+        for day in (first, last)
+    )
     assert spans(query, NOW) == (Span(start, end),)
 
 
@@ -183,7 +239,9 @@ def test_a_span_may_be_open() -> None:
     assert before.start == -ALWAYS
 
 
-@pytest.mark.parametrize("query", ["May I ask what the sun did?", "We march on", "what Mars does", "", "31 of them"])
+@pytest.mark.parametrize(
+    "query", ["May I ask what the sun did?", "We march on", "what Mars does", "", "31 of them"]
+)
 def test_words_that_look_like_dates_are_none(query: str) -> None:
     assert spans(query, NOW) == ()
 
@@ -213,7 +271,11 @@ def test_an_event_bounds_the_time(open_tally: OpenTally) -> None:
         anna.remember("Our Iceland trip begins today.", occurred_at=NOW - 30 * DAY)
         anna.remember("We bought frames for the pictures.", occurred_at=NOW - 20 * DAY)
         for word, wanted in (("before", "We bought tickets"), ("after", "We bought frames")):
-            bought = [text for text in _texts(anna.recall(f"What was bought {word} the trip?")) if "bought" in text]
+            bought = [
+                text
+                for text in _texts(anna.recall(f"What was bought {word} the trip?"))
+                if "bought" in text
+            ]
             assert bought[0].startswith(wanted)
 
 
@@ -229,14 +291,18 @@ def test_filters_keep_what_passes_all_of_them(open_tally: OpenTally) -> None:
         assert _texts(anna.recall("heron", tags=["bird", 'o"dd'])) == ["The heron is grey."]
         assert _texts(anna.recall("heron", tags=["bir"])) == []
         assert _texts(anna.recall("heron", kinds=["fact"])) == ["The heron is grey."]
-        assert _texts(anna.recall("heron", since=NOW - 20 * DAY, until=NOW)) == ["The heron is patient."]
+        assert _texts(anna.recall("heron", since=NOW - 20 * DAY, until=NOW)) == [
+            "The heron is patient."
+        ]
         assert _texts(anna.recall("heron", source=source)) == ["The heron is not a stork."]
 
 
 def test_a_budget_of_tokens_is_filled_and_never_passed(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        anna.remember_many([f"The heron of pond {number} is grey and very patient." for number in range(40)])
+        anna.remember_many(
+            [f"The heron of pond {number} is grey and very patient." for number in range(40)]
+        )
         packed = anna.recall("grey heron", budget_tokens=120)
         spent = sum(tally.count_tokens(f": {hit.memory.content}") for hit in packed)
         assert 5 <= len(packed) < 40
@@ -287,15 +353,19 @@ def _ones(bound: BoundTally, query: str, signal: str, **asked: object) -> list[s
 
 
 def test_boosts_put_first_what_they_speak_for(open_tally: OpenTally) -> None:
-    """Recent, often recalled, of the run under way, of the project at hand, of the source that is named."""
+    """Recent, often recalled, of the run under way, of the project at hand, of the source that is
+    named.
+    """
     with open_tally(clock=StepClock(start=NOW)) as tally:
         anna = tally.bind(ANNA)
         old, new = "The heron nests in reeds.", "The heron nests in March."
         notes = SourceRef(source_type="file", uri="notes/birds.md")
-        anna.remember_many([
-            NewMemory(content=old, occurred_at=NOW - 900 * DAY, source=notes),
-            NewMemory(content=new, occurred_at=NOW - DAY),
-        ])  # fmt: skip
+        anna.remember_many(
+            [
+                NewMemory(content=old, occurred_at=NOW - 900 * DAY, source=notes),
+                NewMemory(content=new, occurred_at=NOW - DAY),
+            ]
+        )
         assert _ones(anna, "Where does the heron nest?", "freshness") == [new]
         assert _ones(anna, "What does birds.md say of the heron?", "source") == [old]
         assert _ones(anna, "What does the bird say of the heron?", "source") == []
@@ -306,7 +376,9 @@ def test_boosts_put_first_what_they_speak_for(open_tally: OpenTally) -> None:
         assert (often.memory.content, often.signals["access"] > 0.5) == (old, True)
         with anna.run("birds"):
             anna.remember("The heron nests on rocks.")
-            assert _ones(anna, "Where does the heron nest?", "task") == ["The heron nests on rocks."]
+            assert _ones(anna, "Where does the heron nest?", "task") == [
+                "The heron nests on rocks."
+            ]
         assert _ones(anna, "Where does the heron nest?", "task") == []
 
 
@@ -317,7 +389,12 @@ def test_what_belongs_to_the_project_at_hand_can_be_put_first(open_tally: OpenTa
         for scope in scopes:
             tally.bind(both, scope=scope).remember(f"The heron nests at the {scope.key}.")
         for scope in scopes:
-            boosted = _ones(tally.bind(both, scope=scope), "Where does the heron nest?", "project", scopes=scopes)
+            boosted = _ones(
+                tally.bind(both, scope=scope),
+                "Where does the heron nest?",
+                "project",
+                scopes=scopes,
+            )
             assert boosted == [f"The heron nests at the {scope.key}."]
 
 
@@ -333,7 +410,9 @@ def test_an_embedder_far_away_holds_no_reader(tmp_path: Path) -> None:
             return super().embed(texts)
 
     settings = Settings.read(readers=1)
-    with Tally.open(tmp_path / "tally", embedder=FarAway(), settings=settings, background=False) as tally:
+    with Tally.open(
+        tmp_path / "tally", embedder=FarAway(), settings=settings, background=False
+    ) as tally:
         anna = tally.bind(ANNA)
         kept = anna.remember("The heron nests in March.").memory_id
         with ThreadPoolExecutor(20) as threads:
@@ -369,11 +448,15 @@ def test_what_others_hold_changes_no_result_and_no_score(
             anna = tally.bind(ANNA)
             anna.remember_many(mine)
             tally.bind(BEN).remember_many([f"{text} too" for text in others])
-            found.append([(hit.memory.content, hit.score, hit.signals) for hit in anna.recall(query)])
+            found.append(
+                [(hit.memory.content, hit.score, hit.signals) for hit in anna.recall(query)]
+            )
     assert found[0] == found[1]
 
 
-def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(open_tally: OpenTally) -> None:
+def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         kept = anna.remember("The heron nests in March.")
@@ -385,7 +468,10 @@ def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(open_t
 
 
 def test_another_opened_tally_finds_what_was_written_since(tmp_path: Path) -> None:
-    with Tally.open(tmp_path, background=False) as one, Tally.open(tmp_path, background=False) as two:
+    with (
+        Tally.open(tmp_path, background=False) as one,
+        Tally.open(tmp_path, background=False) as two,
+    ):
         assert not two.bind().recall("heron")
         kept = one.bind().remember("The heron nests in March.")
         assert _texts(two.bind().recall("heron")) == ["The heron nests in March."]
@@ -414,7 +500,9 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
         part = dict(steps[start : start + 3])
         standing |= part
         corpus = corpus.updated([_entry(doc, text, doc) for doc, text in sorted(part.items())])
-    whole = Corpus.empty().updated([_entry(doc, text, doc) for doc, text in sorted(standing.items())])
+    whole = Corpus.empty().updated(
+        [_entry(doc, text, doc) for doc, text in sorted(standing.items())]
+    )
     weights: dict[str, float] = dict.fromkeys(["heron", "walk", "paint", "boat"], 1.5)
 
     def seen(found: Corpus) -> dict[int, tuple[float, tuple[int, ...], tuple[str, ...]]]:
@@ -425,7 +513,9 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
         said = []
         for row in rows.tolist():
             words, _ = found.words_of(rows[rows == row])
-            said.append(tuple(sorted(found.vocabulary.spelled[number] for number in words.tolist())))
+            said.append(
+                tuple(sorted(found.vocabulary.spelled[number] for number in words.tolist()))
+            )
         return {
             int(docs[row]): (
                 float(scores[row]),
@@ -437,7 +527,9 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
 
     assert seen(corpus) == seen(whole)
     assert (len(corpus), corpus.size, corpus.entries) == (len(whole), whole.size, whole.entries)
-    assert [corpus.frequency(term) for term in weights] == [whole.frequency(term) for term in weights]
+    assert [corpus.frequency(term) for term in weights] == [
+        whole.frequency(term) for term in weights
+    ]
 
 
 @given(st.text(max_size=3_000), st.integers(2, 900))
@@ -455,7 +547,9 @@ def test_threads_may_remember_and_recall_at_once(tmp_path: Path) -> None:
             missing = []
             for count in range(20):
                 text = f"speaker{number} saw heron{number * 100 + count}"
-                bound.remember(text, speaker=f"Person{number}x{count}", conversation=f"c{number}", kind="turn")
+                bound.remember(
+                    text, speaker=f"Person{number}x{count}", conversation=f"c{number}", kind="turn"
+                )
                 if text not in _texts(bound.recall(f"heron{number * 100 + count}")):
                     missing.append(text)
             return missing
@@ -471,4 +565,6 @@ def test_shelves_that_were_not_asked_for_longest_go_and_come_back(tmp_path: Path
             bound.remember_many([f"heron {number} {place} {'reed ' * 20}" for place in range(600)])
         for _ in range(2):
             for number, bound in enumerate(bounds):
-                assert bound.recall(f"heron {number} 599")[0].memory.content.startswith(f"heron {number} 599")
+                assert bound.recall(f"heron {number} 599")[0].memory.content.startswith(
+                    f"heron {number} 599"
+                )

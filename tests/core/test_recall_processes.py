@@ -1,4 +1,6 @@
-"""Recall across processes: whoever dies, the database and the index agree and each finds what the others wrote."""
+"""Recall across processes: whoever dies, the database and the index agree and each finds what the
+others wrote.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tallystick import Tally
 from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
 
-tally = Tally.open(sys.argv[1], embedder=HashEmbedder(), settings=Settings.read(vector_search="chroma"))
+settings = Settings.read(vector_search="chroma")
+tally = Tally.open(sys.argv[1], embedder=HashEmbedder(), settings=settings)
 owner = tally.bind()
 start = int(sys.argv[2])
 tally.drain()
@@ -41,7 +44,8 @@ from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
 
 place, name, seconds, names = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4].split(",")
-with Tally.open(place, embedder=HashEmbedder(), settings=Settings.read(vector_search="chroma")) as tally:
+settings = Settings.read(vector_search="chroma")
+with Tally.open(place, embedder=HashEmbedder(), settings=settings) as tally:
     owner = tally.bind()
     owner.remember(f"{name} greets everyone")
     print("ready", flush=True)
@@ -74,7 +78,9 @@ def _start(script: str, *arguments: object) -> subprocess.Popen[str]:
 def test_a_killed_owner_of_chroma_loses_nothing_and_the_index_agrees(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """SIGKILL at random points while the drainer runs; 50 rounds of 100 writes under `make soak`."""
+    """SIGKILL at random points while the drainer runs; 50 rounds of 100 writes under `make
+    soak`.
+    """
     rounds = 50 if _soaking(request) else 3
     place, chance = tmp_path / "tally", random.Random(7)
     acknowledged: dict[int, str] = {}

@@ -1,4 +1,6 @@
-"""docs/receipts.md describes the format: its verifier imports nothing of ours, and finds what ours finds."""
+"""docs/receipts.md describes the format: its verifier imports nothing of ours, and finds what ours
+finds.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,28 @@ THEIRS = _theirs()
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A run with prompts that grow, a failed step, a secret, gaps, and payloads that were erased."""
+    """A run with prompts that grow, a failed step, a secret, gaps, and payloads that were
+    erased.
+    """
     with Tally.open(tmp_path_factory.mktemp("docs") / "tally", background=False) as tally:
         bound = tally.bind(OWNER)
         with bound.run("coder", goal="mend it") as run:
-            history = [{"role": "user", "content": f"line {place} " + "word " * 80} for place in range(6)]
+            history = [
+                {"role": "user", "content": f"line {place} " + "word " * 80} for place in range(6)
+            ]
             for turn in range(3):
                 with run.step("model_call", name="model") as step:
-                    bound.compile([ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500)
-                    step.record("request", {"messages": list(history), "model": "m", "tools": ["t" * 400]})
+                    bound.compile(
+                        [ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")],
+                        budget=500,
+                    )
+                    step.record(
+                        "request", {"messages": list(history), "model": "m", "tools": ["t" * 400]}
+                    )
                     step.record("response", {"answer": {"text": f"done {turn}", "é": 0.5}})
-                    history.append({"role": "assistant", "content": f"password={'hunter22' * 3} {turn}"})
+                    history.append(
+                        {"role": "assistant", "content": f"password={'hunter22' * 3} {turn}"}
+                    )
             erased = run.step("tool_call", name="read")
             erased.record("tool_call", {"arguments": {"path": "notes"}})
             erased.fail(ValueError("no such file"))
@@ -81,13 +94,17 @@ def _packed(members: dict[str, bytes]) -> bytes:
 
 
 def _found(content: bytes, foil: Foil | None = None) -> tuple[bool | None, bool]:
-    """Whether ours and theirs find something; None of ours where what was changed is the form itself."""
+    """Whether ours and theirs find something; None of ours where what was changed is the form
+    itself.
+    """
     try:
         ours: bool | None = not verify_bundle(content, foil=foil).ok
     except InvalidInput:
         ours = None
     try:
-        theirs = bool(THEIRS(io.BytesIO(content), None if foil is None else (foil.count, foil.head)))
+        theirs = bool(
+            THEIRS(io.BytesIO(content), None if foil is None else (foil.count, foil.head))
+        )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         theirs = True
     return ours, theirs
@@ -114,16 +131,31 @@ def test_the_verifier_of_the_page_finds_a_line_that_is_missing(bundle: bytes, na
     members = _members(bundle)
     lines = members[name].splitlines(keepends=True)
     for place in range(len(lines)):
-        assert _found(_packed({**members, name: b"".join([*lines[:place], *lines[place + 1 :]])}))[1]
+        assert _found(_packed({**members, name: b"".join([*lines[:place], *lines[place + 1 :]])}))[
+            1
+        ]
 
 
-def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_page(bundle: bytes) -> None:
+def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_page(
+    bundle: bytes,
+) -> None:
     members = _members(bundle)
-    told: set[str] = {*RunRecord.model_fields, *StepRecord.model_fields, *json.loads(members["run.json"])}
+    told: set[str] = {
+        *RunRecord.model_fields,
+        *StepRecord.model_fields,
+        *json.loads(members["run.json"]),
+    }
     for name in ("chain.jsonl", "entries.jsonl"):
         told |= set(json.loads(members[name].splitlines()[0]))
     body = json.loads(json.loads(members["chain.jsonl"].splitlines()[1])["body"])
-    told |= {*body, *body["details"], *body["details"]["entries"][0], *members, *NOT_COVERED, *get_args(EntryKind)}
+    told |= {
+        *body,
+        *body["details"],
+        *body["details"]["entries"][0],
+        *members,
+        *NOT_COVERED,
+        *get_args(EntryKind),
+    }
     assert [one for one in sorted(told) if f"`{one}`" not in PAGE] == []
 
 
@@ -131,8 +163,12 @@ def _talk(bound: BoundTally, run: Run) -> None:
     """Two calls of a model and a write to memory, with a secret."""
     for turn in range(2):
         with run.step("model_call", name="model") as step:
-            bound.compile([ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500)
-            step.record("request", {"messages": ["word " * 20] * turn, "key": f"password={'hunter22' * 3}"})
+            bound.compile(
+                [ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500
+            )
+            step.record(
+                "request", {"messages": ["word " * 20] * turn, "key": f"password={'hunter22' * 3}"}
+            )
             step.record("response", {"answer": {"text": f"done {turn}"}})
     bound.remember("The kiln is hot.")
 
@@ -177,9 +213,15 @@ def _purged(tally: Tally, clock: StepClock) -> str:
 
 
 KINDS: dict[str, Callable[[Tally, StepClock], str]] = {
-    "metadata only": _kept("metadata_only"), "redacted": _kept("redacted_payloads"), "full": _kept("full_payloads"),
-    "erased": _erased, "empty": _empty, "going on": _going_on, "interrupted": _going_on, "purged": _purged,
-}  # fmt: skip
+    "metadata only": _kept("metadata_only"),
+    "redacted": _kept("redacted_payloads"),
+    "full": _kept("full_payloads"),
+    "erased": _erased,
+    "empty": _empty,
+    "going on": _going_on,
+    "interrupted": _going_on,
+    "purged": _purged,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -200,10 +242,14 @@ def test_the_verifier_of_the_page_knows_every_kind_of_run(tmp_path: Path, kind: 
 
     members = _members(bundle)
     for name, body in members.items():
-        changed = [body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :] for place in range(0, len(body), 89)]
+        changed = [
+            body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+            for place in range(0, len(body), 89)
+        ]
         lines = body.splitlines(keepends=True) if name.endswith(".jsonl") else []
         changed += [
-            b"".join([*lines[:place], *lines[place:][:1] * 2, *lines[place:][1:]]) for place in range(len(lines))
+            b"".join([*lines[:place], *lines[place:][:1] * 2, *lines[place:][1:]])
+            for place in range(len(lines))
         ]
         for one in changed:
             found = _found(_packed({**members, name: one}))
@@ -214,7 +260,13 @@ def test_a_step_or_an_entry_that_was_put_into_a_bundle_is_found(bundle: bytes) -
     members = _members(bundle)
     step = members["steps.jsonl"].splitlines(keepends=True)[0]
     entry = json.loads(members["entries.jsonl"].splitlines()[0])
-    stray = {**entry, "step_id": entry["step_id"][::-1], "payload_state": "erased", "payload": None, "salt": None}
+    stray = {
+        **entry,
+        "step_id": entry["step_id"][::-1],
+        "payload_state": "erased",
+        "payload": None,
+        "salt": None,
+    }
     for changed in (
         {"steps.jsonl": step + members["steps.jsonl"]},
         {"entries.jsonl": members["entries.jsonl"] + json.dumps(stray).encode() + b"\n"},
@@ -226,7 +278,10 @@ def test_what_a_purge_says_of_itself_is_read_with_care(tmp_path: Path) -> None:
     clock = StepClock()
     with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
         run_id = _purged(tally, clock)
-        changed = "UPDATE journal SET body = replace(body, '\"before\":', '\"bef0re\":') WHERE event = 'run.purge'"
+        changed = (
+            "UPDATE journal SET body = replace(body, '\"before\":', '\"bef0re\":') WHERE "
+            "event = 'run.purge'"
+        )
         tally.store.database.write(lambda tx: tx.exec_driver_sql(changed), name="harm")
         answer = tally.recorder.verify(run_id)
     assert (answer.ok, answer.purged) == (False, None)

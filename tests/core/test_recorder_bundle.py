@@ -1,4 +1,6 @@
-"""A bundle proves a run without the tally: what is changed in it is found, and a signature names its key."""
+"""A bundle proves a run without the tally: what is changed in it is found, and a signature names
+its key.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,18 @@ OWNER = Actor(user="local", role="operator")
 def _recorded(tally: Tally) -> str:
     bound = tally.bind(OWNER)
     with bound.run("coder", goal="mend it") as run:
-        history = [{"role": "user", "content": f"line {place} " + "word " * 80} for place in range(6)]
+        history = [
+            {"role": "user", "content": f"line {place} " + "word " * 80} for place in range(6)
+        ]
         for turn in range(3):
             with run.step("model_call", name="model") as step:
-                bound.compile([ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")], budget=500)
-                step.record("request", {"messages": list(history), "model": "m", "tools": ["t" * 400]})
+                bound.compile(
+                    [ContextItem(id="ask", kind="user_msg", content=f"Mend it, {turn}.")],
+                    budget=500,
+                )
+                step.record(
+                    "request", {"messages": list(history), "model": "m", "tools": ["t" * 400]}
+                )
                 step.record("response", {"answer": {"text": f"done {turn}"}})
                 history.append({"role": "assistant", "content": f"done {turn}"})
     return run.id
@@ -76,18 +85,27 @@ def test_every_changed_byte_of_a_bundle_is_found(run: tuple[Tally, str, bytes]) 
                 answer = verify_bundle(_packed(changed))
             except InvalidInput:
                 continue
-            assert not answer.ok or _uncovered(name, body, changed[name]), (name, place, body[place - 30 : place + 30])
+            assert not answer.ok or _uncovered(name, body, changed[name]), (
+                name,
+                place,
+                body[place - 30 : place + 30],
+            )
 
 
 def _uncovered(name: str, before: bytes, after: bytes) -> bool:
-    """Whether all that differs is a field that no chain covers, as the answer lists them, or white space."""
+    """Whether all that differs is a field that no chain covers, as the answer lists them, or white
+    space.
+    """
     if name == "run.json":
         old, new = json.loads(before), json.loads(after)
         for one in (old, new):
             for field in ("user_goal", "metadata", "schema_version"):
                 one["run"].pop(field, None)
         return bool(old == new)
-    free = {"steps.jsonl": ("metadata", "parent_step_id", "schema_version"), "entries.jsonl": ("at",)}[name]
+    free = {
+        "steps.jsonl": ("metadata", "parent_step_id", "schema_version"),
+        "entries.jsonl": ("at",),
+    }[name]
     rows = zip(before.splitlines(), after.splitlines(), strict=True)
     return all(
         {key: value for key, value in json.loads(old).items() if key not in free}
@@ -97,7 +115,9 @@ def _uncovered(name: str, before: bytes, after: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", ["chain.jsonl", "steps.jsonl", "entries.jsonl"])
-def test_a_line_that_is_missing_from_a_bundle_is_found(run: tuple[Tally, str, bytes], name: str) -> None:
+def test_a_line_that_is_missing_from_a_bundle_is_found(
+    run: tuple[Tally, str, bytes], name: str
+) -> None:
     members = _members(run[2])
     lines = members[name].splitlines(keepends=True)
     for place in range(len(lines)):
@@ -108,7 +128,9 @@ def test_a_line_that_is_missing_from_a_bundle_is_found(run: tuple[Tally, str, by
             continue
 
 
-def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(run: tuple[Tally, str, bytes]) -> None:
+def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(
+    run: tuple[Tally, str, bytes],
+) -> None:
     tally, run_id, content = run
     foil = tally.bind(OWNER).recorder.foil(run_id)
     members = _members(content)
@@ -124,7 +146,9 @@ def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(run: tup
     }
     for name in ("steps.jsonl", "entries.jsonl"):
         only[name] = b"".join(
-            line for line in members[name].splitlines(keepends=True) if json.loads(line)["step_id"] == first
+            line
+            for line in members[name].splitlines(keepends=True)
+            if json.loads(line)["step_id"] == first
         )
     assert verify_bundle(_packed(only)).ok
     answer = verify_bundle(_packed(only), foil=foil)
@@ -132,9 +156,10 @@ def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(run: tup
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no zip", _packed({"run.json": b"{}"}), _packed({"a": b""})],
+    "content",
+    [b"", b"no zip", _packed({"run.json": b"{}"}), _packed({"a": b""})],
     ids=["empty", "no zip", "members missing", "other members"],
-)  # fmt: skip
+)
 def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(InvalidInput, match="no bundle"):
@@ -143,7 +168,9 @@ def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
         verify_bundle(tmp_path / "absent")
 
 
-def test_a_signed_bundle_names_its_key_and_another_key_is_refused(run: tuple[Tally, str, bytes]) -> None:
+def test_a_signed_bundle_names_its_key_and_another_key_is_refused(
+    run: tuple[Tally, str, bytes],
+) -> None:
     tally, run_id, unsigned = run
     private, public = new_key()
     _, stranger = new_key()
@@ -172,11 +199,15 @@ def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTal
         last = [entry.payload for entry in recorder.entries(steps[-1])]
         assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to") == [steps[0]]
         assert recorder.verify(run_id).payloads_absent == 0
-        assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to", mode="apply") == [steps[0]]
+        assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to", mode="apply") == [
+            steps[0]
+        ]
         assert {entry.payload_state for entry in recorder.entries(steps[0])} == {"erased"}
         assert [entry.payload for entry in recorder.entries(steps[-1])] == last
         verified = recorder.verify(run_id, foil=foil)
-        assert (verified.ok, verified.foil_matches, verified.payloads_absent) == (True, True, 4), verified
+        assert (verified.ok, verified.foil_matches, verified.payloads_absent) == (True, True, 4), (
+            verified
+        )
         assert verify_bundle(recorder.export_receipt(run_id), foil=foil).ok
         with pytest.raises(TallystickError, match="cannot be replayed"):
             recorder.replay(steps[0])
@@ -190,14 +221,22 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         said = bound.remember("The kiln runs at 1,240 degrees on Mondays.", speaker="ada")
-        long = bound.remember("Glaze recipes are kept in the blue binder " + "and the red one " * 120)
+        long = bound.remember(
+            "Glaze recipes are kept in the blue binder " + "and the red one " * 120
+        )
         steps = []
         with bound.run("potter") as run:
-            for budget, ask in ((400, "How hot is the kiln?"), (5_000, "How hot is the kiln on Mondays?")):
+            for budget, ask in (
+                (400, "How hot is the kiln?"),
+                (5_000, "How hot is the kiln on Mondays?"),
+            ):
                 with run.step("model_call", name="model") as step:
                     hits: list[Any] = [*bound.recall(ask), tally.bind(OWNER).get(long.memory_id)]
                     items = {getattr(one, "memory", one).id: one for one in hits}
-                    bound.compile([ContextItem(id="ask", kind="user_msg", content=ask), *items.values()], budget=budget)
+                    bound.compile(
+                        [ContextItem(id="ask", kind="user_msg", content=ask), *items.values()],
+                        budget=budget,
+                    )
                     step.record("request", {"prompt": ask})
                     step.record("response", {"answer": "1,240"})
                     noted = bound.remember(f"Asked about the kiln, {budget}.")
@@ -207,7 +246,10 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
         assert [item.item_id for item in recorder.unseen(steps[0])] == [long.memory_id]
         assert recorder.unseen(steps[0])[0].decision.reason_code
         (found,) = recorder.trace(steps[0], "kiln  RUNS at")
-        assert (found.memory_id, found.raw) == (said.memory_id, "The kiln runs at 1,240 degrees on Mondays.")
+        assert (found.memory_id, found.raw) == (
+            said.memory_id,
+            "The kiln runs at 1,240 degrees on Mondays.",
+        )
         with pytest.raises(InvalidInput, match="holds these words"):
             recorder.trace(steps[0], "blue binder")
         changed = recorder.changed(steps[1])
@@ -216,7 +258,10 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
         assert (changed.compile.budget_before, changed.compile.budget_after) == (400, 5_000)
         assert any("on Mondays" in line for line in changed.request)
         assert changed.response == ()
-        assert [(one.memory_id, one.event) for one in recorder.written(run.id)][-1] == (noted.memory_id, "ADD")
+        assert [(one.memory_id, one.event) for one in recorder.written(run.id)][-1] == (
+            noted.memory_id,
+            "ADD",
+        )
         uses = {use.step.step_id: use.how for use in recorder.uses(long.memory_id)}
         assert [uses[step][-1] for step in steps] == ["left_out", "in_context"]
         assert recorder.diff(steps[0], steps[0]).is_empty
@@ -239,5 +284,7 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
         recorder = bound.recorder
         first = recorder.steps(run.id, limit=3)
         assert [step.step_id for step in first] == ids[:3]
-        assert [step.step_id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[3:]
+        assert [step.step_id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[
+            3:
+        ]
         assert recorder.step_counts(bound.runs()) == {run.id: 7}

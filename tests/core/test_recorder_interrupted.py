@@ -1,4 +1,6 @@
-"""A process that dies leaves runs that end as interrupted: whole chains, a receipt for each open step, nothing lost."""
+"""A process that dies leaves runs that end as interrupted: whole chains, a receipt for each open
+step, nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def test_a_killed_recorder_loses_nothing_acknowledged_and_leaves_no_half_step(
         digests = set()
         for run in runs:
             assert recorder.verify(run.run_id).ok, recorder.verify(run.run_id)
-            assert {step.status for step in recorder.steps(run.run_id)} <= {"completed", "interrupted"}
+            assert {step.status for step in recorder.steps(run.run_id)} <= {
+                "completed",
+                "interrupted",
+            }
             digests |= {receipt.digest for receipt in recorder.receipts(run.run_id)}
         assert acknowledged <= digests
         assert list((tmp_path / "tally" / "alive").iterdir()) == []
@@ -91,10 +96,13 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
         recorder = tally.bind(OWNER).recorder
         assert recorder.run(run_id).status == "interrupted"
         assert [(step.name, step.status) for step in recorder.steps(run_id)] == [
-            ("weigh", "completed"), ("patch", "interrupted"),
-        ]  # fmt: skip
+            ("weigh", "completed"),
+            ("patch", "interrupted"),
+        ]
         receipt = recorder.receipts(run_id)[-1]
-        assert [(entry.kind, entry.summary) for entry in receipt.entries] == [("request", {"model": "m"})]
+        assert [(entry.kind, entry.summary) for entry in receipt.entries] == [
+            ("request", {"model": "m"})
+        ]
         verified = recorder.verify(run_id)
         assert verified.ok, verified
         assert verified.gaps == {f"run {run_id}": {"KeyError": 1}}

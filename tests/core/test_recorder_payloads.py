@@ -1,4 +1,6 @@
-"""Payloads come back as they were recorded, whatever they share; what cannot be recorded is counted, never hidden."""
+"""Payloads come back as they were recorded, whatever they share; what cannot be recorded is
+counted, never hidden.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,20 @@ words = st.text(alphabet='abc é\n"\\', max_size=400)
 messages = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": words})
 edits = st.lists(
     st.tuples(
-        st.sampled_from(["append", "append", "edit", "drop", "fork", "tools"]), st.integers(0, 30), messages, words
+        st.sampled_from(["append", "append", "edit", "drop", "fork", "tools"]),
+        st.integers(0, 30),
+        messages,
+        words,
     ),
-    min_size=1, max_size=14,
-)  # fmt: skip
+    min_size=1,
+    max_size=14,
+)
 
 
 def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[str, Any]]:
-    """Prompts as agents send them: they grow, are edited in the middle, cut, and two of them take turns."""
+    """Prompts as agents send them: they grow, are edited in the middle, cut, and two of them take
+    turns.
+    """
     lists: list[list[dict[str, str]]] = [[], []]
     found, tools, which = [], "", 0
     for what, place, message, text in changes:
@@ -55,14 +63,18 @@ def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[s
             del history[: place % len(history)]
         else:
             tools = text
-        found.append({"messages": [dict(one) for one in history], "model": "m", "tools": [tools] * 3})
+        found.append(
+            {"messages": [dict(one) for one in history], "model": "m", "tools": [tools] * 3}
+        )
     return found
 
 
 @settings(max_examples=25)
 @given(changes=edits, reopen=st.integers(0, 14))
 def test_every_payload_comes_back_as_it_was_recorded(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, dict[str, str], str]], reopen: int
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[tuple[str, int, dict[str, str], str]],
+    reopen: int,
 ) -> None:
     prompts = _prompts(changes)
     folder = tmp_path_factory.mktemp("tally")
@@ -98,21 +110,29 @@ def test_a_growing_chat_stores_each_message_once(open_tally: OpenTally) -> None:
             for turn in range(1, 401):
                 history.append({"role": "user", "content": f"turn {turn}: " + "word " * 40})
                 with run.step("model_call") as step:
-                    step.record("request", {"messages": list(history), "model": "m", "tools": ["t" * 500]})
+                    step.record(
+                        "request", {"messages": list(history), "model": "m", "tools": ["t" * 500]}
+                    )
                 if turn in {10, 100, 400}:
                     with tally.store.database.read() as connection:
-                        size = connection.execute(select(func.sum(func.length(tables.parts.c.body)))).scalar_one()
+                        size = connection.execute(
+                            select(func.sum(func.length(tables.parts.c.body)))
+                        ).scalar_one()
                     stored[turn] = size / turn
         assert stored[400] <= stored[100] <= stored[10] < 1_000
         assert bound.recorder.verify(run.id).ok
 
 
-def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(open_tally: OpenTally) -> None:
+def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         secret = "The kiln door sticks on rainy mornings, so prop it."
         memory = bound.remember(secret)
-        opening = [{"role": "user", "content": f"line {number} " + "word " * 60} for number in range(12)]
+        opening = [
+            {"role": "user", "content": f"line {number} " + "word " * 60} for number in range(12)
+        ]
         prompts = [
             opening,
             [*opening, {"role": "user", "content": secret}],
@@ -126,13 +146,21 @@ def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(open_ta
                     step.record("request", {"messages": prompt})
                 steps.append(step.id)
         preview = bound.erase(memory.memory_id, reason="asked to", mode="preview")
-        bound.erase(memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token)
+        bound.erase(
+            memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
+        )
         entries = [bound.recorder.entries(step)[0] for step in steps]
         assert [entry.payload_state for entry in entries] == ["kept", "erased", "kept", "erased"]
-        assert [entry.payload for entry in entries[::2]] == [{"messages": prompts[0]}, {"messages": prompts[2]}]
+        assert [entry.payload for entry in entries[::2]] == [
+            {"messages": prompts[0]},
+            {"messages": prompts[2]},
+        ]
         verified = bound.recorder.verify(run.id)
         assert (verified.ok, verified.payloads_absent) == (True, 2), verified
-        with bound.run("chat", retention="full_payloads") as later, later.step("model_call") as step:
+        with (
+            bound.run("chat", retention="full_payloads") as later,
+            later.step("model_call") as step,
+        ):
             step.record("request", {"messages": prompts[2]})
         assert bound.recorder.entries(step.id)[0].payload == {"messages": prompts[2]}
 
@@ -168,7 +196,9 @@ def test_salts_are_never_given_twice() -> None:
     assert {len(salt) for salt in drawn} == {16}
 
 
-def test_what_was_cleared_under_one_name_is_looked_at_again_under_another(open_tally: OpenTally) -> None:
+def test_what_was_cleared_under_one_name_is_looked_at_again_under_another(
+    open_tally: OpenTally,
+) -> None:
     element = Written(b'"0a1b2c3d4e5f60718293a4b5c6d7e8f9"')
     with open_tally() as tally:
         bound = tally.bind(OWNER)
@@ -213,13 +243,21 @@ def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
         assert tally.recording.health.missed
 
 
-@pytest.mark.parametrize("value", ["half \ud800", {"\ud800": 2**70}, {"nested": [{"a": 1}]}, float("inf"), -(2**63)])
-def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(open_tally: OpenTally, value: Any) -> None:
-    item = ContextItem(id="note", kind="memory", content="Deploys are on Friday.", metadata={"value": value})
+@pytest.mark.parametrize(
+    "value", ["half \ud800", {"\ud800": 2**70}, {"nested": [{"a": 1}]}, float("inf"), -(2**63)]
+)
+def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(
+    open_tally: OpenTally, value: Any
+) -> None:
+    item = ContextItem(
+        id="note", kind="memory", content="Deploys are on Friday.", metadata={"value": value}
+    )
     ask = ContextItem(id="ask", kind="user_msg", content="When?")
     with open_tally() as tally:
         bound = tally.bind(OWNER)
-        memory = bound.get(bound.remember("It rains.").memory_id).replace(attributes={"value": value})
+        memory = bound.get(bound.remember("It rains.").memory_id).replace(
+            attributes={"value": value}
+        )
         before = [item.dump(), memory.dump()]
         with bound.run("coder") as run, run.step("model_call") as step:
             leave = threading.Event()
@@ -237,7 +275,9 @@ def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(open_t
 
 
 @pytest.mark.parametrize("size", [1, 300_000], ids=["small", "large"])
-def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(open_tally: OpenTally, size: int) -> None:
+def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(
+    open_tally: OpenTally, size: int
+) -> None:
     payload = {"messages": [{"text": "first" * size}], "parameters": {"stop": ["a"]}}
     summary: dict[str, Any] = {"usage": {"input": 3}}
     with open_tally() as tally:
@@ -252,7 +292,10 @@ def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(open_tally: 
             leave.set()
             holding.result()
         [entry] = bound.recorder.entries(step.id)
-        assert entry.payload == {"messages": [{"text": "first" * size}], "parameters": {"stop": ["a"]}}
+        assert entry.payload == {
+            "messages": [{"text": "first" * size}],
+            "parameters": {"stop": ["a"]},
+        }
         assert entry.summary == {"usage": {"input": 3}}
         assert bound.recorder.verify(run.id).ok
 
@@ -264,7 +307,7 @@ def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(open_tally: 
 )
 def test_what_cannot_be_sealed_is_a_gap(
     open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch, payload: Any
-) -> None:  # fmt: skip
+) -> None:
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         run = bound.run("coder")
@@ -278,7 +321,11 @@ def test_what_cannot_be_sealed_is_a_gap(
             step.end()
         run.end()
         assert bound.recorder.verify(run.id).gaps == {f"step {step.id}": {"ValueError": 1}}
-        assert [entry.kind for entry in bound.recorder.entries(step.id)] == ["request", "response", "gap"]
+        assert [entry.kind for entry in bound.recorder.entries(step.id)] == [
+            "request",
+            "response",
+            "gap",
+        ]
         assert bound.recorder.verify(run.id).ok
 
 
@@ -348,11 +395,15 @@ def _held(folder: Path) -> Iterator[None]:
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[Tally]:
     """A tally that does not wait long for others."""
-    with Tally.open(tmp_path, settings=Settings.read(busy_timeout_ms=20), background=False) as tally:
+    with Tally.open(
+        tmp_path, settings=Settings.read(busy_timeout_ms=20), background=False
+    ) as tally:
         yield tally
 
 
-def test_a_step_that_found_the_database_busy_is_stored_at_the_next_try(impatient: Tally, tmp_path: Path) -> None:
+def test_a_step_that_found_the_database_busy_is_stored_at_the_next_try(
+    impatient: Tally, tmp_path: Path
+) -> None:
     bound = impatient.bind(OWNER)
     run = bound.run("coder")
     step = run.step("model_call")
@@ -368,7 +419,9 @@ def test_a_step_that_found_the_database_busy_is_stored_at_the_next_try(impatient
     assert (verified.ok, verified.gaps) == (True, {})
 
 
-def test_what_nobody_waits_for_is_stored_once_the_database_is_free(impatient: Tally, tmp_path: Path) -> None:
+def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
+    impatient: Tally, tmp_path: Path
+) -> None:
     bound = impatient.bind(OWNER)
     with _held(tmp_path):
         run = bound.run("coder")
@@ -413,7 +466,9 @@ def test_what_waited_for_the_database_is_written_without_being_asked_for(
     other.close()
 
 
-def test_what_an_adapter_misses_once_the_tally_is_closed_is_counted_and_raises_nothing(open_tally: OpenTally) -> None:
+def test_what_an_adapter_misses_once_the_tally_is_closed_is_counted_and_raises_nothing(
+    open_tally: OpenTally,
+) -> None:
     tally = open_tally()
     run = tally.bind(OWNER).run("coder")
     tally.close()
@@ -475,7 +530,9 @@ def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTa
         assert bound.recorder.verify(run.id).ok
 
 
-def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_said(open_tally: OpenTally) -> None:
+def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_said(
+    open_tally: OpenTally,
+) -> None:
     clock = StepClock()
     with open_tally(clock=clock) as tally:
         bound = tally.bind(OWNER)
@@ -512,8 +569,9 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
         run.end()
         verified = bound.recorder.verify(run.id)
         assert verified.gaps == {
-            f"run {run.id}": {"KeyError": 1}, f"step {step.id}": {"QueueFull": 1, "ValueError": 1},
-        }  # fmt: skip
+            f"run {run.id}": {"KeyError": 1},
+            f"step {step.id}": {"QueueFull": 1, "ValueError": 1},
+        }
         assert (verified.ok, bound.recorder.run(run.id).gaps) == (True, 3)
 
 
@@ -564,13 +622,19 @@ def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> 
             leave.set()
             holding.result()
             receipt = step.end()
-        missing = [entry for entry in receipt.entries if entry.payload_state == "not_kept" and entry.kind == "note"]
+        missing = [
+            entry
+            for entry in receipt.entries
+            if entry.payload_state == "not_kept" and entry.kind == "note"
+        ]
         assert receipt.entries[-1].summary == {"missed": {"QueueFull": len(missing)}}
         assert missing
         assert bound.recorder.run(run.id).gaps == len(missing)
 
 
-def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_ended(open_tally: OpenTally) -> None:
+def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_ended(
+    open_tally: OpenTally,
+) -> None:
     def told() -> tuple[bool, int, dict[str, dict[str, int]]]:
         tally.store.database.settle()
         verified = bound.recorder.verify(run.id)
@@ -588,7 +652,11 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
         run.end()
         assert told() == (True, 4, {f"run {run.id}": {"ValueError": 2, "KeyError": 2}})
         run.miss("langchain", TypeError("after the end"))
-        assert told() == (True, 5, {f"run {run.id}": {"ValueError": 2, "KeyError": 2, "TypeError": 1}})
+        assert told() == (
+            True,
+            5,
+            {f"run {run.id}": {"ValueError": 2, "KeyError": 2, "TypeError": 1}},
+        )
         assert "5 things could not be recorded" in str(bound.doctor())
 
 
@@ -606,7 +674,9 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
         assert bound.recorder.verify(run.id).gaps == {}
         run.miss("langchain", TypeError("odd"))
         tally.store.database.settle()
-        assert bound.recorder.verify(run.id).gaps == {f"run {run.id}": {"KeyError": 1, "TypeError": 1}}
+        assert bound.recorder.verify(run.id).gaps == {
+            f"run {run.id}": {"KeyError": 1, "TypeError": 1}
+        }
         run.end()
         assert bound.recorder.verify(run.id).ok
         assert bound.recorder.run(run.id).gaps == 2

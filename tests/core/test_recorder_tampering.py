@@ -1,4 +1,6 @@
-"""Whatever is changed behind the recorder's back is found, and where it is said; what no chain covers is listed."""
+"""Whatever is changed behind the recorder's back is found, and where it is said; what no chain
+covers is listed.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,16 @@ SECRET = "ghp_" + "a1B2" * 9
 ROWS_OF_A_RUN = {
     "runs": "SELECT rowid, * FROM runs WHERE id = :run",
     "steps": "SELECT rowid, * FROM steps WHERE run_id = :run",
-    "step_entries": "SELECT e.rowid, e.* FROM step_entries e JOIN steps s ON s.id = e.step_id WHERE s.run_id = :run",
+    "step_entries": "SELECT e.rowid, e.* FROM step_entries e JOIN steps s ON s.id = e.step_id "
+    "WHERE s.run_id = :run",
     "journal": "SELECT rowid, * FROM journal WHERE stream = 'run:' || :run",
     "streams": "SELECT rowid, * FROM streams WHERE name = 'run:' || :run",
 }
 COLUMNS = [
-    f"{table}.{column.name}" for table in ROWS_OF_A_RUN for column in tables.metadata.tables[table].columns
-]  # fmt: skip
+    f"{table}.{column.name}"
+    for table in ROWS_OF_A_RUN
+    for column in tables.metadata.tables[table].columns
+]
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,16 @@ class Scene:
 
     def of_run(self, table: str) -> list[sqlite3.Row]:
         """The rows that belong to the run, in the order in which they were written."""
-        rows = self.rows.execute(ROWS_OF_A_RUN[table], {"run": self.recorded.foil.run_id}).fetchall()
+        rows = self.rows.execute(
+            ROWS_OF_A_RUN[table], {"run": self.recorded.foil.run_id}
+        ).fetchall()
         return sorted(rows, key=lambda row: int(row[0]))
 
     def run(self, statement: str, **values: Any) -> None:
         with self.rows:
-            assert self.rows.execute(statement, values).rowcount > 0, "the statement found nothing to change"
+            assert self.rows.execute(statement, values).rowcount > 0, (
+                "the statement found nothing to change"
+            )
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +81,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         ada = tally.bind(ADA)
         with ada.run("coder", domain="coding", goal="mend the test", metadata={"try": 1}) as run:
             with run.step("model_call", name="patch") as first:
-                ada.compile([ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=500)
+                ada.compile(
+                    [ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=500
+                )
                 first.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
                 first.record("response", {"text": "Mended."})
             with run.step("tool_call", name="deploy", parent=first.id) as second:
                 second.record("tool_call", {"token": SECRET})
             ada.remember("The test was mended.")
-        with tally.bind(ADA, scope="project:apollo").run("other") as other, other.step("other") as third:
+        with (
+            tally.bind(ADA, scope="project:apollo").run("other") as other,
+            other.step("other") as third,
+        ):
             third.record("note", "elsewhere")
         steps = tuple(step.step_id for step in tally.recorder.steps(run.id))
         return Recorded(folder, run.end(), other.end(), (*steps, third.id))
@@ -139,7 +153,9 @@ def _place(column: str, row: sqlite3.Row, run_id: str) -> str:
 
 
 @pytest.mark.parametrize("column", [column for column in COLUMNS if column != "runs.id"])
-def test_one_changed_field_is_found_where_it_is_unless_it_is_listed(column: str, scene: Scene) -> None:
+def test_one_changed_field_is_found_where_it_is_unless_it_is_listed(
+    column: str, scene: Scene
+) -> None:
     """Every column of every row of the run, one at a time."""
     table, name = column.split(".")
     run_id = scene.recorded.foil.run_id
@@ -147,7 +163,9 @@ def test_one_changed_field_is_found_where_it_is_unless_it_is_listed(column: str,
     assert rows
     for row in rows:
         value = _another(column, row[name], scene)
-        scene.run(f"UPDATE {table} SET {name} = :value WHERE rowid = :rowid", value=value, rowid=row[0])
+        scene.run(
+            f"UPDATE {table} SET {name} = :value WHERE rowid = :rowid", value=value, rowid=row[0]
+        )
 
         answer = scene.verify(scene.recorded.foil)
 
@@ -155,11 +173,13 @@ def test_one_changed_field_is_found_where_it_is_unless_it_is_listed(column: str,
             assert (answer.ok, answer.problems) == (True, ())
         else:
             assert not answer.ok
-            assert any(problem.where.startswith(_place(column, row, run_id)) for problem in answer.problems), (
-                answer.problems
-            )
+            assert any(
+                problem.where.startswith(_place(column, row, run_id)) for problem in answer.problems
+            ), answer.problems
         rowid = value if name == "sequence" else row[0]
-        scene.run(f"UPDATE {table} SET {name} = :value WHERE rowid = :rowid", value=row[name], rowid=rowid)
+        scene.run(
+            f"UPDATE {table} SET {name} = :value WHERE rowid = :rowid", value=row[name], rowid=rowid
+        )
     assert scene.verify(scene.recorded.foil).ok
 
 
@@ -186,23 +206,38 @@ def test_a_run_that_nobody_touched_verifies_with_and_without_its_foil(scene: Sce
 
 
 @pytest.mark.parametrize("body", ["{", "{}", '{"event":"receipt"}', "without details"])
-def test_an_entry_that_is_not_readable_is_named_and_does_not_stop_the_check(body: str, scene: Scene) -> None:
+def test_an_entry_that_is_not_readable_is_named_and_does_not_stop_the_check(
+    body: str, scene: Scene
+) -> None:
     for row in scene.of_run("journal"):
-        text = json.dumps(json.loads(row["body"]) | {"details": {}}) if body == "without details" else body
+        text = (
+            json.dumps(json.loads(row["body"]) | {"details": {}})
+            if body == "without details"
+            else body
+        )
         scene.run("UPDATE journal SET body = :body WHERE rowid = :rowid", body=text, rowid=row[0])
 
         answer = scene.verify(scene.recorded.foil)
 
         where = f"run:{scene.recorded.foil.run_id}#{row['position']}"
         assert (where, "its bytes do not match its digest") in _told(answer)
-        scene.run("UPDATE journal SET body = :body WHERE rowid = :rowid", body=row["body"], rowid=row[0])
+        scene.run(
+            "UPDATE journal SET body = :body WHERE rowid = :rowid", body=row["body"], rowid=row[0]
+        )
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("status", "unheard of"), ("step_kind", "unheard of"), ("metadata", "{"), ("step_index", "x")]
+    ("column", "value"),
+    [("status", "unheard of"), ("step_kind", "unheard of"), ("metadata", "{"), ("step_index", "x")],
 )
-def test_a_step_that_is_not_readable_is_a_problem_and_not_a_crash(column: str, value: str, scene: Scene) -> None:
-    scene.run(f"UPDATE steps SET {column} = :value WHERE id = :step", value=value, step=scene.recorded.step_ids[0])
+def test_a_step_that_is_not_readable_is_a_problem_and_not_a_crash(
+    column: str, value: str, scene: Scene
+) -> None:
+    scene.run(
+        f"UPDATE steps SET {column} = :value WHERE id = :step",
+        value=value,
+        step=scene.recorded.step_ids[0],
+    )
 
     answer = scene.verify()
 
@@ -213,7 +248,9 @@ def test_a_step_that_is_not_readable_is_a_problem_and_not_a_crash(column: str, v
 def test_each_changed_payload_is_found(scene: Scene) -> None:
     for row in scene.of_run("step_entries"):
         here = {"scope": row["scope_id"], "key": row["part_key"]}
-        was = scene.rows.execute("SELECT body FROM parts WHERE scope_id = :scope AND key = :key", here).fetchone()[0]
+        was = scene.rows.execute(
+            "SELECT body FROM parts WHERE scope_id = :scope AND key = :key", here
+        ).fetchone()[0]
         set_body = "UPDATE parts SET body = :body WHERE scope_id = :scope AND key = :key"
         scene.run(set_body, body=was[:-1] + bytes([was[-1] ^ 1]), **here)
 
@@ -252,7 +289,8 @@ def test_each_deleted_entry_of_a_step_is_missed(scene: Scene) -> None:
         answer = scene.verify()
 
         assert any(
-            problem.where == f"step {row['step_id']}" and "entries where its receipt names" in problem.problem
+            problem.where == f"step {row['step_id']}"
+            and "entries where its receipt names" in problem.problem
             for problem in answer.problems
         )
         _put_back(scene, "step_entries", row)
@@ -270,7 +308,10 @@ def test_two_entries_that_change_places_are_found(scene: Scene) -> None:
     step = scene.recorded.step_ids[0]
     for before, after in ((0, 900), (1, 0), (900, 1)):
         scene.run(
-            "UPDATE step_entries SET position = :a WHERE step_id = :s AND position = :b", a=after, b=before, s=step
+            "UPDATE step_entries SET position = :a WHERE step_id = :s AND position = :b",
+            a=after,
+            b=before,
+            s=step,
         )
 
     places = {problem.where for problem in scene.verify().problems}
@@ -297,11 +338,15 @@ def test_an_entry_that_was_added_is_found(scene: Scene) -> None:
     row |= {"id": "forged", "position": row["position"] + 1}
     _insert(scene, "step_entries", row)
 
-    assert _told(scene.verify()) == {(f"step {row['step_id']}", "has 2 entries where its receipt names 1")}
+    assert _told(scene.verify()) == {
+        (f"step {row['step_id']}", "has 2 entries where its receipt names 1")
+    }
 
 
 def test_an_end_that_was_cut_off_with_its_head_is_caught_by_the_foil_alone(scene: Scene) -> None:
-    """Last step, its receipt and the end of the run are gone, and everything else was made to agree."""
+    """Last step, its receipt and the end of the run are gone, and everything else was made to
+    agree.
+    """
     run_id = scene.recorded.foil.run_id
     chain = scene.of_run("journal")
     kept, cut = chain[:-2], chain[-2:]
@@ -312,8 +357,10 @@ def test_an_end_that_was_cut_off_with_its_head_is_caught_by_the_foil_alone(scene
     scene.run("UPDATE runs SET status = 'running', ended_at = NULL WHERE id = :run", run=run_id)
     scene.run(
         "UPDATE streams SET count = :count, head = :head WHERE name = :name",
-        count=len(kept), head=kept[-1]["digest"], name=f"run:{run_id}",
-    )  # fmt: skip
+        count=len(kept),
+        head=kept[-1]["digest"],
+        name=f"run:{run_id}",
+    )
 
     without, held = scene.verify(), scene.verify(scene.recorded.foil)
 
@@ -337,18 +384,26 @@ def test_a_foil_that_was_changed_does_not_match(scene: Scene) -> None:
 
 
 def test_a_payload_that_somebody_took_away_and_called_erased_is_found(scene: Scene) -> None:
-    """What an operator erased stands in the chain; the rest of the same step is not let off with it."""
+    """What an operator erased stands in the chain; the rest of the same step is not let off with
+    it.
+    """
     entries = scene.of_run("step_entries")
     row = entries[1]
     operator = scene.tally.bind(Actor(user="root", role="operator"))
     other = next(one["step_id"] for one in entries if one["step_id"] != row["step_id"])
-    operator.erase_recorded(scene.recorded.foil.run_id, step_id=other, reason="asked to", mode="apply")
+    operator.erase_recorded(
+        scene.recorded.foil.run_id, step_id=other, reason="asked to", mode="apply"
+    )
     absent = scene.verify(scene.recorded.foil)
-    assert (absent.ok, absent.payloads_absent) == (True, sum(one["step_id"] == other for one in entries))
+    assert (absent.ok, absent.payloads_absent) == (
+        True,
+        sum(one["step_id"] == other for one in entries),
+    )
     scene.run(
-        "UPDATE step_entries SET payload_state = 'erased', part_key = NULL, salt = NULL WHERE rowid = :rowid",
+        "UPDATE step_entries SET payload_state = 'erased', part_key = NULL, salt = NULL WHERE "
+        "rowid = :rowid",
         rowid=row[0],
-    )  # fmt: skip
+    )
     scene.run("DELETE FROM parts WHERE key = :key", key=row["part_key"])
 
     answer = scene.verify(scene.recorded.foil)
@@ -358,11 +413,16 @@ def test_a_payload_that_somebody_took_away_and_called_erased_is_found(scene: Sce
 
 
 @pytest.mark.parametrize("kept", ["part_key", "salt"])
-def test_a_payload_that_is_called_erased_and_is_still_there_is_found(kept: str, scene: Scene) -> None:
+def test_a_payload_that_is_called_erased_and_is_still_there_is_found(
+    kept: str, scene: Scene
+) -> None:
     """Calling a payload erased would otherwise take it out of the check."""
     row = scene.of_run("step_entries")[1]
     gone = "salt" if kept == "part_key" else "part_key"
-    scene.run(f"UPDATE step_entries SET payload_state = 'erased', {gone} = NULL WHERE rowid = :rowid", rowid=row[0])
+    scene.run(
+        f"UPDATE step_entries SET payload_state = 'erased', {gone} = NULL WHERE rowid = :rowid",
+        rowid=row[0],
+    )
 
     answer = scene.verify()
 
@@ -371,15 +431,26 @@ def test_a_payload_that_is_called_erased_and_is_still_there_is_found(kept: str, 
 
 
 @pytest.mark.parametrize("column", ["salt", "part_key", "payload_state", "commitment"])
-def test_an_entry_that_kept_no_payload_is_covered_too(column: str, open_sqlite: Callable[..., Tally]) -> None:
+def test_an_entry_that_kept_no_payload_is_covered_too(
+    column: str, open_sqlite: Callable[..., Tally]
+) -> None:
     with open_sqlite() as tally:
-        with tally.bind(ADA).run("coder", retention="metadata_only") as run, run.step("other") as step:
+        with (
+            tally.bind(ADA).run("coder", retention="metadata_only") as run,
+            run.step("other") as step,
+        ):
             step.record("note", "said")
         assert tally.recorder.verify(run.id).payloads_absent == 1
-        value: Any = {"salt": b"x" * 16, "part_key": "hmac-sha256:0", "payload_state": "kept",
-                      "commitment": "sha256:0"}[column]  # fmt: skip
+        value: Any = {
+            "salt": b"x" * 16,
+            "part_key": "hmac-sha256:0",
+            "payload_state": "kept",
+            "commitment": "sha256:0",
+        }[column]
         with closing(sqlite3.connect(Path(tally.place) / "tally.db")) as rows, rows:
-            rows.execute(f"UPDATE step_entries SET {column} = ? WHERE step_id = ?", (value, step.id))
+            rows.execute(
+                f"UPDATE step_entries SET {column} = ? WHERE step_id = ?", (value, step.id)
+            )
 
         answer = tally.recorder.verify(run.id)
 
@@ -405,11 +476,15 @@ def _put_back(scene: Scene, table: str, row: sqlite3.Row) -> None:
 
 
 @pytest.mark.parametrize("damage", ["status = 'nonsense'", "metadata = '{'"])
-def test_a_run_whose_row_is_not_readable_is_named(damage: str, open_sqlite: Callable[..., Tally]) -> None:
+def test_a_run_whose_row_is_not_readable_is_named(
+    damage: str, open_sqlite: Callable[..., Tally]
+) -> None:
     with open_sqlite() as tally:
         with tally.bind().run("coder") as run:
             pass
-        tally.store.database.write(lambda tx: tx.exec_driver_sql(f"UPDATE runs SET {damage}"), name="test")
+        tally.store.database.write(
+            lambda tx: tx.exec_driver_sql(f"UPDATE runs SET {damage}"), name="test"
+        )
 
         with pytest.raises(CorruptTally, match=run.id):
             tally.recorder.verify(run.id)

@@ -53,9 +53,21 @@ CLASSES = [
     and value not in (Record, Persisted)
 ]
 PERSISTED = {
-    "CompilationRequest", "CompileConfig", "CompiledContext", "Edge", "JournalEntry", "Memory", "MemorySpace",
-    "PolicyRule", "Receipt", "ReplayRecipe", "RunRecord", "Source", "StepRecord", "Tape",
-}  # fmt: skip
+    "CompilationRequest",
+    "CompileConfig",
+    "CompiledContext",
+    "Edge",
+    "JournalEntry",
+    "Memory",
+    "MemorySpace",
+    "PolicyRule",
+    "Receipt",
+    "ReplayRecipe",
+    "RunRecord",
+    "Source",
+    "StepRecord",
+    "Tape",
+}
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)
 """Half characters included."""
@@ -69,34 +81,54 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 canonical_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | whole | names,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(max_codepoint=127)), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(max_codepoint=127)), inner)
+    ),
     max_leaves=12,
 )
 scopes = st.builds(
-    Scope, kind=st.sampled_from([kind for kind in get_args(ScopeKind) if kind != "public"]),
-    key=st.text(min_size=1, max_size=12), organization=st.none() | names,
-) | st.builds(Scope, kind=st.just("public"), organization=st.none() | names)  # fmt: skip
+    Scope,
+    kind=st.sampled_from([kind for kind in get_args(ScopeKind) if kind != "public"]),
+    key=st.text(min_size=1, max_size=12),
+    organization=st.none() | names,
+) | st.builds(Scope, kind=st.just("public"), organization=st.none() | names)
 actors = st.builds(
-    Actor, user=names.filter(str.strip), agent=st.none() | names, acting_for=st.none() | names,
-    organization=st.none() | names, projects=st.sets(any_text, max_size=3), delegations=st.sets(any_text, max_size=3),
-    role=st.sampled_from(["member", "operator"]), surface=names,
-)  # fmt: skip
+    Actor,
+    user=names.filter(str.strip),
+    agent=st.none() | names,
+    acting_for=st.none() | names,
+    organization=st.none() | names,
+    projects=st.sets(any_text, max_size=3),
+    delegations=st.sets(any_text, max_size=3),
+    role=st.sampled_from(["member", "operator"]),
+    surface=names,
+)
 
 members = st.builds(
-    SpaceMember, principal_type=st.sampled_from(["user", "agent", "project", "organization"]),
+    SpaceMember,
+    principal_type=st.sampled_from(["user", "agent", "project", "organization"]),
     principal_id=st.text(min_size=1, max_size=12),
-    role=st.sampled_from(get_args(SpaceRole)), permissions=st.lists(st.sampled_from(["read", "export"])).map(tuple),
+    role=st.sampled_from(get_args(SpaceRole)),
+    permissions=st.lists(st.sampled_from(["read", "export"])).map(tuple),
     expires_at=st.none() | whole,
-)  # fmt: skip
+)
 
 
 @cache
 def instances(record: type[Record]) -> st.SearchStrategy[Any]:
     """Any record of this class, every field filled from its own annotation and bounds."""
-    made: dict[type[Record], st.SearchStrategy[Any]] = {Scope: scopes, Actor: actors, SpaceMember: members}
+    made: dict[type[Record], st.SearchStrategy[Any]] = {
+        Scope: scopes,
+        Actor: actors,
+        SpaceMember: members,
+    }
     if record in made:
         return made[record]
-    fields = {name: values(field.annotation, tuple(field.metadata)) for name, field in record.model_fields.items()}
+    fields = {
+        name: values(field.annotation, tuple(field.metadata))
+        for name, field in record.model_fields.items()
+    }
     if record is MemorySpace:
         fields |= {
             "scope": scopes.filter(lambda scope: scope.kind not in ("private", "diary")),
@@ -110,12 +142,23 @@ def _principal(member: SpaceMember) -> tuple[str, str]:
 
 
 def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
-    """Any value of an annotation that a record uses; an annotation of a new form fails here, so it is noticed."""
+    """Any value of an annotation that a record uses; an annotation of a new form fails here, so it
+    is noticed.
+    """
     simple: dict[Any, st.SearchStrategy[Any]] = {
-        str: any_text, bool: st.booleans(), float: finite, NoneType: st.none(), JsonValue: json_values,
-    }  # fmt: skip
+        str: any_text,
+        bool: st.booleans(),
+        float: finite,
+        NoneType: st.none(),
+        JsonValue: json_values,
+    }
     if annotation is int:
-        bounds = {key: getattr(limit, key) for limit in metadata for key in ("ge", "le") if hasattr(limit, key)}
+        bounds = {
+            key: getattr(limit, key)
+            for limit in metadata
+            for key in ("ge", "le")
+            if hasattr(limit, key)
+        }
         return st.integers(bounds.get("ge", -(2**63)), bounds.get("le", 2**63 - 1))
     if annotation in simple:
         return simple[annotation]
@@ -126,7 +169,11 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
         return any_text.filter(is_storable)
     if origin is Annotated:
         return values(
-            inner[0], (*metadata, *(limit for one in inner[1:] for limit in getattr(one, "metadata", (one,))))
+            inner[0],
+            (
+                *metadata,
+                *(limit for one in inner[1:] for limit in getattr(one, "metadata", (one,))),
+            ),
         )
     if origin is Literal:
         return st.sampled_from(inner)
@@ -145,7 +192,9 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
 
 @pytest.mark.parametrize("record", CLASSES, ids=lambda record: record.__name__)
 @given(data=st.data())
-def test_a_record_comes_back_from_its_json_as_it_was(record: type[Record], data: st.DataObject) -> None:
+def test_a_record_comes_back_from_its_json_as_it_was(
+    record: type[Record], data: st.DataObject
+) -> None:
     original = data.draw(instances(record))
 
     text = original.dumps()
@@ -162,7 +211,9 @@ def test_a_record_comes_back_from_its_json_as_it_was(record: type[Record], data:
 @pytest.mark.parametrize("record", CLASSES, ids=lambda record: record.__name__)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_a_record_is_frozen_and_closed_to_unknown_fields(record: type[Record], data: st.DataObject) -> None:
+def test_a_record_is_frozen_and_closed_to_unknown_fields(
+    record: type[Record], data: st.DataObject
+) -> None:
     original = data.draw(instances(record))
     name = data.draw(st.sampled_from(sorted(record.model_fields)))
 
@@ -174,7 +225,9 @@ def test_a_record_is_frozen_and_closed_to_unknown_fields(record: type[Record], d
 
 
 @given(st.dictionaries(names, st.lists(whole, max_size=2), min_size=1))
-def test_a_record_does_not_change_with_what_it_was_made_of(given_data: dict[str, list[int]]) -> None:
+def test_a_record_does_not_change_with_what_it_was_made_of(
+    given_data: dict[str, list[int]],
+) -> None:
     """Later changes to the caller's own dictionaries and lists do not reach a record."""
     memory = NewMemory.load({"content": "x", "attributes": given_data})
     entry = HistoryEntry.load(
@@ -202,7 +255,12 @@ def test_what_is_persisted_carries_the_version_of_its_shape() -> None:
 
     assert versioned == PERSISTED
     assert {record.__name__ for record in CLASSES if issubclass(record, Persisted)} == PERSISTED
-    assert json.loads(ReplayRecipe(replay_id="r", source_run_id="a", source_step_id="b").dumps())["schema_version"] == 1
+    assert (
+        json.loads(ReplayRecipe(replay_id="r", source_run_id="a", source_step_id="b").dumps())[
+            "schema_version"
+        ]
+        == 1
+    )
 
 
 def test_a_wrong_field_is_named_and_its_value_is_not_told() -> None:
@@ -214,7 +272,9 @@ def test_a_wrong_field_is_named_and_its_value_is_not_told() -> None:
     assert "hunter2" not in str(told.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '"a"', '{"content": 1}', '{"content": "\\ud8zz"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '"a"', '{"content": 1}', '{"content": "\\ud8zz"}']
+)
 def test_text_that_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecord, match="NewMemory"):
         NewMemory.loads(text)
@@ -252,7 +312,11 @@ def test_floats_have_no_canonical_form(value: Any) -> None:
         canonical_json(value)
 
 
-@given(st.text(st.characters(codec=None, exclude_categories=()), min_size=1).filter(lambda key: not key.isascii()))
+@given(
+    st.text(st.characters(codec=None, exclude_categories=()), min_size=1).filter(
+        lambda key: not key.isascii()
+    )
+)
 def test_a_key_beyond_ascii_has_no_canonical_form(key: str) -> None:
     with pytest.raises(InvalidInput, match="ASCII"):
         canonical_json({"a": [{key: 1}]})
@@ -264,7 +328,9 @@ def _circle() -> Any:
     return circle
 
 
-@pytest.mark.parametrize("value", [b"bytes", {1: 2}, {None: 1}, {"a"}, object(), "\ud800", ["\udfff"], _circle()])
+@pytest.mark.parametrize(
+    "value", [b"bytes", {1: 2}, {None: 1}, {"a"}, object(), "\ud800", ["\udfff"], _circle()]
+)
 def test_what_is_not_json_has_no_canonical_form(value: Any) -> None:
     with pytest.raises(InvalidInput):
         canonical_json(value)
@@ -283,7 +349,11 @@ DIGESTS: dict[str, Callable[[str, bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", DIGESTS)
-@given(domains=st.lists(st.from_regex(r"[a-z/_-]{1,12}", fullmatch=True), min_size=2, max_size=2, unique=True))
+@given(
+    domains=st.lists(
+        st.from_regex(r"[a-z/_-]{1,12}", fullmatch=True), min_size=2, max_size=2, unique=True
+    )
+)
 def test_one_body_has_another_digest_in_each_domain(kind: str, domains: list[str]) -> None:
     first, second = (DIGESTS[kind](domain, b"body") for domain in domains)
 
@@ -304,18 +374,29 @@ def test_a_commitment_tells_salt_and_body_apart(salt: bytes, body: bytes, cut: i
 @given(st.binary(), st.binary(min_size=1), st.binary(min_size=1))
 def test_a_part_has_its_own_key_in_each_scope(body: bytes, one: bytes, other: bytes) -> None:
     # HMAC pads a key with zero bytes, so keys that differ only in those are one key.
-    assert (part_key(one, body) == part_key(other, body)) == (one.rstrip(b"\0") == other.rstrip(b"\0"))
+    assert (part_key(one, body) == part_key(other, body)) == (
+        one.rstrip(b"\0") == other.rstrip(b"\0")
+    )
 
 
 def test_digests_stay_what_they_were() -> None:
     """Stored chains hold these: a changed value here is a changed format."""
-    assert canonical_json({"b": [1, True, None], "a": "ü\n"}) == '{"a":"ü\\n","b":[1,true,null]}'.encode()
-    assert digest("event", {"a": 1}) == "sha256:36612c4956697cd04a72570392dbfc65ac8dcd0f868018d70fab27fae935abcc"
+    assert (
+        canonical_json({"b": [1, True, None], "a": "ü\n"})
+        == '{"a":"ü\\n","b":[1,true,null]}'.encode()
+    )
+    assert (
+        digest("event", {"a": 1})
+        == "sha256:36612c4956697cd04a72570392dbfc65ac8dcd0f868018d70fab27fae935abcc"
+    )
     assert (
         commitment("memory", b"salt", b"body")
         == "sha256:dd237b6aaec2a7a81ebd5e1ac318d3c2b9eb8eaffede66d331351ab453b29b10"
     )
-    assert part_key(b"key", b"body") == "hmac-sha256:c9abba42023c749b6560667c27982ed3e7018acbc823fd8ba428014c13fa4d3f"
+    assert (
+        part_key(b"key", b"body")
+        == "hmac-sha256:c9abba42023c749b6560667c27982ed3e7018acbc823fd8ba428014c13fa4d3f"
+    )
 
 
 @pytest.mark.smoke
@@ -337,14 +418,18 @@ def test_text_without_a_known_kind_is_no_scope(text: str) -> None:
         Scope.parse(f"secret{text}")
 
 
-@pytest.mark.parametrize("text", ["", ":", "private", "private:", "public:all", "PRIVATE:alice", "private:\ud800"])
+@pytest.mark.parametrize(
+    "text", ["", ":", "private", "private:", "public:all", "PRIVATE:alice", "private:\ud800"]
+)
 def test_a_scope_that_is_not_well_formed_is_refused(text: str) -> None:
     with pytest.raises(InvalidScope):
         Scope.parse(text)
 
 
 @given(scopes, st.none() | names)
-def test_a_scope_is_seen_from_an_organization_only_if_it_names_none(scope: Scope, organization: str | None) -> None:
+def test_a_scope_is_seen_from_an_organization_only_if_it_names_none(
+    scope: Scope, organization: str | None
+) -> None:
     expected = organization if scope.organization is None else scope.organization
 
     assert scope.within(organization) == scope.replace(organization=expected)

@@ -46,11 +46,17 @@ def key_block() -> str:
 
 
 BY_FORM: dict[str, tuple[str, Callable[[], str]]] = {
-    "AWS key id": ("aws_access_key_id", lambda: "AKIA" + made(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")),
+    "AWS key id": (
+        "aws_access_key_id",
+        lambda: "AKIA" + made(16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
+    ),
     "GitHub token": ("github_token", lambda: "ghp_" + made(36)),
     "GitHub fine-grained token": ("github_token", lambda: f"github_pat_{made(22)}_{made(59)}"),
     "GitLab token": ("gitlab_token", lambda: "glpat-" + made(20)),
-    "Slack token": ("slack_token", lambda: f"xoxb-{made(12, string.digits)}-{made(13, string.digits)}-{made(24)}"),
+    "Slack token": (
+        "slack_token",
+        lambda: f"xoxb-{made(12, string.digits)}-{made(13, string.digits)}-{made(24)}",
+    ),
     "OpenAI key": ("openai_key", lambda: f"sk-proj-{made(74)}T3BlbkFJ{made(74)}"),
     "older OpenAI key": ("openai_key", lambda: f"sk-{made(20)}T3BlbkFJ{made(20)}"),
     "Anthropic key": ("anthropic_key", lambda: f"sk-ant-api03-{made(93)}AA"),
@@ -91,8 +97,16 @@ def test_a_credential_is_redacted_by_its_form_wherever_it_stands(name: str, plac
         ('{"authorization": "Basic dXNlcjpodW50ZXIy"}', "basic_auth", "dXNlcjpodW50ZXIy"),
         ("postgresql://app:s3cr3t!@db:5432/orders", "url_password", "s3cr3t!"),
         ("redis://:p@ss@cache:6379", "url_password", "p@ss"),
-        ("https://api.example/v1/models?alt=json&key=AbCd0123456789EfGh", "url_key", "AbCd0123456789EfGh"),
-        ("https://blob.example/a.txt?se=2026&sig=a1B2c3D4e5F6g7H8%3D", "url_key", "a1B2c3D4e5F6g7H8%3D"),
+        (
+            "https://api.example/v1/models?alt=json&key=AbCd0123456789EfGh",
+            "url_key",
+            "AbCd0123456789EfGh",
+        ),
+        (
+            "https://blob.example/a.txt?se=2026&sig=a1B2c3D4e5F6g7H8%3D",
+            "url_key",
+            "a1B2c3D4e5F6g7H8%3D",
+        ),
         ('DB_PASSWORD="correct horse"', "credential", "correct horse"),
         ("PASSWORD=swordfish", "credential", "swordfish"),
         ("password: hunter22", "credential", "hunter22"),
@@ -102,7 +116,11 @@ def test_a_credential_is_redacted_by_its_form_wherever_it_stands(name: str, plac
         ('secret_key = b"abcd1234"', "credential", "abcd1234"),
         ("deploy --password hunter2 --force", "credential", "hunter2"),
         ("deploy --token=abcdef123456", "credential", "abcdef123456"),
-        ("https://hooks.slack.com/services/T0000/B0000/abcdefgh", "slack_webhook", "T0000/B0000/abcdefgh"),
+        (
+            "https://hooks.slack.com/services/T0000/B0000/abcdefgh",
+            "slack_webhook",
+            "T0000/B0000/abcdefgh",
+        ),
     ],
 )
 def test_a_secret_is_redacted_by_what_it_stands_behind(text: str, kind: str, secret: str) -> None:
@@ -168,7 +186,10 @@ LOOKALIKES = st.one_of(
 )
 
 
-@given(LOOKALIKES, st.sampled_from(["{}", "see {} for more", '{{"ref": "{}"}}', "ref={}\n", "a\\n{}\\n"]))
+@given(
+    LOOKALIKES,
+    st.sampled_from(["{}", "see {} for more", '{{"ref": "{}"}}', "ref={}\n", "a\\n{}\\n"]),
+)
 def test_ids_digests_and_times_are_left_whole(value: str, place: str) -> None:
     text = place.format(value)
 
@@ -180,7 +201,11 @@ def test_ids_are_left_whole_when_personal_data_is_redacted_too(value: str) -> No
     assert EVERYTHING.redact_text(f"ref {value}, next") == (f"ref {value}, next", {})
 
 
-@given(st.dictionaries(st.sampled_from(["id", "tool_call_id", "run_id", "trace_id", "text"]), LOOKALIKES))
+@given(
+    st.dictionaries(
+        st.sampled_from(["id", "tool_call_id", "run_id", "trace_id", "text"]), LOOKALIKES
+    )
+)
 def test_json_of_ids_is_left_whole(fields: dict[str, str]) -> None:
     value: Json = {"messages": [{**fields}]}
 
@@ -210,7 +235,10 @@ def test_personal_data_is_redacted_only_where_asked_for(value: str, kind: str) -
     text = f"Please note {value}, thank you."
 
     assert SECRETS.redact_text(text) == (text, {})
-    assert EVERYTHING.redact_text(text) == (f"Please note [redacted:{kind}:1], thank you.", {kind: 1})
+    assert EVERYTHING.redact_text(text) == (
+        f"Please note [redacted:{kind}:1], thank you.",
+        {kind: 1},
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +297,10 @@ def test_new_placeholders_are_numbered_after_those_that_stand_there() -> None:
 
 
 def test_a_placeholder_inside_a_secret_does_not_shield_it() -> None:
-    assert SECRETS.redact_text('password="hunter2 [redacted:x:1]"')[0] == 'password="[redacted:credential:1]"'
+    assert (
+        SECRETS.redact_text('password="hunter2 [redacted:x:1]"')[0]
+        == 'password="[redacted:credential:1]"'
+    )
 
 
 def test_overlapping_findings_become_one_placeholder() -> None:
@@ -293,13 +324,34 @@ FRAGMENTS = st.one_of(
     st.text(max_size=12),
     st.sampled_from(
         [
-            "password=", '"', "'", "token: ", "secret_key = ", "ghp_" + "a1" * 18, "sk-ant-api03-" + "a1" * 20,
-            "Bearer ", "https://a:", "@host", "jane@example.com", "[redacted:email:1]", "[redacted:term:2]", ".",
-            "4111111111111111", "Project Kestrel", "\\n", "-----BEGIN PRIVATE KEY-----", "A" * 40,
-            "-----END PRIVATE KEY-----", "eyJ" + "a" * 12, "--password ", "203.0.113.7", "hunter2", " ",
+            "password=",
+            '"',
+            "'",
+            "token: ",
+            "secret_key = ",
+            "ghp_" + "a1" * 18,
+            "sk-ant-api03-" + "a1" * 20,
+            "Bearer ",
+            "https://a:",
+            "@host",
+            "jane@example.com",
+            "[redacted:email:1]",
+            "[redacted:term:2]",
+            ".",
+            "4111111111111111",
+            "Project Kestrel",
+            "\\n",
+            "-----BEGIN PRIVATE KEY-----",
+            "A" * 40,
+            "-----END PRIVATE KEY-----",
+            "eyJ" + "a" * 12,
+            "--password ",
+            "203.0.113.7",
+            "hunter2",
+            " ",
         ]
     ),
-)  # fmt: skip
+)
 
 
 @given(st.lists(FRAGMENTS, max_size=12).map("".join))
@@ -361,7 +413,10 @@ def test_a_text_under_a_key_that_names_a_secret_is_redacted_whole() -> None:
 def test_a_schema_that_describes_secrets_is_left_whole() -> None:
     schema: Json = {
         "type": "object",
-        "properties": {"password": {"type": "string"}, "api_key": {"type": "string", "format": "password"}},
+        "properties": {
+            "password": {"type": "string"},
+            "api_key": {"type": "string", "format": "password"},
+        },
         "required": ["password", "api_key"],
     }
 
@@ -371,7 +426,9 @@ def test_a_schema_that_describes_secrets_is_left_whole() -> None:
 def test_secrets_are_redacted_in_texts_and_keys_at_any_depth() -> None:
     secret = "ghp_" + made(36)
 
-    assert SECRETS.redact_json([{"a": [1, True, None, 2.5, f"see {secret}"]}, {secret: secret}]) == (
+    assert SECRETS.redact_json(
+        [{"a": [1, True, None, 2.5, f"see {secret}"]}, {secret: secret}]
+    ) == (
         [
             {"a": [1, True, None, 2.5, "see [redacted:github_token:1]"]},
             {"[redacted:github_token:1]": "[redacted:github_token:1]"},
@@ -382,7 +439,12 @@ def test_secrets_are_redacted_in_texts_and_keys_at_any_depth() -> None:
 
 def test_protocol_ids_are_exempt_by_key_and_by_path() -> None:
     redactor = Redactor(terms=["kestrel"], pii=True)
-    value: Json = {"run_id": "kestrel", "note": "kestrel", "calls": [{"ref": "kestrel"}], "ref": "kestrel"}
+    value: Json = {
+        "run_id": "kestrel",
+        "note": "kestrel",
+        "calls": [{"ref": "kestrel"}],
+        "ref": "kestrel",
+    }
 
     assert redactor.redact_json(value, exempt_keys={"run_id", "calls.ref"})[0] == {
         "run_id": "kestrel",
@@ -393,7 +455,11 @@ def test_protocol_ids_are_exempt_by_key_and_by_path() -> None:
 
 
 def test_an_exempt_field_keeps_ids_and_not_credentials() -> None:
-    value: Json = {"id": "ghp_" + made(36), "run_id": "PASSWORD=swordfish and more", "trace_id": "a" * 32}
+    value: Json = {
+        "id": "ghp_" + made(36),
+        "run_id": "PASSWORD=swordfish and more",
+        "trace_id": "a" * 32,
+    }
 
     assert SECRETS.redact_json(value)[0] == {
         "id": "[redacted:github_token:1]",
@@ -405,7 +471,10 @@ def test_an_exempt_field_keeps_ids_and_not_credentials() -> None:
 def test_a_call_and_its_result_keep_one_id() -> None:
     call = "call_" + made(24)
     value: Json = [
-        {"role": "assistant", "tool_calls": [{"id": call, "function": {"arguments": '{"password": "hunter22"}'}}]},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": call, "function": {"arguments": '{"password": "hunter22"}'}}],
+        },
         {"role": "tool", "tool_call_id": call, "content": "logged in with hunter22"},
     ]
 
@@ -423,7 +492,11 @@ JSON = st.recursive(
     | st.lists(FRAGMENTS, max_size=4).map("".join),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(max_size=6) | st.sampled_from(["password", "token", "id", "note"]), inner, max_size=4)
+        | st.dictionaries(
+            st.text(max_size=6) | st.sampled_from(["password", "token", "id", "note"]),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -436,7 +509,9 @@ def test_json_redacted_again_changes_nothing(value: Json) -> None:
     assert EVERYTHING.redact_json(once) == (once, {})
 
 
-@given(st.dictionaries(st.text(max_size=6), st.lists(FRAGMENTS, max_size=4).map("".join), max_size=5))
+@given(
+    st.dictionaries(st.text(max_size=6), st.lists(FRAGMENTS, max_size=4).map("".join), max_size=5)
+)
 def test_the_order_of_keys_changes_no_placeholder(fields: dict[str, str]) -> None:
     forwards: Json = {**fields}
     backwards: Json = {**dict(reversed(fields.items()))}
@@ -465,7 +540,10 @@ def test_what_is_not_json_is_refused(value: Any) -> None:
 def test_a_rule_of_ones_own_joins_the_table() -> None:
     badge = Rule("badge", re.compile(r"\bB-(?P<secret>\d{4})\b"), ("b-",))
 
-    assert Redactor([*SECRET_RULES, badge]).redact_text("badge B-1234")[0] == "badge B-[redacted:badge:1]"
+    assert (
+        Redactor([*SECRET_RULES, badge]).redact_text("badge B-1234")[0]
+        == "badge B-[redacted:badge:1]"
+    )
 
 
 def test_a_kind_that_would_break_a_placeholder_is_refused() -> None:
@@ -474,7 +552,9 @@ def test_a_kind_that_would_break_a_placeholder_is_refused() -> None:
 
 
 def test_every_rule_runs_only_where_a_keyword_in_lower_case_stands() -> None:
-    assert all(keyword == keyword.lower() != "" for rule in SECRET_RULES for keyword in rule.keywords)
+    assert all(
+        keyword == keyword.lower() != "" for rule in SECRET_RULES for keyword in rule.keywords
+    )
     assert all(rule.keywords for rule in SECRET_RULES)
 
 
@@ -509,7 +589,9 @@ def test_no_quantifier_of_a_rule_is_unbounded() -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_what_was_replaced_comes_back_from_the_map_that_was_kept_here(before: str, after: str) -> None:
+def test_what_was_replaced_comes_back_from_the_map_that_was_kept_here(
+    before: str, after: str
+) -> None:
     text = f"{before} sk-ant-api03-{'a1B2' * 20} {after}"
     originals: dict[str, str] = {}
     redacted, counts = Redactor().redact_text(text, originals=originals)
@@ -520,12 +602,21 @@ def test_what_was_replaced_comes_back_from_the_map_that_was_kept_here(before: st
 
 def test_whole_numbers_are_redacted_where_their_digits_would_be() -> None:
     redacted, counts = Redactor(pii=True).redact_json(
-        {"card": 4111111111111111, "password": 73417341, "n": 12, "created_at": 1_700_000_000_000_000, "ok": True}
+        {
+            "card": 4111111111111111,
+            "password": 73417341,
+            "n": 12,
+            "created_at": 1_700_000_000_000_000,
+            "ok": True,
+        }
     )
     assert redacted == {
-        "card": "[redacted:credit_card:1]", "password": "[redacted:credential:1]", "n": 12,
-        "created_at": 1_700_000_000_000_000, "ok": True,
-    }  # fmt: skip
+        "card": "[redacted:credit_card:1]",
+        "password": "[redacted:credential:1]",
+        "n": 12,
+        "created_at": 1_700_000_000_000_000,
+        "ok": True,
+    }
     assert counts == {"credential": 1, "credit_card": 1}
 
 
@@ -535,5 +626,11 @@ def test_an_engine_of_the_user_s_own_finds_what_our_rules_do_not() -> None:
         return [Finding(start, start + 8, "codename")] if start >= 0 else []
 
     redactor = Redactor(finders=[codenames])
-    assert redactor.redact_text("Project Nightjar ships.") == ("Project [redacted:codename:1] ships.", {"codename": 1})
-    assert redactor.redact_json({"a": ["Nightjar"]}) == ({"a": ["[redacted:codename:1]"]}, {"codename": 1})
+    assert redactor.redact_text("Project Nightjar ships.") == (
+        "Project [redacted:codename:1] ships.",
+        {"codename": 1},
+    )
+    assert redactor.redact_json({"a": ["Nightjar"]}) == (
+        {"a": ["[redacted:codename:1]"]},
+        {"codename": 1},
+    )

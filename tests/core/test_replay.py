@@ -1,4 +1,6 @@
-"""A replay that is kept is a run of its own: it says of what, with which changes, and how it compares."""
+"""A replay that is kept is a run of its own: it says of what, with which changes, and how it
+compares.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ASK = ContextItem(id="ask", kind="user_msg", content="When does the heron nest?"
 
 def _recorded(bound: BoundTally) -> tuple[str, str]:
     """A recorded step with two memories in its context; its id and that of a memory's source."""
-    found = [bound.remember(text) for text in ("The heron nests in March.", "The stork nests in April.")]
+    found = [
+        bound.remember(text) for text in ("The heron nests in March.", "The stork nests in April.")
+    ]
     with bound.run("planner", goal="birds") as run, run.step("model_call", name="scripted") as step:
         compiled = bound.compile([*bound.recall("heron nest"), ASK], budget=1_000)
         step.record("request", {"items": [item.content for item in compiled.selected_items]})
@@ -28,7 +32,9 @@ def _recorded(bound: BoundTally) -> tuple[str, str]:
     return step.id, source
 
 
-def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_own(open_tally: OpenTally) -> None:
+def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_own(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         me = tally.bind(Actor(user="anna"))
         step_id, source = _recorded(me)
@@ -38,7 +44,9 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
             asked.append(request)
             return {"answer": "Nobody knows."}
 
-        result = me.replay(step_id, call=model, without_sources=[source], notes="what if we forgot the heron?")
+        result = me.replay(
+            step_id, call=model, without_sources=[source], notes="what if we forgot the heron?"
+        )
 
         assert result.run_id != me.recorder.step(step_id).run_id
         assert result.diff is not None
@@ -74,7 +82,11 @@ def test_an_exact_replay_is_kept_with_what_was_answered_now(open_tally: OpenTall
         assert result.step_id is not None
         said = me.recorder.receipt(result.step_id).entries[0].summary["replay"]
         assert isinstance(said, dict)
-        assert (said["source_step_id"], said["fidelity"], said["response_matches"]) == (step_id, "exact", True)
+        assert (said["source_step_id"], said["fidelity"], said["response_matches"]) == (
+            step_id,
+            "exact",
+            True,
+        )
 
 
 def test_a_replay_whose_model_fails_is_kept_as_failed(open_tally: OpenTally) -> None:
@@ -87,7 +99,10 @@ def test_a_replay_whose_model_fails_is_kept_as_failed(open_tally: OpenTally) -> 
         with pytest.raises(ConnectionError):
             me.replay(step_id, call=broken, token_budget=500)
         newest = me.runs()[0]
-        assert (newest.status, [step.status for step in me.recorder.steps(newest.run_id)]) == ("failed", ["failed"])
+        assert (newest.status, [step.status for step in me.recorder.steps(newest.run_id)]) == (
+            "failed",
+            ["failed"],
+        )
 
 
 def test_a_replay_without_keeping_records_nothing(open_tally: OpenTally) -> None:

@@ -1,4 +1,6 @@
-"""The test that docs/replay.md shows runs under pytest, with the plugin, and says what the page says."""
+"""The test that docs/replay.md shows runs under pytest, with the plugin, and says what the page
+says.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ _BLOCKS: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 
 def test_every_change_of_a_recipe_stands_on_the_page() -> None:
     """What is left is what identifies a recipe."""
-    changes = set(ReplayRecipe.model_fields) - {"replay_id", "source_run_id", "source_step_id", "schema_version"}
+    changes = set(ReplayRecipe.model_fields) - {
+        "replay_id",
+        "source_run_id",
+        "source_step_id",
+        "schema_version",
+    }
 
     assert [name for name in sorted(changes) if f"`{name}`" not in PAGE] == []
 
@@ -54,16 +61,40 @@ def test_a_mistake_of_its_own(tape):
 """
 
 
-def test_the_test_on_the_page_passes_and_shows_a_diff_once_the_agent_asks_otherwise(tmp_path: Path) -> None:
+def test_the_test_on_the_page_passes_and_shows_a_diff_once_the_agent_asks_otherwise(
+    tmp_path: Path,
+) -> None:
     (test,) = (block for block in _BLOCKS if "def test_" in block)
-    otherwise = test.replace("still_asks_the_same", "asks_otherwise").replace("= clerk(", "= clerk_who_is_brief(")
-    (tmp_path / "test_clerk.py").write_text("\n\n".join([_BLOCKS[0], _IMPORTS, test, otherwise, _OTHERS]))
+    otherwise = test.replace("still_asks_the_same", "asks_otherwise").replace(
+        "= clerk(", "= clerk_who_is_brief("
+    )
+    (tmp_path / "test_clerk.py").write_text(
+        "\n\n".join([_BLOCKS[0], _IMPORTS, test, otherwise, _OTHERS])
+    )
     (shown,) = re.findall(r"the test would say .*?```text\n(.*?)```", PAGE, re.S)
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist"]
-    at_a_desk = {name: value for name, value in os.environ.items() if name not in {"CI", "BUILD_NUMBER"}}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:xdist",
+    ]
+    at_a_desk = {
+        name: value for name, value in os.environ.items() if name not in {"CI", "BUILD_NUMBER"}
+    }
     done = subprocess.run(
-        [*command, "test_clerk.py"], cwd=tmp_path, env=at_a_desk, capture_output=True, text=True, check=False
+        [*command, "test_clerk.py"],
+        cwd=tmp_path,
+        env=at_a_desk,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     said = _told(done.stdout)

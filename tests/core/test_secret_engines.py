@@ -1,4 +1,6 @@
-"""Engines of others: what they find joins what our own rules find, ids are left whole, and nothing loads too early."""
+"""Engines of others: what they find joins what our own rules find, ids are left whole, and nothing
+loads too early.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_what_the_engine_finds_joins_what_our_rules_find(finder: KingfisherFinde
     redacted, counts = Redactor(finders=[finder]).redact_text(text)
 
     assert (AIRTABLE in redacted, ours in redacted) == (False, False)
-    assert redacted.startswith("Schlüssel \ud800 [redacted:airtable_personnal_access_token:1] und [redacted:")
+    assert redacted.startswith(
+        "Schlüssel \ud800 [redacted:airtable_personnal_access_token:1] und [redacted:"
+    )
     assert sum(counts.values()) == 2
 
 
@@ -58,11 +62,15 @@ def test_a_secret_that_the_engine_reads_otherwise_than_it_stands_takes_the_text_
 @pytest.mark.parametrize(
     "value",
     [
-        "call_AbCdEf1234567890GhIjKlMn", "toolu_01AbCdEfGhIjKlMnOpQrStUv", "01a1fdc6-aa48-7771-bdeb-278e9176fa0b",
-        "sha256:" + "0123456789abcdef" * 4, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        "run-3f2a1b4c-5d6e-4f70-8a9b-0c1d2e3f4a5b-0", "chatcmpl-AbCdEfGhIjKlMnOpQrStUvWxYz012",
+        "call_AbCdEf1234567890GhIjKlMn",
+        "toolu_01AbCdEfGhIjKlMnOpQrStUv",
+        "01a1fdc6-aa48-7771-bdeb-278e9176fa0b",
+        "sha256:" + "0123456789abcdef" * 4,
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "run-3f2a1b4c-5d6e-4f70-8a9b-0c1d2e3f4a5b-0",
+        "chatcmpl-AbCdEfGhIjKlMnOpQrStUvWxYz012",
     ],
-)  # fmt: skip
+)
 def test_ids_are_left_whole_by_the_engine_too(finder: KingfisherFinder, value: str) -> None:
     redactor = Redactor(finders=[finder])
     for text in (value, f"The call {value} failed.", f'{{"id": "{value}"}}'):

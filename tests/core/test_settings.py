@@ -1,4 +1,6 @@
-"""Settings come from arguments, variables, a file, defaults, in this order; a bad one is named with its origin."""
+"""Settings come from arguments, variables, a file, defaults, in this order; a bad one is named with
+its origin.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,13 @@ def test_with_nothing_said_the_defaults_stand() -> None:
     }
 
 
-def test_arguments_win_over_variables_and_variables_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    _file('readers = 2\nbusy_timeout_ms = 2\nexact_scan_limit = 2\ndurability = "full"\nredact_terms = ["Apollo"]')
+def test_arguments_win_over_variables_and_variables_over_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _file(
+        "readers = 2\nbusy_timeout_ms = 2\nexact_scan_limit = 2\ndurability = "
+        '"full"\nredact_terms = ["Apollo"]'
+    )
     monkeypatch.setenv("TALLYSTICK_READERS", "3")
     monkeypatch.setenv("TALLYSTICK_BUSY_TIMEOUT_MS", "3")
 
@@ -62,7 +69,9 @@ def test_arguments_win_over_variables_and_variables_over_the_file(monkeypatch: p
     assert (read.durability, read.redact_terms) == ("full", ("Apollo",))
 
 
-def test_a_variable_holds_lists_as_json_and_nothing_when_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_holds_lists_as_json_and_nothing_when_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TALLYSTICK_REDACT_TERMS", '["Apollo", "Zeus"]')
     monkeypatch.setenv("TALLYSTICK_CHROMA", "")
 
@@ -75,7 +84,11 @@ def test_a_variable_holds_lists_as_json_and_nothing_when_empty(monkeypatch: pyte
     [
         ("durability", "hunter2", "Input should be 'normal' or 'full'"),
         ("vector_search", "hunter2", "Input should be 'auto', 'exact' or 'chroma'"),
-        ("retention", "hunter2", "Input should be 'metadata_only', 'redacted_payloads' or 'full_payloads'"),
+        (
+            "retention",
+            "hunter2",
+            "Input should be 'metadata_only', 'redacted_payloads' or 'full_payloads'",
+        ),
         ("readers", "0", "Input should be greater than or equal to 1"),
         ("busy_timeout_ms", "-1", "Input should be greater than or equal to 0"),
         ("redact_pii", "hunter2", "Input should be a valid boolean, unable to interpret input"),
@@ -96,11 +109,16 @@ def test_a_bad_value_is_named_with_where_it_was_set(
 
     assert str(from_arguments.value) == f"{name}, from the arguments: {problem}"
     assert str(from_file.value) == f"{name}, from {file}: {problem}"
-    assert str(from_variable.value) == f"{name}, from the variable TALLYSTICK_{name.upper()}: {problem}"
+    assert (
+        str(from_variable.value)
+        == f"{name}, from the variable TALLYSTICK_{name.upper()}: {problem}"
+    )
 
 
 def test_a_misspelt_setting_is_not_passed_over() -> None:
-    with pytest.raises(SettingsError, match="redact_pi, from the arguments: there is no such setting"):
+    with pytest.raises(
+        SettingsError, match="redact_pi, from the arguments: there is no such setting"
+    ):
         Settings.read(redact_pi=True)
     file = _file("redact_pi = true")
     with pytest.raises(SettingsError) as told:
@@ -124,7 +142,9 @@ def test_every_bad_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_list_that_is_not_json_says_how_to_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYSTICK_REDACT_TERMS", "hunter2, Zeus")
 
-    with pytest.raises(SettingsError, match=r'redact_terms.*Write it like \'\["Apollo"\]\'') as told:
+    with pytest.raises(
+        SettingsError, match=r'redact_terms.*Write it like \'\["Apollo"\]\''
+    ) as told:
         Settings.read()
 
     assert "hunter2" not in str(told.value)

@@ -1,4 +1,6 @@
-"""Storage: schema and migrations, errors of the layers below, embedders that change, work that waits."""
+"""Storage: schema and migrations, errors of the layers below, embedders that change, work that
+waits.
+"""
 
 from __future__ import annotations
 
@@ -66,24 +68,44 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Ta
 
 
 def _described(connection: Connection) -> dict[str, Any]:
-    """Everything in a database: columns in order, keys and indexes of each table; of SQLite its own words too."""
+    """Everything in a database: columns in order, keys and indexes of each table; of SQLite its own
+    words too.
+    """
     there = inspect(connection)
     found: dict[str, Any] = {
         table: [
-            [{**column, "type": str(column["type"]), "autoincrement": None} for column in there.get_columns(table)],
+            [
+                {**column, "type": str(column["type"]), "autoincrement": None}
+                for column in there.get_columns(table)
+            ],
             there.get_pk_constraint(table),
-            *(sorted(map(str, of(table))) for of in (
-                there.get_foreign_keys, there.get_unique_constraints, there.get_check_constraints,
-            )),
+            *(
+                sorted(map(str, of(table)))
+                for of in (
+                    there.get_foreign_keys,
+                    there.get_unique_constraints,
+                    there.get_check_constraints,
+                )
+            ),
             sorted(
-                str({**index, "dialect_options": sorted((key, str(value)) for key, value in options.items())})
-                for index in there.get_indexes(table) for options in [index.get("dialect_options", {})]
+                str(
+                    {
+                        **index,
+                        "dialect_options": sorted(
+                            (key, str(value)) for key, value in options.items()
+                        ),
+                    }
+                )
+                for index in there.get_indexes(table)
+                for options in [index.get("dialect_options", {})]
             ),
         ]
         for table in there.get_table_names()
-    }  # fmt: skip
+    }
     if connection.dialect.name == "sqlite":
-        others = text("SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL")
+        others = text(
+            "SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL"
+        )
         counting = text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")
         found["counting"] = sorted(connection.execute(counting).scalars())
         found["others"] = {name: " ".join(sql.split()) for name, sql in connection.execute(others)}
@@ -94,7 +116,8 @@ def test_a_tally_of_a_newer_release_is_refused_and_left_alone(open_tally: OpenTa
     with open_tally() as tally:
         tally.bind(ALICE).remember("kept")
         tally.store.database.write(
-            lambda tx: tx.execute(text("UPDATE alembic_version SET version_num = '9999'")), name="test"
+            lambda tx: tx.execute(text("UPDATE alembic_version SET version_num = '9999'")),
+            name="test",
         )
     with pytest.raises(NewerTally) as refused:
         open_tally()
@@ -120,7 +143,9 @@ def test_a_damaged_file_is_reported_as_damage(tmp_path: Path) -> None:
 
 
 def test_a_database_that_another_holds_is_busy(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", settings=Settings.read(busy_timeout_ms=50), background=False) as tally:
+    with Tally.open(
+        tmp_path / "tally", settings=Settings.read(busy_timeout_ms=50), background=False
+    ) as tally:
         other = sqlite3.connect(tmp_path / "tally" / "tally.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         try:
@@ -134,7 +159,11 @@ def test_a_database_that_another_holds_is_busy(tmp_path: Path) -> None:
 
 
 def test_every_error_of_the_database_layer_becomes_one_of_ours() -> None:
-    originals = [sqlite3.OperationalError("database is locked"), sqlite3.DatabaseError("malformed"), sqlite3.Error("?")]
+    originals = [
+        sqlite3.OperationalError("database is locked"),
+        sqlite3.DatabaseError("malformed"),
+        sqlite3.Error("?"),
+    ]
     kinds = [
         value
         for value in vars(sqlalchemy.exc).values()
@@ -166,7 +195,9 @@ def test_a_tally_on_postgres_has_no_owner(open_tally: OpenTally) -> None:
         assert refused.value.reason == "missing_actor"
 
 
-def test_a_changed_embedder_never_mixes_vectors_and_recall_stays_right(open_tally: OpenTally) -> None:
+def test_a_changed_embedder_never_mixes_vectors_and_recall_stays_right(
+    open_tally: OpenTally,
+) -> None:
     with open_tally(embedder=HashEmbedder(64, name="old")) as tally:
         tally.bind(ALICE).remember_many(["The heron nests in March.", "We indent with tabs."])
     with open_tally(embedder=HashEmbedder(32, name="new")) as tally:
@@ -179,7 +210,9 @@ def test_a_changed_embedder_never_mixes_vectors_and_recall_stays_right(open_tall
         assert after[0].signals["vector"] > 0
 
 
-def test_a_remote_embedder_works_as_a_job_and_the_text_is_recallable_at_once(open_tally: OpenTally) -> None:
+def test_a_remote_embedder_works_as_a_job_and_the_text_is_recallable_at_once(
+    open_tally: OpenTally,
+) -> None:
     embedder = HashEmbedder(local=False)
     with open_tally(embedder=embedder) as tally:
         alice = tally.bind(ALICE)
@@ -195,14 +228,18 @@ class _Failing(HashEmbedder):
         raise EmbeddingError("down")
 
 
-def test_a_failing_remote_embedder_ends_in_a_dead_letter_and_loses_nothing(open_tally: OpenTally) -> None:
+def test_a_failing_remote_embedder_ends_in_a_dead_letter_and_loses_nothing(
+    open_tally: OpenTally,
+) -> None:
     with open_tally(embedder=_Failing(local=False)) as tally:
         alice = tally.bind(ALICE)
         alice.remember("The heron nests in March.")
         for _ in range(5):
             with pytest.raises(EmbeddingError):
                 tally.drain()
-            tally.store.database.write(lambda tx: tx.execute(text("UPDATE jobs SET run_after = 0")), name="test")
+            tally.store.database.write(
+                lambda tx: tx.execute(text("UPDATE jobs SET run_after = 0")), name="test"
+            )
         with tally.store.database.read() as connection:
             assert jobs.counts(connection) == {"dead": 1}
         found = alice.recall("heron")
@@ -223,7 +260,8 @@ def test_a_leased_job_comes_back_when_its_worker_dies(open_tally: OpenTally) -> 
 
         def lease(seconds: int) -> list[jobs.Job]:
             return database.write(
-                lambda tx: jobs.lease(tx, kind="embed", worker="w", most=10, seconds=seconds), name="test"
+                lambda tx: jobs.lease(tx, kind="embed", worker="w", most=10, seconds=seconds),
+                name="test",
             )
 
         assert [job.attempts for job in lease(60)] == [1]
@@ -233,14 +271,22 @@ def test_a_leased_job_comes_back_when_its_worker_dies(open_tally: OpenTally) -> 
 
 
 def test_chroma_and_the_exact_scan_find_the_same(tmp_path: Path) -> None:
-    words = [f"{colour} {thing}" for colour in ("red", "green", "blue") for thing in ("heron", "reed", "stone", "boat")]
+    words = [
+        f"{colour} {thing}"
+        for colour in ("red", "green", "blue")
+        for thing in ("heron", "reed", "stone", "boat")
+    ]
     found = {}
     for way in ("exact", "chroma"):
         settings = Settings.read(vector_search=way)
         with Tally.open(
-            tmp_path / way, settings=settings, embedder=HashEmbedder(), clock=StepClock(), ids=CountingIds(),
+            tmp_path / way,
+            settings=settings,
+            embedder=HashEmbedder(),
+            clock=StepClock(),
+            ids=CountingIds(),
             background=False,
-        ) as tally:  # fmt: skip
+        ) as tally:
             tally.bind().remember_many(words)
             tally.drain()
             recalled = tally.bind().recall("green heron")
@@ -257,7 +303,11 @@ def test_a_chroma_server_serves_any_tally(open_tally: OpenTally, tmp_path: Path)
             alice.remember_many(["The heron nests in March.", "We indent with tabs."])
             assert tally.drain().left == 0
             found = alice.recall("heron")
-            assert (found[0].memory.content, found.path, found.warnings) == ("The heron nests in March.", "chroma", ())
+            assert (found[0].memory.content, found.path, found.warnings) == (
+                "The heron nests in March.",
+                "chroma",
+                (),
+            )
 
 
 @contextmanager
@@ -267,7 +317,16 @@ def _chroma_server(folder: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     chroma = Path(sys.executable).with_name("chroma")
-    command = [str(chroma), "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        str(chroma),
+        "run",
+        "--path",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(300):
@@ -306,7 +365,12 @@ def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", background=False) as tally:
         index = _filled(tally)
         found = tally.reconcile_index()
-        assert (found.whole, found.checked, found.rebuilt, index.layout.generation) == (True, 40, False, 1)
+        assert (found.whole, found.checked, found.rebuilt, index.layout.generation) == (
+            True,
+            40,
+            False,
+            1,
+        )
 
 
 @pytest.mark.parametrize("damage", ["missing", "stale", "ghosts"])
@@ -325,17 +389,23 @@ def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: P
 
         assert (getattr(found, damage), found.rebuilt, index.layout.generation) == (3, True, 2)
         assert tally.reconcile_index(repair=False).whole
-    with Tally.open(tmp_path / "tally", settings=Settings.read(vector_search="chroma"), background=False) as tally:
+    with Tally.open(
+        tmp_path / "tally", settings=Settings.read(vector_search="chroma"), background=False
+    ) as tally:
         assert tally.bind().recall("heron number 7").path == "chroma"
         assert tally.index is not None
         assert (tally.index.layout.generation, tally.index.count()) == (2, 40)
 
 
 def _large_scope(tally: Tally) -> BoundTally:
-    """Alice's forty memories of herons beside the owner's; the limit of the exact scan is below forty."""
+    """Alice's forty memories of herons beside the owner's; the limit of the exact scan is below
+    forty.
+    """
     alice = tally.bind(ALICE)
     alice.remember_many([f"heron number {number} of the reeds" for number in range(40)])
-    tally.bind(tally.owner).remember_many([f"egret number {number} of the pond" for number in range(20)])
+    tally.bind(tally.owner).remember_many(
+        [f"egret number {number} of the pond" for number in range(20)]
+    )
     tally.drain()
     return alice
 
@@ -350,21 +420,29 @@ def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> 
         assert len(index.layout.own) == 1
         assert index.count() == 60
         found = alice.recall("heron number 7")
-        assert (found[0].memory.content, found.path, found.warnings) == ("heron number 7 of the reeds", "chroma", ())
+        assert (found[0].memory.content, found.path, found.warnings) == (
+            "heron number 7 of the reeds",
+            "chroma",
+            (),
+        )
         assert tally.bind(tally.owner).recall("egret number 7").path == "exact"
         assert tally.reconcile_index().whole
         alice.forget(found[0].memory.id, reason="flew off")
         tally.drain()
         assert index.count() == 59
     with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
-        assert "number 7 of" not in " ".join(hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7"))
+        assert "number 7 of" not in " ".join(
+            hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7")
+        )
         assert tally.rebuild_index() == 59
         assert tally.index is not None
         assert len(tally.index.layout.own) == 1
         assert tally.reconcile_index(repair=False).whole
 
 
-def test_a_move_that_was_cut_off_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_was_cut_off_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
         monkeypatch.setattr("tallystick.pipeline.reconcile.keep_layout", _refuse)
         with pytest.raises(RuntimeError, match="cut off"):
@@ -405,7 +483,10 @@ def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) ->
             assert first.drain().left == 0
             for number in (7, 40, 41):
                 found = alice.recall(f"heron number {number}")
-                assert (found[0].memory.content, found.path) == (f"heron number {number} of the reeds", "chroma")
+                assert (found[0].memory.content, found.path) == (
+                    f"heron number {number} of the reeds",
+                    "chroma",
+                )
             assert first.reconcile_index(repair=False).whole
 
 
@@ -433,7 +514,10 @@ def test_what_waits_in_the_outbox_is_no_damage(tmp_path: Path) -> None:
 def test_a_process_that_does_not_own_chroma_may_not_rebuild_it(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", background=False) as first:
         _filled(first)
-        with Tally.open(tmp_path / "tally", background=False) as second, pytest.raises(StorageError, match="owns"):
+        with (
+            Tally.open(tmp_path / "tally", background=False) as second,
+            pytest.raises(StorageError, match="owns"),
+        ):
             second.rebuild_index()
 
 
@@ -453,11 +537,18 @@ def test_a_recording_with_fakes_compares_exactly(open_tally: OpenTally) -> None:
         alice = tally.bind(ALICE)
         with alice.run("coder") as run, run.step("model_call") as step:
             step.record("request", {"prompt": "hi"})
-        return [(receipt.step_id, receipt.started_at, receipt.position) for receipt in alice.recorder.receipts(run.id)]
+        return [
+            (receipt.step_id, receipt.started_at, receipt.position)
+            for receipt in alice.recorder.receipts(run.id)
+        ]
 
     with open_tally(clock=StepClock(), ids=CountingIds(), embedder=HashEmbedder()) as tally:
         [(step_id, started_at, position)] = play(tally)
-    assert (step_id.startswith("id-"), started_at > 1_700_000_000_000_000, position) == (True, True, 1)
+    assert (step_id.startswith("id-"), started_at > 1_700_000_000_000_000, position) == (
+        True,
+        True,
+        1,
+    )
 
 
 def test_reads_are_logged_in_batches_outside_the_chain(open_tally: OpenTally) -> None:

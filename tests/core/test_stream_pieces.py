@@ -1,4 +1,6 @@
-"""A recorded answer is cut into the chunks of a stream at the same places each time, and never within a character."""
+"""A recorded answer is cut into the chunks of a stream at the same places each time, and never
+within a character.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,16 @@ def _call(chunks: int | None) -> TapeCall:
 )
 def test_an_answer_comes_in_as_many_pieces_as_it_was_recorded_in(
     chunks: int | None, expected: list[list[str]]
-) -> None:  # fmt: skip
+) -> None:
     assert streamed(_call(chunks), ["It weighs three tons."]) == expected
 
 
 def test_the_parts_of_an_answer_share_its_chunks_by_their_length() -> None:
-    assert streamed(_call(5), ["thinking it over", "", "Yes."]) == [["thinking", " it over"], [""], ["Ye", "s."]]
+    assert streamed(_call(5), ["thinking it over", "", "Yes."]) == [
+        ["thinking", " it over"],
+        [""],
+        ["Ye", "s."],
+    ]
     assert streamed(_call(1), ["one", "two"]) == [["one"], ["two"]]
     assert streamed(_call(9), []) == []
 
@@ -47,16 +53,22 @@ def test_what_a_person_sees_as_one_character_is_never_cut() -> None:
 
 def test_arguments_are_not_cut_within_an_escape() -> None:
     told = json.dumps({"a": "😀\n\u00e9"})
-    assert streamed(_call(99), [told]) == [[*'{"a": "', "\\ud83d\\ude00", "\\n", "\\u00e9", '"', "}"]]
+    assert streamed(_call(99), [told]) == [
+        [*'{"a": "', "\\ud83d\\ude00", "\\n", "\\u00e9", '"', "}"]
+    ]
 
 
 @given(
     texts=st.lists(
-        st.lists(st.characters() | st.sampled_from([FAMILY, FLAG, ACCENT, "\\", "\\u00e9", "\ud83d"])).map("".join)
+        st.lists(
+            st.characters() | st.sampled_from([FAMILY, FLAG, ACCENT, "\\", "\\u00e9", "\ud83d"])
+        ).map("".join)
     ),
     chunks=st.none() | st.integers(1, 60),
 )
-def test_the_pieces_are_the_texts_again_and_no_more_than_were_recorded(texts: list[str], chunks: int | None) -> None:
+def test_the_pieces_are_the_texts_again_and_no_more_than_were_recorded(
+    texts: list[str], chunks: int | None
+) -> None:
     cut = streamed(_call(chunks), texts)
     assert ["".join(pieces) for pieces in cut] == texts
     assert all(len(pieces) == 1 or all(pieces) for pieces in cut)

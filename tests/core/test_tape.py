@@ -1,4 +1,6 @@
-"""A tape plays what was recorded to whoever asks the same, and says in a diff where something else is asked."""
+"""A tape plays what was recorded to whoever asks the same, and says in a diff where something else
+is asked.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _refund(bound: BoundTally) -> str:
 
 
 @pytest.mark.smoke
-def test_a_run_is_played_from_its_tape_without_a_model(open_tally: OpenTally, tmp_path: Path) -> None:
+def test_a_run_is_played_from_its_tape_without_a_model(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
     with open_tally() as tally:
         bound = tally.bind(OPERATOR)
         run_id = _refund(bound)
@@ -76,9 +80,10 @@ def test_a_run_is_played_from_its_tape_without_a_model(open_tally: OpenTally, tm
 @given(
     request=st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(st.characters()),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8,
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=8,
     )
-)  # fmt: skip
+)
 def test_a_tape_is_the_same_when_it_is_read_from_its_file(
     tmp_path_factory: pytest.TempPathFactory, request: Any
 ) -> None:
@@ -98,7 +103,8 @@ def test_the_first_difference_is_told_once_and_for_all(open_sqlite: OpenTally) -
         player.model(changed)
     step_id = player.tape.calls[0].step_id
     assert str(first.value).splitlines() == [
-        f"The agent left its tape: call 1 is not the recorded one (model call model, step {step_id[-8:]}).",
+        f"The agent left its tape: call 1 is not the recorded one (model call model, step "
+        f"{step_id[-8:]}).",
         "--- recorded",
         "+++ asked now",
         "@@ -2,5 +2,5 @@",
@@ -111,13 +117,17 @@ def test_the_first_difference_is_told_once_and_for_all(open_sqlite: OpenTally) -
     ]
     assert first.value.step_id == step_id
     # An agent that takes the error for a failed call goes on, and is told the same.
-    for ask in (lambda: player.model(REFUND), lambda: player.tool("refund", {"arguments": {}}), player.finish):
+    for ask in (
+        lambda: player.model(REFUND),
+        lambda: player.tool("refund", {"arguments": {}}),
+        player.finish,
+    ):
         with pytest.raises(TapeDiverged) as again:
             ask()
         assert str(again.value) == str(first.value)
     assert player.report.divergence == Divergence(
         step_id=step_id, what=first.value.what, diff=first.value.diff
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,10 @@ def test_the_first_difference_is_told_once_and_for_all(open_sqlite: OpenTally) -
     [
         ({"messages": []}, ": of `messages` 1 missing"),
         ({"messages": [*REFUND["messages"], {"role": "user"}]}, ": of `messages` 1 not recorded"),
-        ({"messages": [{"role": "user"}, {"role": "tool"}]}, ": of `messages` 1 missing and 2 not recorded"),
+        (
+            {"messages": [{"role": "user"}, {"role": "tool"}]},
+            ": of `messages` 1 missing and 2 not recorded",
+        ),
         ({"messages": [{"role": "user"}]}, ")"),
         ({**REFUND, "stop": ["END"]}, ")"),
     ],
@@ -148,7 +161,9 @@ def test_a_message_with_memories_that_is_missing_is_called_so(open_sqlite: OpenT
         with bound.run("clerk") as run:
             _model(run, {"messages": [known, *REFUND["messages"]]}, "Yes.")
         player = tally.recorder.player(run.id)
-    with pytest.raises(TapeDiverged, match="of `messages` 1 missing, with memories that a tally recalled"):
+    with pytest.raises(
+        TapeDiverged, match="of `messages` 1 missing, with memories that a tally recalled"
+    ):
         player.model(REFUND)
 
 
@@ -156,21 +171,31 @@ def test_more_calls_than_were_recorded_diverge(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         run_id = _refund(tally.bind())
         for name, arguments, what in (
-            ("refund", {"order": 7}, "call 2 asks the tool refund, and the tape holds no such call any more"),
+            (
+                "refund",
+                {"order": 7},
+                "call 2 asks the tool refund, and the tape holds no such call any more",
+            ),
             ("ship", {}, "call 2 asks the tool ship, and the tape holds no such call any more"),
         ):
             player = tally.recorder.player(run_id)
             player.tool("refund", {"arguments": {"order": 7}})
             with pytest.raises(TapeDiverged) as caught:
                 player.tool(name, {"arguments": arguments})
-            assert (caught.value.what, caught.value.step_id, player.report.matches) == (what, None, False)
+            assert (caught.value.what, caught.value.step_id, player.report.matches) == (
+                what,
+                None,
+                False,
+            )
 
 
 def test_fewer_calls_than_were_recorded_diverge_at_the_end(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         player = tally.recorder.player(_refund(tally.bind()))
     player.model(REFUND)
-    with pytest.raises(TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call refund") as told:
+    with pytest.raises(
+        TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call refund"
+    ) as told:
         player.finish()
     assert told.value.step_id == player.tape.calls[1].step_id
 
@@ -182,13 +207,19 @@ def test_calls_that_run_side_by_side_may_come_in_another_order(open_sqlite: Open
                 _tool(run, "look", {"n": n}, n * n)
         player = tally.recorder.player(run.id)
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda n: player.tool("look", {"arguments": {"n": n}}), reversed(range(40))))
+        found = list(
+            threads.map(lambda n: player.tool("look", {"arguments": {"n": n}}), reversed(range(40)))
+        )
     assert found == [n * n for n in reversed(range(40))]
     assert player.finish().matches
 
 
-@pytest.mark.parametrize(("recorded", "asked"), [(1, True), (1, 1.0), (0, False), ({"a": [1]}, {"a": [True]})])
-def test_what_only_python_takes_for_the_same_diverges(open_sqlite: OpenTally, recorded: Any, asked: Any) -> None:
+@pytest.mark.parametrize(
+    ("recorded", "asked"), [(1, True), (1, 1.0), (0, False), ({"a": [1]}, {"a": [True]})]
+)
+def test_what_only_python_takes_for_the_same_diverges(
+    open_sqlite: OpenTally, recorded: Any, asked: Any
+) -> None:
     with open_sqlite() as tally:
         with tally.bind().run("asker") as run:
             _tool(run, "look", {"n": recorded}, "seen")
@@ -205,7 +236,11 @@ def test_equal_calls_are_answered_in_the_order_of_the_recording(open_sqlite: Ope
             for state in ("waiting", "waiting", "done"):
                 _tool(run, "poll", {}, state)
         player = tally.recorder.player(run.id)
-    assert [player.tool("poll", {"arguments": {}}) for _ in range(3)] == ["waiting", "waiting", "done"]
+    assert [player.tool("poll", {"arguments": {}}) for _ in range(3)] == [
+        "waiting",
+        "waiting",
+        "done",
+    ]
 
 
 class RateLimited(Exception):
@@ -252,7 +287,10 @@ def test_a_recorded_failure_is_raised_as_what_it_was(open_sqlite: OpenTally) -> 
 
 
 def _asked(key: str) -> dict[str, Any]:
-    said = [{"role": "user", "content": f"Use {key}."}, {"role": "user", "content": "Then list the orders."}]
+    said = [
+        {"role": "user", "content": f"Use {key}."},
+        {"role": "user", "content": "Then list the orders."},
+    ]
     return {"messages": said}
 
 
@@ -279,7 +317,9 @@ def test_a_secret_in_a_request_matches_by_its_kind(open_sqlite: OpenTally) -> No
         Player(tape).model(_asked("no secret"))
 
 
-def test_a_placeholder_that_came_from_the_tape_matches_the_secret_it_stands_for(open_sqlite: OpenTally) -> None:
+def test_a_placeholder_that_came_from_the_tape_matches_the_secret_it_stands_for(
+    open_sqlite: OpenTally,
+) -> None:
     def later(answer: Any, key: str) -> dict[str, Any]:
         return {"messages": [{"role": "assistant", "content": answer}, *_asked(key)["messages"]]}
 
@@ -294,7 +334,9 @@ def test_a_placeholder_that_came_from_the_tape_matches_the_secret_it_stands_for(
 
 
 def test_a_tally_with_words_of_its_own_plays_by_its_own_rules(tmp_path: Path) -> None:
-    with Tally.open(tmp_path / "tally", background=False, settings=Settings(redact_terms=("Bluebird",))) as tally:
+    with Tally.open(
+        tmp_path / "tally", background=False, settings=Settings(redact_terms=("Bluebird",))
+    ) as tally:
         with tally.bind().run("clerk") as run:
             _model(run, {"prompt": "Is Bluebird late?"}, "No.")
         player = tally.recorder.player(run.id)
@@ -341,7 +383,10 @@ def test_calls_inside_a_tool_are_played_with_it_unless_it_runs(open_sqlite: Open
     assert taped.model({"prompt": "So?"}) == {"answer": "Agreed."}
     assert taped.finish().matches
 
-    assert real.result(real.call_tool("ask_expert", {"arguments": {"about": 7}}, real=True)) == "the expert agrees"
+    assert (
+        real.result(real.call_tool("ask_expert", {"arguments": {"about": 7}}, real=True))
+        == "the expert agrees"
+    )
     assert real.model(REFUND) == {"answer": "I look."}
     assert real.tool("look", {"arguments": {}}) == "looked"
     real.model({"prompt": "So?"})
@@ -352,7 +397,9 @@ def test_nothing_is_played_that_was_not_kept(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         with tally.bind().run("clerk", retention="metadata_only") as run:
             _model(run, REFUND, "Yes.")
-        with pytest.raises(NotReplayable, match=r"its request was not kept \(retention metadata_only\)"):
+        with pytest.raises(
+            NotReplayable, match=r"its request was not kept \(retention metadata_only\)"
+        ):
             tally.recorder.tape(run.id)
 
 
@@ -361,9 +408,15 @@ def test_nothing_is_played_that_was_erased(open_sqlite: OpenTally) -> None:
         bound = tally.bind(OPERATOR)
         memory = bound.remember("The heron of the harbour eats at noon.")
         with bound.run("clerk") as run:
-            _model(run, {"prompt": "What do you know? The heron of the harbour eats at noon."}, "It eats.")
+            _model(
+                run,
+                {"prompt": "What do you know? The heron of the harbour eats at noon."},
+                "It eats.",
+            )
         preview = bound.erase(memory.memory_id, reason="asked to", mode="preview")
-        bound.erase(memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token)
+        bound.erase(
+            memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
+        )
         with pytest.raises(NotReplayable, match="its request was erased"):
             bound.recorder.tape(run.id)
 
@@ -396,9 +449,13 @@ def test_a_call_that_a_person_answered_is_played_with_its_answer(open_sqlite: Op
     assert player.finish().matches
 
 
-def test_a_tool_that_ran_elsewhere_is_done_where_its_result_was_sent_again(open_sqlite: OpenTally) -> None:
+def test_a_tool_that_ran_elsewhere_is_done_where_its_result_was_sent_again(
+    open_sqlite: OpenTally,
+) -> None:
     """Runtimes bring tools of their own, which nobody can give to the player."""
-    sent = {"messages": [*REFUND["messages"], {"role": "tool", "content": "done", "tool_call_id": "c1"}]}
+    sent = {
+        "messages": [*REFUND["messages"], {"role": "tool", "content": "done", "tool_call_id": "c1"}]
+    }
     with open_sqlite() as tally:
         with tally.bind().run("clerk") as run:
             _model(run, REFUND, "I call refund.")

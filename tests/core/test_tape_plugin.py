@@ -1,4 +1,6 @@
-"""The fixture `tape` in a user's own tests: in a process of its own, with the plugin as pytest loads it."""
+"""The fixture `tape` in a user's own tests: in a process of its own, with the plugin as pytest
+loads it.
+"""
 
 from __future__ import annotations
 
@@ -96,11 +98,24 @@ def _pytest(project: Path, *options: str) -> str:
     """What pytest says, told of the plugin where no installation tells it."""
     known = any(entry.name == "tallystick" for entry in entry_points(group="pytest11"))
     plugin = [] if known else ["-p", "tallystick.testing.plugin"]
-    alone = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist", "-p", "no:inline_snapshot"]
+    alone = [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:inline_snapshot",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugin, *alone, *options],
-        cwd=project, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert not done.stderr, done.stderr
     return done.stdout
 
@@ -110,7 +125,11 @@ def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(proje
 
     # What went wrong only at the end of a test is an error of its fixture.
     assert "3 failed, 4 passed, 2 errors" in said
-    assert {line.partition(" - ")[0] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))} == {
+    assert {
+        line.partition(" - ")[0]
+        for line in said.splitlines()
+        if line.startswith(("FAILED ", "ERROR "))
+    } == {
         "FAILED test_clerk.py::test_it_asks_otherwise",
         "ERROR test_clerk.py::test_it_takes_the_error_for_its_own",
         "ERROR test_clerk.py::test_it_never_asks",
@@ -140,6 +159,8 @@ before = set(sys.modules)
 import tallystick.testing.plugin
 print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
 
     assert set(json.loads(done.stdout)) <= {"tallystick", "importlib", "typing"}

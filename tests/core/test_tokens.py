@@ -1,4 +1,6 @@
-"""Tokens: exact where an encoding stands on the machine, else an estimate that does not undercount."""
+"""Tokens: exact where an encoding stands on the machine, else an estimate that does not
+undercount.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,17 @@ def o200k(folder: Path) -> TokenCounter:
         ("gpt-4", "tiktoken:cl100k_base"),
     ],
 )
-def test_a_model_with_a_known_encoding_is_counted_exactly(model: str, method: str, folder: Path) -> None:
+def test_a_model_with_a_known_encoding_is_counted_exactly(
+    model: str, method: str, folder: Path
+) -> None:
     counter = counter_for(model, cache_dir=folder)
 
     assert (counter.method, counter.exact) == (method, True)
 
 
-@pytest.mark.parametrize("model", [None, "", "claude-sonnet-4-5", "anthropic:claude-opus-4", "gemini-2.5-pro", "mine"])
+@pytest.mark.parametrize(
+    "model", [None, "", "claude-sonnet-4-5", "anthropic:claude-opus-4", "gemini-2.5-pro", "mine"]
+)
 def test_a_model_without_one_is_estimated_and_says_so(model: str | None, folder: Path) -> None:
     counter = counter_for(model, cache_dir=folder)
 
@@ -104,7 +110,9 @@ def test_finding_an_encoding_changes_neither_environment_nor_imports(
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No encoding stands on this machine: no cache, no package that ships one, none loaded before, no network."""
+    """No encoding stands on this machine: no cache, no package that ships one, none loaded before,
+    no network.
+    """
     import tempfile
 
     import tiktoken.registry
@@ -125,7 +133,9 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def encoding_file(folder: Path) -> tuple[str, bytes]:
     """The name under which tiktoken keeps o200k_base, and its bytes."""
     counter_for("gpt-5", cache_dir=folder)
-    name = hashlib.sha1(b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken").hexdigest()
+    name = hashlib.sha1(
+        b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+    ).hexdigest()
     return name, (folder / name).read_bytes()
 
 
@@ -139,7 +149,10 @@ def test_without_an_encoding_the_estimate_steps_in(nowhere: Path) -> None:
 
 
 def test_a_download_that_fails_leaves_the_estimate(nowhere: Path) -> None:
-    assert counter_for("gpt-5", cache_dir=nowhere / "cache", allow_download=True).method == "estimate:pieces"
+    assert (
+        counter_for("gpt-5", cache_dir=nowhere / "cache", allow_download=True).method
+        == "estimate:pieces"
+    )
 
 
 def test_an_encoding_in_the_users_own_cache_is_used_where_it_is(
@@ -201,7 +214,9 @@ def test_a_damaged_encoding_is_neither_used_nor_deleted(
 def test_the_digests_are_those_that_tiktoken_checks(name: str) -> None:
     """Were they to differ, tiktoken would throw the file away and download it."""
     table, digest = _TABLES[name]
-    source = inspect.getsource(getattr(importlib.import_module("tiktoken_ext.openai_public"), table))
+    source = inspect.getsource(
+        getattr(importlib.import_module("tiktoken_ext.openai_public"), table)
+    )
 
     assert f"encodings/{table}.tiktoken" in source
     assert digest in source
@@ -215,31 +230,42 @@ def slices(text: str, size: int = 600) -> list[str]:
 
 
 SENTENCES = {
-    "Russian": "Наша команда решила перенести релиз на следующую неделю, потому что тесты всё ещё падают. ",
-    "Greek": "Η ομάδα αποφάσισε να μεταφέρει την έκδοση στην επόμενη εβδομάδα επειδή οι δοκιμές αποτυγχάνουν. ",
-    "Arabic": "قرر الفريق تأجيل الإصدار إلى الأسبوع المقبل لأن الاختبارات ما زالت تفشل على الخادم. ",
+    "Russian": "Наша команда решила перенести релиз на следующую неделю, потому что тесты всё "
+    "ещё падают. ",
+    "Greek": "Η ομάδα αποφάσισε να μεταφέρει την έκδοση στην επόμενη εβδομάδα επειδή οι δοκιμές "
+    "αποτυγχάνουν. ",
+    "Arabic": "قرر الفريق تأجيل الإصدار إلى الأسبوع المقبل لأن الاختبارات ما زالت تفشل على "
+    "الخادم. ",
     "Hebrew": "הצוות החליט לדחות את השחרור לשבוע הבא כי הבדיקות עדיין נכשלות בשרת. ",
     "Hindi": "टीम ने रिलीज़ को अगले सप्ताह तक टालने का निर्णय लिया क्योंकि परीक्षण अब भी विफल हो रहे हैं। ",
     "Thai": "ทีมงานตัดสินใจเลื่อนการเปิดตัวไปเป็นสัปดาห์หน้าเพราะการทดสอบบนเซิร์ฟเวอร์ยังล้มเหลวอยู่ ",
     "Chinese": "团队决定将发布推迟到下周,因为服务器上的测试仍然失败。请检查数据库设置并报告结果。",
-    "Chinese, traditional": "團隊決定將發布推遲到下週,因為伺服器上的測試仍然失敗。請檢查資料庫設定並回報結果。",
-    "Japanese": "サーバーのテストがまだ失敗しているため、チームはリリースを来週に延期することにしました。",
+    "Chinese, traditional": "團隊決定將發布推遲到下週,"
+    "因為伺服器上的測試仍然失敗。請檢查資料庫設定並回報結果。",
+    "Japanese": "サーバーのテストがまだ失敗しているため、"
+    "チームはリリースを来週に延期することにしました。",
     "Korean": "서버 테스트가 아직 실패하고 있어서 팀은 출시를 다음 주로 미루기로 했습니다. ",
-    "German": "Das Team hat beschlossen, die Veröffentlichung auf später zu verschieben, da Prüfungen scheitern. ",
-    "French": "L'équipe a décidé de reporter la sortie à la semaine prochaine, car les tests échouent encore. ",
-    "Finnish": "Tiimi päätti siirtää julkaisun ensi viikolle, koska palvelimen testit epäonnistuvat edelleen. ",
-    "Vietnamese": "Nhóm đã quyết định dời bản phát hành sang tuần sau vì các bài kiểm tra vẫn thất bại. ",
-    "Turkish": "Ekip, sunucudaki testler hâlâ başarısız olduğu için sürümü gelecek haftaya ertelemeye karar verdi. ",
+    "German": "Das Team hat beschlossen, die Veröffentlichung auf später zu verschieben, da "
+    "Prüfungen scheitern. ",
+    "French": "L'équipe a décidé de reporter la sortie à la semaine prochaine, car les tests "
+    "échouent encore. ",
+    "Finnish": "Tiimi päätti siirtää julkaisun ensi viikolle, koska palvelimen testit "
+    "epäonnistuvat edelleen. ",
+    "Vietnamese": "Nhóm đã quyết định dời bản phát hành sang tuần sau vì các bài kiểm tra vẫn "
+    "thất bại. ",
+    "Turkish": "Ekip, sunucudaki testler hâlâ başarısız olduğu için sürümü gelecek haftaya "
+    "ertelemeye karar verdi. ",
     "Amharic": "ቡድኑ ልቀቱን ወደ ሚቀጥለው ሳምንት ለማስተላለፍ ወስኗል። እባክዎ የውሂብ ጎታውን ቅንብሮች ያረጋግጡ። ",
     "Tamil": "சேவையகத்தில் சோதனைகள் இன்னும் தோல்வியடைவதால் குழு வெளியீட்டை ஒத்திவைக்க முடிவு செய்தது. ",
-    "Georgian": "გუნდმა გადაწყვიტა გამოშვების გადატანა მომავალ კვირას, რადგან ტესტები კვლავ ვერ სრულდება. ",
+    "Georgian": "გუნდმა გადაწყვიტა გამოშვების გადატანა მომავალ კვირას, რადგან ტესტები კვლავ ვერ "
+    "სრულდება. ",
     "Burmese": "ဆာဗာပေါ်ရှိ စမ်းသပ်မှုများ မအောင်မြင်သေးသောကြောင့် အဖွဲ့သည် ထုတ်ဝေမှုကို ရွှေ့ရန် ဆုံးဖြတ်ခဲ့သည်။ ",
 }
 
 EMOJI = ["😀", "🎉", "👍🏽", "🚀", "❤️", "👨\u200d👩\u200d👧", "🇩🇪", "✅", "🔥", "ok", "done"]
 KINDS = """
-    prose PROSE code JSON indented_JSON digests base64 UUIDs random_words RANDOM_WORDS numbers decimals emoji
-    punctuation white_space
+    prose PROSE code JSON indented_JSON digests base64 UUIDs random_words
+    RANDOM_WORDS numbers decimals emoji punctuation white_space
 """
 
 
@@ -254,7 +280,9 @@ def sample() -> dict[str, list[str]]:
         return [make() for _ in range(40)]
 
     def words(alphabet: str) -> str:
-        return " ".join("".join(chance.choices(alphabet, k=chance.randrange(3, 14))) for _ in range(60))
+        return " ".join(
+            "".join(chance.choices(alphabet, k=chance.randrange(3, 14))) for _ in range(60)
+        )
 
     def row() -> dict[str, object]:
         return {
@@ -274,30 +302,52 @@ def sample() -> dict[str, list[str]]:
         "indented_JSON": slices(json.dumps([row() for _ in range(100)], indent=2)),
         "digests": some(lambda: "".join(chance.choices("0123456789abcdef", k=600))),
         "base64": some(lambda: base64.b64encode(chance.randbytes(450)).decode()),
-        "UUIDs": some(lambda: "\n".join(str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(16))),
+        "UUIDs": some(
+            lambda: "\n".join(str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(16))
+        ),
         "random_words": some(lambda: words(string.ascii_lowercase)),
         "RANDOM_WORDS": some(lambda: words(string.ascii_uppercase)),
-        "numbers": some(lambda: " ".join(str(chance.randrange(10 ** chance.randrange(1, 12))) for _ in range(90))),
+        "numbers": some(
+            lambda: " ".join(
+                str(chance.randrange(10 ** chance.randrange(1, 12))) for _ in range(90)
+            )
+        ),
         "decimals": some(lambda: ", ".join(repr(chance.random()) for _ in range(30))),
         "emoji": some(lambda: " ".join(chance.choices(EMOJI, k=120))),
         "punctuation": some(lambda: "".join(chance.choices(string.punctuation, k=600))),
-        "white_space": some(lambda: "".join(chance.choices([" ", "  ", "\n", "\t", "\r\n", "x"], k=400))),
-        **{name: [(line * 9)[at : at + 600] for at in range(0, 60, 3)] for name, line in SENTENCES.items()},
+        "white_space": some(
+            lambda: "".join(chance.choices([" ", "  ", "\n", "\t", "\r\n", "x"], k=400))
+        ),
+        **{
+            name: [(line * 9)[at : at + 600] for at in range(0, 60, 3)]
+            for name, line in SENTENCES.items()
+        },
     }
 
 
 @pytest.mark.parametrize("kind", [*KINDS.split(), *SENTENCES])
-def test_at_most_one_text_in_twenty_of_any_kind_is_estimated_too_low(kind: str, o200k: TokenCounter) -> None:
-    """Ratio of estimate to o200k_base over texts of 600 characters: at least 1 at the fifth percentile."""
+def test_at_most_one_text_in_twenty_of_any_kind_is_estimated_too_low(
+    kind: str, o200k: TokenCounter
+) -> None:
+    """Ratio of estimate to o200k_base over texts of 600 characters: at least 1 at the fifth
+    percentile.
+    """
     ratios = sorted(ESTIMATE.count(text) / o200k.count(text) for text in sample()[kind])
 
     assert len(ratios) >= 20
     assert ratios[len(ratios) // 20] >= 1.0
 
 
-@pytest.mark.parametrize(("kind", "most"), [("prose", 1.3), ("code", 1.5), ("JSON", 1.3), ("Chinese", 1.7)])
-def test_the_estimate_wastes_little_of_a_budget(kind: str, most: float, o200k: TokenCounter) -> None:
-    assert statistics.median(ESTIMATE.count(text) / o200k.count(text) for text in sample()[kind]) <= most
+@pytest.mark.parametrize(
+    ("kind", "most"), [("prose", 1.3), ("code", 1.5), ("JSON", 1.3), ("Chinese", 1.7)]
+)
+def test_the_estimate_wastes_little_of_a_budget(
+    kind: str, most: float, o200k: TokenCounter
+) -> None:
+    assert (
+        statistics.median(ESTIMATE.count(text) / o200k.count(text) for text in sample()[kind])
+        <= most
+    )
 
 
 @given(st.text())

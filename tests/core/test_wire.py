@@ -1,4 +1,6 @@
-"""A tapped HTTP client tells what went over the wire in the model step under way, and never a credential."""
+"""A tapped HTTP client tells what went over the wire in the model step under way, and never a
+credential.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Remote(BaseChatModel):
         answer = self.client.post(self.url, json=body, headers=HEADERS).json()["answer"]
         return ChatResult(generations=[ChatGeneration(message=AIMessage(answer))])
 
-    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+    async def _agenerate(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> ChatResult:
         body = {"model": "remote-1", "messages": [str(message.content) for message in messages]}
         answer = (await self.client.post(self.url, json=body, headers=HEADERS)).json()["answer"]
         return ChatResult(generations=[ChatGeneration(message=AIMessage(answer))])
@@ -89,7 +93,9 @@ def _check(tally: Tally, provider: str) -> None:
     assert tally.recorder.verify(tally.bind().runs()[0].run_id).ok
 
 
-def test_what_a_chat_model_sends_stands_beside_what_langchain_asked(open_sqlite: OpenTally, provider: str) -> None:
+def test_what_a_chat_model_sends_stands_beside_what_langchain_asked(
+    open_sqlite: OpenTally, provider: str
+) -> None:
     with open_sqlite() as tally, tap(httpx.Client()) as client:
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         Remote(url=provider, client=tap(client)).invoke("How much?", config)
@@ -107,22 +113,30 @@ def test_the_same_without_threads(open_sqlite: OpenTally, provider: str) -> None
         _check(tally, provider)
 
 
-def test_what_a_model_of_pydantic_ai_sends_stands_beside_what_it_asked(open_sqlite: OpenTally, provider: str) -> None:
+def test_what_a_model_of_pydantic_ai_sends_stands_beside_what_it_asked(
+    open_sqlite: OpenTally, provider: str
+) -> None:
     async def ask(tally: Tally) -> None:
         async with tap(httpx.AsyncClient()) as client:
 
             async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-                said = await client.post(provider, json={"messages": ["How much?"]}, headers=HEADERS)
+                said = await client.post(
+                    provider, json={"messages": ["How much?"]}, headers=HEADERS
+                )
                 return ModelResponse(parts=[TextPart(said.json()["answer"])])
 
-            await Agent(FunctionModel(answer), capabilities=[TallyRecorder(tally, strict=True)]).run("How much?")
+            await Agent(
+                FunctionModel(answer), capabilities=[TallyRecorder(tally, strict=True)]
+            ).run("How much?")
 
     with open_sqlite() as tally:
         asyncio.run(ask(tally))
         _check(tally, provider)
 
 
-def test_a_request_outside_of_a_model_step_is_let_alone(open_sqlite: OpenTally, provider: str) -> None:
+def test_a_request_outside_of_a_model_step_is_let_alone(
+    open_sqlite: OpenTally, provider: str
+) -> None:
     with open_sqlite() as tally, tap(httpx.Client()) as client:
         assert client.post(provider, json={}).status_code == 200
         with tally.bind().run("agent") as run, run.step("tool_call", name="fetch"):
@@ -159,7 +173,10 @@ def test_a_tap_that_fails_breaks_no_request_and_is_a_gap(
             {"data": {"grant_type": "client_credentials", "client_secret": SECRET}},
             {"fields": ["client_secret", "grant_type"]},
         ),
-        ({"data": {"grant_type": "authorization_code", "code": SECRET}}, {"fields": ["code", "grant_type"]}),
+        (
+            {"data": {"grant_type": "authorization_code", "code": SECRET}},
+            {"fields": ["code", "grant_type"]},
+        ),
         ({"data": {"token": SECRET}}, {"fields": ["token"]}),
         (
             {"json": {"grant_type": "refresh_token", "refresh_token": SECRET}},
@@ -167,11 +184,24 @@ def test_a_tap_that_fails_breaks_no_request_and_is_a_gap(
         ),
         ({"json": {"api_key": SECRET, "token": SECRET, "model": "m"}}, {"model": "m"}),
         (
-            {"json": {"tools": [{"type": "mcp", "headers": {"X-Key": SECRET}, "server_label": "s"}]}},
+            {
+                "json": {
+                    "tools": [{"type": "mcp", "headers": {"X-Key": SECRET}, "server_label": "s"}]
+                }
+            },
             {"tools": [{"type": "mcp", "server_label": "s"}]},
         ),
-        ({"json": {"mcp_servers": [{"authorization_token": SECRET, "name": "s"}]}}, {"mcp_servers": [{"name": "s"}]}),
-        ({"json": {}, "headers": {"Cookie": SECRET, "X-Api-Key": SECRET, "Proxy-Authorization": SECRET}}, {}),
+        (
+            {"json": {"mcp_servers": [{"authorization_token": SECRET, "name": "s"}]}},
+            {"mcp_servers": [{"name": "s"}]},
+        ),
+        (
+            {
+                "json": {},
+                "headers": {"Cookie": SECRET, "X-Api-Key": SECRET, "Proxy-Authorization": SECRET},
+            },
+            {},
+        ),
     ],
 )
 def test_no_credential_of_a_request_is_noted(
@@ -193,15 +223,24 @@ def test_a_receipt_names_the_server_and_no_path(open_sqlite: OpenTally, provider
         summaries = {entry.kind: entry.summary for entry in tally.recorder.receipt(step.id).entries}
     server = provider.partition("/v1")[0]
     assert summaries["wire_request"] == {"method": "POST", "bytes": 2, "server": server}
-    assert (summaries["wire_response"]["status"], summaries["wire_response"]["server"]) == (200, server)
+    assert (summaries["wire_response"]["status"], summaries["wire_response"]["server"]) == (
+        200,
+        server,
+    )
 
 
-def test_a_key_in_the_address_of_a_failure_is_redacted(open_sqlite: OpenTally, provider: str) -> None:
+def test_a_key_in_the_address_of_a_failure_is_redacted(
+    open_sqlite: OpenTally, provider: str
+) -> None:
     def fail() -> None:
         raise ConnectionError(f"401 Unauthorized for url '{provider}'")
 
     with open_sqlite() as tally:
-        with pytest.raises(ConnectionError), tally.bind().run("agent") as run, run.step("model_call"):
+        with (
+            pytest.raises(ConnectionError),
+            tally.bind().run("agent") as run,
+            run.step("model_call"),
+        ):
             fail()
         assert SECRET in provider
         assert SECRET not in str(_payloads(tally)["error"])

@@ -6,7 +6,12 @@ import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+)
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
@@ -17,7 +22,9 @@ USAGE = {"usage": {"prompt_tokens": 7, "completion_tokens": 2}}
 
 
 class Scripted(FunctionCallingLLM):
-    """Says what its script says, one answer a call and word by word where it is streamed; an exception is raised."""
+    """Says what its script says, one answer a call and word by word where it is streamed; an
+    exception is raised.
+    """
 
     _script: Any = PrivateAttr()
     temperature: float = 0.5
@@ -32,11 +39,17 @@ class Scripted(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        return LLMMetadata(is_chat_model=True, is_function_calling_model=True, model_name="scripted")
+        return LLMMetadata(
+            is_chat_model=True, is_function_calling_model=True, model_name="scripted"
+        )
 
     def to_payload(self) -> dict[str, Any]:
         # Early releases describe a model by its fields.
-        return {**self.metadata.model_dump(), "class_name": "Scripted", "temperature": self.temperature}
+        return {
+            **self.metadata.model_dump(),
+            "class_name": "Scripted",
+            "temperature": self.temperature,
+        }
 
     def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
         """The next answer."""
@@ -61,11 +74,15 @@ class Scripted(FunctionCallingLLM):
         return ChatResponse(message=self.says(messages), raw=USAGE)
 
     @llm_chat_callback()
-    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Generator[ChatResponse, None, None]:
+    def stream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> Generator[ChatResponse, None, None]:
         return self._pieces(messages)
 
     @llm_chat_callback()
-    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncGenerator[ChatResponse, None]:
+    async def astream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> AsyncGenerator[ChatResponse, None]:
         async def pieces() -> AsyncGenerator[ChatResponse, None]:
             for piece in self._pieces(messages):
                 yield piece
@@ -77,7 +94,9 @@ class Scripted(FunctionCallingLLM):
         return CompletionResponse(text=self.says([]).content or "")
 
     @llm_completion_callback()
-    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponse:
         return CompletionResponse(text=self.says([]).content or "")
 
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
@@ -87,31 +106,49 @@ class Scripted(FunctionCallingLLM):
         raise NotImplementedError
 
     def _prepare_chat_with_tools(
-        self, tools: Sequence[BaseTool], user_msg: str | ChatMessage | None = None,
-        chat_history: list[ChatMessage] | None = None, verbose: bool = False, allow_parallel_tool_calls: bool = False,
-        tool_required: bool = False, **kwargs: Any,
-    ) -> dict[str, Any]:  # fmt: skip
-        asked = [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg] if user_msg is not None else []
+        self,
+        tools: Sequence[BaseTool],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        asked = (
+            [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg]
+            if user_msg is not None
+            else []
+        )
         offered = [tool.metadata.to_openai_tool() for tool in tools]
         return {
-            "messages": [*(chat_history or []), *asked], "tools": offered,
-            "parallel_tool_calls": allow_parallel_tool_calls, **kwargs,
-        }  # fmt: skip
+            "messages": [*(chat_history or []), *asked],
+            "tools": offered,
+            "parallel_tool_calls": allow_parallel_tool_calls,
+            **kwargs,
+        }
 
-    def get_tool_calls_from_response(self, response: Any, error_on_no_tool_call: bool = True, **kwargs: Any) -> Any:
+    def get_tool_calls_from_response(
+        self, response: Any, error_on_no_tool_call: bool = True, **kwargs: Any
+    ) -> Any:
         return [
             ToolSelection(
-                tool_id=call["id"], tool_name=call["function"]["name"],
+                tool_id=call["id"],
+                tool_name=call["function"]["name"],
                 tool_kwargs=json.loads(call["function"]["arguments"]),
             )
             for call in response.message.additional_kwargs.get("tool_calls", ())
-        ]  # fmt: skip
+        ]
 
 
 def calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:
     """A message that calls tools, each as (id, name, arguments)."""
     told = [
-        {"id": key, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        {
+            "id": key,
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         for key, name, arguments in calls
     ]
     return ChatMessage("", role="assistant", additional_kwargs={"tool_calls": told})

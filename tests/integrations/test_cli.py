@@ -1,4 +1,6 @@
-"""The `tally` command, as a person runs it, on a real tally: its own entry, and once in a process of its own."""
+"""The `tally` command, as a person runs it, on a real tally: its own entry, and once in a process
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ def place(tmp_path: Path) -> Path:
     with Tally.open(tmp_path / "tally", owner=OWNER, background=False) as tally:
         apollo = tally.bind(OWNER, scope="project:apollo")
         apollo.remember("We indent with tabs.", kind="preference", speaker="Ada")
-        with apollo.run("coder", goal="mend the test") as run, run.step("model_call", name="patch") as step:
+        with (
+            apollo.run("coder", goal="mend the test") as run,
+            run.step("model_call", name="patch") as step,
+        ):
             asked = ContextItem(id="ask", kind="user_msg", content="Mend it.")
             notes = [
-                ContextItem(id=f"note-{n}", kind="retrieval_doc", content=f"Note {n} of the test.") for n in (1, 2)
+                ContextItem(id=f"note-{n}", kind="retrieval_doc", content=f"Note {n} of the test.")
+                for n in (1, 2)
             ]
             apollo.compile([*notes, asked], budget=1_000)
             step.record("request", {"prompt": "Mend it."})
@@ -40,15 +46,23 @@ def place(tmp_path: Path) -> Path:
 
 
 def entered(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What `tally` with these arguments prints and answers: its entry called, because a process takes two seconds."""
+    """What `tally` with these arguments prints and answers: its entry called, because a process
+    takes two seconds.
+    """
     out, errors = io.StringIO(), io.StringIO()
-    with patch.object(sys, "argv", ["tally", *arguments]), redirect_stdout(out), redirect_stderr(errors):
+    with (
+        patch.object(sys, "argv", ["tally", *arguments]),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
         try:
             main()
             code = 0
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    return subprocess.CompletedProcess(["tally", *arguments], code, out.getvalue(), errors.getvalue())
+    return subprocess.CompletedProcess(
+        ["tally", *arguments], code, out.getvalue(), errors.getvalue()
+    )
 
 
 @pytest.fixture
@@ -99,12 +113,17 @@ def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path:
 
     rules = tmp_path / "rules.toml"
     rules.write_text(
-        '[[rules]]\nid = "no-notes"\nname = "No notes"\neffect = "deny"\nconditions = { kind = ["retrieval_doc"] }\n'
+        '[[rules]]\nid = "no-notes"\nname = "No notes"\neffect = "deny"\nconditions = { kind = '
+        '["retrieval_doc"] }\n'
     )
     ruled = json.loads(tally_command("recompile", step, "--rules", str(rules), "--json").stdout)
-    assert {change["after"]["reason_code"] for change in ruled["diff"]["removed"]} == {"policy_denied"}
+    assert {change["after"]["reason_code"] for change in ruled["diff"]["removed"]} == {
+        "policy_denied"
+    }
 
-    kept = json.loads(tally_command("recompile", step, "--drop", "note-1", "--keep", "--json").stdout)
+    kept = json.loads(
+        tally_command("recompile", step, "--drop", "note-1", "--keep", "--json").stdout
+    )
     again = json.loads(tally_command("show", kept["run_id"], "--json").stdout)
     assert [one["step_id"] for one in again["steps"]] == [kept["step_id"]]
 
@@ -117,8 +136,13 @@ def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> Non
     found = tally_command("recall", "how do we indent")
     assert "We indent with tabs." in found.stdout
     assert "visible to project:apollo" in " ".join(found.stdout.split())
-    assert json.loads(tally_command("recall", "indent", "--json").stdout)[0]["memory"]["who"] == "Ada"
-    assert "Nothing is remembered" in tally_command("recall", "zebra", "--scope", "private:local").stdout
+    assert (
+        json.loads(tally_command("recall", "indent", "--json").stdout)[0]["memory"]["who"] == "Ada"
+    )
+    assert (
+        "Nothing is remembered"
+        in tally_command("recall", "zebra", "--scope", "private:local").stdout
+    )
 
 
 def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
@@ -149,13 +173,19 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
 def test_a_place_without_a_tally_is_named(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("tally")
     failed = subprocess.run(
-        [str(command), "runs", "-t", str(tmp_path / "none")], text=True, capture_output=True, timeout=60, check=False
+        [str(command), "runs", "-t", str(tmp_path / "none")],
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     assert (failed.returncode, "There is no tally" in failed.stderr) == (2, True)
     assert not (tmp_path / "none").exists()
 
 
-def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(tally_command: Command, tmp_path: Path) -> None:
+def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(
+    tally_command: Command, tmp_path: Path
+) -> None:
     [run] = json.loads(tally_command("runs", "--json").stdout)
     key, bundle = tmp_path / "key.pem", tmp_path / "run.receipt"
     made = entered("keygen", str(key))
@@ -163,7 +193,9 @@ def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(tally_comma
     assert key.stat().st_mode & 0o077 == 0
     again = entered("keygen", str(key))
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
-    written = tally_command("export-receipt", run["run_id"], "--out", str(bundle), "--sign", str(key))
+    written = tally_command(
+        "export-receipt", run["run_id"], "--out", str(bundle), "--sign", str(key)
+    )
     assert "signed" in written.stdout
     checked = entered("verify", str(bundle), "--public-key", f"{key}.pub")
     assert (checked.returncode, "signed by" in checked.stdout) == (0, True), checked.stderr
@@ -177,7 +209,9 @@ def test_a_step_is_asked_why_and_compared(tally_command: Command) -> None:
     assert told["unseen"] == []
     assert "Note 1 of the test." in tally_command("trace", step["step_id"], "note 1 OF").stdout
     assert "nothing differs" in tally_command("diff", step["step_id"], step["step_id"]).stdout
-    assert "No recorded step" in tally_command("uses", "01900000-0000-7000-8000-000000000000").stdout
+    assert (
+        "No recorded step" in tally_command("uses", "01900000-0000-7000-8000-000000000000").stdout
+    )
 
 
 def test_a_tape_is_written_and_plays(tally_command: Command, place: Path, tmp_path: Path) -> None:
@@ -188,7 +222,10 @@ def test_a_tape_is_written_and_plays(tally_command: Command, place: Path, tmp_pa
     assert "1 model call, 0 tool calls (exact)" in done.stdout
 
     tape = read_tape(out)
-    assert (tape.run_id, [call.request for call in tape.calls]) == (run_id, [{"prompt": "Mend it."}])
+    assert (tape.run_id, [call.request for call in tape.calls]) == (
+        run_id,
+        [{"prompt": "Mend it."}],
+    )
     with pytest.raises(TapeDiverged):
         Player(tape).model({"prompt": "Break it."})
 
@@ -208,7 +245,9 @@ def test_a_tape_of_what_was_not_kept_is_refused_with_the_reason(
     assert not (tmp_path / "tape.json").exists()
 
 
-def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(tally_command: Command, place: Path) -> None:
+def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(
+    tally_command: Command, place: Path
+) -> None:
     with Tally.open(place, background=False) as tally:
         bound = tally.bind(OWNER)
         with bound.run("writer", retention="metadata_only") as run:
@@ -228,13 +267,17 @@ def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(tally_comm
     assert "written" in used.stdout
 
 
-def test_a_difference_in_the_budget_alone_is_a_difference(tally_command: Command, place: Path) -> None:
+def test_a_difference_in_the_budget_alone_is_a_difference(
+    tally_command: Command, place: Path
+) -> None:
     with Tally.open(place, background=False) as tally:
         bound = tally.bind(OWNER)
         with bound.run("coder") as run:
             for budget in (500, 900):
                 with run.step("model_call"):
-                    bound.compile([ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=budget)
+                    bound.compile(
+                        [ContextItem(id="ask", kind="user_msg", content="Mend it.")], budget=budget
+                    )
             with run.step("tool_call") as step:
                 step.record("tool_call", {"name": "look", "arguments": {}})
         one, other, tool = (step.step_id for step in bound.recorder.steps(run.id))
@@ -245,7 +288,9 @@ def test_a_difference_in_the_budget_alone_is_a_difference(tally_command: Command
     assert "nothing differs" not in unlike
 
 
-def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(tally_command: Command, place: Path, tmp_path: Path) -> None:
+def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(
+    tally_command: Command, place: Path, tmp_path: Path
+) -> None:
     junk, bundle, key = tmp_path / "junk", tmp_path / "b", tmp_path / "k.pub"
     junk.write_text("junk")
     key.write_bytes(new_key()[1])
@@ -253,7 +298,13 @@ def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(tally_command: Comman
         [run] = tally.bind(OWNER, scope="project:apollo").runs()
         bundle.write_bytes(tally.bind(OWNER).recorder.export_receipt(run.run_id))
     wrong: list[tuple[str, ...]] = [
-        ("/nowhere/run.receipt: No such file", "export-receipt", run.run_id, "--out", "/nowhere/run.receipt"),
+        (
+            "/nowhere/run.receipt: No such file",
+            "export-receipt",
+            run.run_id,
+            "--out",
+            "/nowhere/run.receipt",
+        ),
         ("is no bundle of a receipt", "verify", str(junk)),
         ("This is no public key", "verify", str(bundle), "--public-key", str(junk)),
         ("it is not signed", "verify", str(bundle), "--public-key", str(key)),

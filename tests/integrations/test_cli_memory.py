@@ -33,7 +33,9 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(place: Path) -> Command:
     def run(*arguments: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, [*arguments, "--tally", str(place)], env={"COLUMNS": "160"})
+        result = CliRunner().invoke(
+            app, [*arguments, "--tally", str(place)], env={"COLUMNS": "160"}
+        )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result.exit_code, result.output
@@ -66,13 +68,26 @@ def test_a_correction_is_previewed_then_applied_with_its_token(run: Command) -> 
 
 def test_a_memory_is_changed_forgotten_and_recovered(run: Command) -> None:
     memory = _id(run, "by hand")
-    assert "version 2" in run("modify", memory, "--content", "We deploy by robot.", "--reason", "new")[1]
+    assert (
+        "version 2"
+        in run("modify", memory, "--content", "We deploy by robot.", "--reason", "new")[1]
+    )
     assert "Preview" in run("forget", memory, "--reason", "old", "--preview")[1]
     assert "recoverable until" in run("forget", memory, "--reason", "old")[1]
     assert "(not shown)" in run("memories", "--scope", "project:apollo", "--state", "deleted")[1]
     assert "is active" in run("recover", memory, "--reason", "it was right")[1]
 
-    matching = ("forget", "deploy", "--matching", "--reason", "old", "--threshold", "0.1", "--scope", "project:apollo")
+    matching = (
+        "forget",
+        "deploy",
+        "--matching",
+        "--reason",
+        "old",
+        "--threshold",
+        "0.1",
+        "--scope",
+        "project:apollo",
+    )
     token = json.loads(run(*matching, "--json")[1])["confirm_token"]
     assert "2 memories forgotten" in run(*matching, "--apply", "--token", token)[1]
 
@@ -85,12 +100,18 @@ def test_an_erasure_is_shown_done_and_proved(run: Command, place: Path) -> None:
     token = json.loads(run("erase", memory, "--reason", "asked for", "--json")[1])["confirm_token"]
     code, done = run("erase", memory, "--reason", "asked for", "--apply", "--token", token)
     assert (code, "nothing of it was found" in done) == (0, True)
-    assert b"said the pelican" not in b"".join(file.read_bytes() for file in place.rglob("*") if file.is_file())
+    assert b"said the pelican" not in b"".join(
+        file.read_bytes() for file in place.rglob("*") if file.is_file()
+    )
 
 
-def test_a_tally_is_made_its_journal_s_window_chosen_and_its_health_told(tmp_path: Path, run: Command) -> None:
+def test_a_tally_is_made_its_journal_s_window_chosen_and_its_health_told(
+    tmp_path: Path, run: Command
+) -> None:
     fresh = str(tmp_path / "fresh")
-    made = CliRunner().invoke(app, ["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh])
+    made = CliRunner().invoke(
+        app, ["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh]
+    )
     assert (made.exit_code, "belongs to ada" in " ".join(made.output.split())) == (0, True)
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--tally", fresh]).output)
     assert {one["check"]: one["text"] for one in found}["journal window"] == "90 days"
@@ -112,7 +133,9 @@ def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
     assert "3 memories" in " ".join(run("export", out)[1].split())
     brought = CliRunner().invoke(app, ["import", out, "--tally", other])
     assert "3 memories" in " ".join(brought.output.split())
-    again = CliRunner().invoke(app, ["recall", "pipeline", "--scope", "private:local", "--tally", other])
+    again = CliRunner().invoke(
+        app, ["recall", "pipeline", "--scope", "private:local", "--tally", other]
+    )
     assert "pelican" in again.output or "Nothing" in again.output
 
 
@@ -128,9 +151,17 @@ def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
 def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], said: str) -> None:
     command = Path(sys.executable).with_name("tally")
     failed = subprocess.run(
-        [str(command), *arguments, "--tally", str(place)], text=True, capture_output=True, timeout=120, check=False
+        [str(command), *arguments, "--tally", str(place)],
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
-    assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (2, True, False)
+    assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_what_is_inspected_names_the_steps_that_used_it(run: Command, place: Path) -> None:
@@ -161,7 +192,10 @@ def test_one_looks_around_from_scopes_to_a_memory(run: Command, place: Path) -> 
 
 def test_a_command_that_is_given_again_under_one_key_answers_as_at_first(run: Command) -> None:
     memory = _id(run, "by hand")
-    told = [run("modify", memory, "--tag", "t", "-r", "r", "--key", "request-1", "--json")[1] for _ in range(2)]
+    told = [
+        run("modify", memory, "--tag", "t", "-r", "r", "--key", "request-1", "--json")[1]
+        for _ in range(2)
+    ]
     assert told[0] == told[1]
     assert json.loads(told[0])["version"] == 2
 
@@ -171,7 +205,9 @@ def test_a_memory_is_promoted_with_the_token_that_the_preview_gave(run: Command)
     code, shown = run("promote", memory, "project:apollo", "-r", "all of us need it")
     assert (code, "project:apollo" in shown, "Nothing was changed" in shown) == (0, True, True)
     token = shown.split("--token ")[1].split()[0]
-    done = run("promote", memory, "project:apollo", "-r", "all of us need it", "--apply", "--token", token)[1]
+    done = run(
+        "promote", memory, "project:apollo", "-r", "all of us need it", "--apply", "--token", token
+    )[1]
     assert "stands in project:apollo" in done
     assert _id(run, "pelican")
 
@@ -201,19 +237,43 @@ def test_an_operator_suspends_changes_from_the_command_line(run: Command) -> Non
 
 def test_a_scope_is_opened_to_members_and_closed_again(run: Command) -> None:
     code, shown = run(
-        "space", "team:core", "--name", "Core", "--member", "user:a=b@example.org=writer@2030-01-31", "--member",
-        "agent:coder=reader", "--reason", "we begin",
-    )  # fmt: skip
+        "space",
+        "team:core",
+        "--name",
+        "Core",
+        "--member",
+        "user:a=b@example.org=writer@2030-01-31",
+        "--member",
+        "agent:coder=reader",
+        "--reason",
+        "we begin",
+    )
     assert (code, "a=b@example.org writer until 2030-01-31" in " ".join(shown.split())) == (0, True)
     made = json.loads(
         run(
-            "space", "team:core", "--without", "agent:coder", "--member", "user:bob=steward", "--close", "--if-version",
-            "1", "--reason", "r", "--json",
+            "space",
+            "team:core",
+            "--without",
+            "agent:coder",
+            "--member",
+            "user:bob=steward",
+            "--close",
+            "--if-version",
+            "1",
+            "--reason",
+            "r",
+            "--json",
         )[1]
-    )  # fmt: skip
-    assert (made["state"], made["version"], [(one["principal_id"], one["role"]) for one in made["members"]]) == (
-        "closed", 2, [("a=b@example.org", "writer"), ("bob", "steward")],
-    )  # fmt: skip
+    )
+    assert (
+        made["state"],
+        made["version"],
+        [(one["principal_id"], one["role"]) for one in made["members"]],
+    ) == (
+        "closed",
+        2,
+        [("a=b@example.org", "writer"), ("bob", "steward")],
+    )
     assert [space["scope"] for space in json.loads(run("spaces", "--json")[1])] == ["team:core"]
 
 
@@ -251,12 +311,29 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
         (["space", "team:x", "--reason", "r"], "no space"),
         (["space", "team:x", "--name", "x", "--member", "bob", "--reason", "r"], "names no member"),
         (["space", "team:x", "--name", "x", "--member", "user:bob=king", "--reason", "r"], "role"),
-        (["space", "team:x", "--name", "x", "--member", "user:bob=reader@soon", "--reason", "r"], "no day"),
+        (
+            ["space", "team:x", "--name", "x", "--member", "user:bob=reader@soon", "--reason", "r"],
+            "no day",
+        ),
         (["space", "private:x", "--name", "x", "--reason", "r"], "unsupported_scope"),
-        (["forget", "deploy", "--matching", "--reason", "r", "--scope", "project:apollo", "--apply"], "Preview it"),
+        (
+            [
+                "forget",
+                "deploy",
+                "--matching",
+                "--reason",
+                "r",
+                "--scope",
+                "project:apollo",
+                "--apply",
+            ],
+            "Preview it",
+        ),
     ],
 )
-def test_wrong_input_is_one_line_that_says_what_to_do(place: Path, arguments: list[str], says: str) -> None:
+def test_wrong_input_is_one_line_that_says_what_to_do(
+    place: Path, arguments: list[str], says: str
+) -> None:
     code, told = _told(place, *arguments)
     assert (code, told.startswith("tally: "), "Traceback" in told) == (2, True, False)
     assert says.replace("no scope", "is not a scope") in told
@@ -264,11 +341,16 @@ def test_wrong_input_is_one_line_that_says_what_to_do(place: Path, arguments: li
 
 def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> None:
     with Tally.open(place, background=False) as tally:
-        kept = tally.bind(OWNER, scope="project:apollo").remember("A \x1b[31mred\x1b]0;title\x07 \u202eherring\x9b2J.")
+        kept = tally.bind(OWNER, scope="project:apollo").remember(
+            "A \x1b[31mred\x1b]0;title\x07 \u202eherring\x9b2J."
+        )
     for arguments in (
-        ("memories", "--scope", "project:apollo"), ("inspect", kept.memory_id), ("history", kept.memory_id),
-        ("recall", "herring"), ("explore", "project:apollo"),
-    ):  # fmt: skip
+        ("memories", "--scope", "project:apollo"),
+        ("inspect", kept.memory_id),
+        ("history", kept.memory_id),
+        ("recall", "herring"),
+        ("explore", "project:apollo"),
+    ):
         shown = run(*arguments)[1]
         assert "herring" in shown
         assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(shown)
@@ -284,10 +366,30 @@ def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> Non
 
     code, told = run("memories", "--scope", "project:apollo")
     assert (code, "tally --as ada" in told) == (1, True)
-    assert "by ferry" in run("--as", "local", "--project", "apollo", "memories", "--scope", "project:apollo")[1]
+    assert (
+        "by ferry"
+        in run("--as", "local", "--project", "apollo", "memories", "--scope", "project:apollo")[1]
+    )
     code, told = run("--as", "eve", "memories", "--scope", "project:apollo")
     assert "unverified_membership" in told
-    changed = run("--as", "ada", "--project", "apollo", "modify", kept, "--tag", "water", "--reason", "r", "--json")[1]
+    changed = run(
+        "--as",
+        "ada",
+        "--project",
+        "apollo",
+        "modify",
+        kept,
+        "--tag",
+        "water",
+        "--reason",
+        "r",
+        "--json",
+    )[1]
     assert json.loads(changed.removesuffix("None"))["version"] == 2
-    history = json.loads(run("--as", "ada", "--project", "apollo", "history", kept, "--json")[1].removesuffix("None"))
-    assert [(entry["actor"]["user"], entry["surface"]) for entry in history] == [("local", "python"), ("ada", "cli")]
+    history = json.loads(
+        run("--as", "ada", "--project", "apollo", "history", kept, "--json")[1].removesuffix("None")
+    )
+    assert [(entry["actor"]["user"], entry["surface"]) for entry in history] == [
+        ("local", "python"),
+        ("ada", "cli"),
+    ]

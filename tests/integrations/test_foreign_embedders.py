@@ -21,7 +21,9 @@ class _Lengths(EmbeddingFunction[Documents]):
         self._scale = scale
 
     def __call__(self, input: Documents) -> Embeddings:
-        return [np.array([len(text), text.count("e"), self._scale], dtype=np.float32) for text in input]
+        return [
+            np.array([len(text), text.count("e"), self._scale], dtype=np.float32) for text in input
+        ]
 
 
 EMBEDDERS: dict[str, Callable[[], Any]] = {
@@ -33,7 +35,9 @@ EMBEDDERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", EMBEDDERS)
-def test_a_runtime_s_own_embedder_serves_a_tally(kind: str, open_sqlite: Callable[..., Tally]) -> None:
+def test_a_runtime_s_own_embedder_serves_a_tally(
+    kind: str, open_sqlite: Callable[..., Tally]
+) -> None:
     embedder: Any = EMBEDDERS[kind]()
     with open_sqlite(embedder=embedder) as tally:
         owner = tally.bind()

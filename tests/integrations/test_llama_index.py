@@ -26,13 +26,17 @@ class TestRetriever(AdapterContract):
         return [found.node.node_id for found in TallyRetriever(bound).retrieve(query)]
 
     def context(self, bound: BoundTally, query: str) -> str:
-        return str(RetrieverQueryEngine.from_args(TallyRetriever(bound), llm=MockLLM()).query(query))
+        return str(
+            RetrieverQueryEngine.from_args(TallyRetriever(bound), llm=MockLLM()).query(query)
+        )
 
 
 def test_a_query_engine_answers_from_memory(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
-        engine = RetrieverQueryEngine.from_args(TallyRetriever(tally, similarity_top_k=8), llm=MockLLM())
+        engine = RetrieverQueryEngine.from_args(
+            TallyRetriever(tally, similarity_top_k=8), llm=MockLLM()
+        )
 
         answer = engine.query("When does the heron nest?")
 

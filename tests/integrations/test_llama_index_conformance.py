@@ -46,7 +46,9 @@ class Playing(Scripted):
         for turn, asked in enumerate(self._turns):
             keys = [f"c{turn}{place}" for place in range(len(asked))]
             if not answered.issuperset(keys):
-                return calls(*((key, name, given) for key, (name, given) in zip(keys, asked, strict=True)))
+                return calls(
+                    *((key, name, given) for key, (name, given) in zip(keys, asked, strict=True))
+                )
         return ChatMessage(role="assistant", content="It is 42.")
 
 
@@ -75,16 +77,23 @@ def _tools() -> list[Any]:
 
     async def expert(question: str) -> str:
         """Ask another agent."""
-        return str(await FunctionAgent(tools=[], llm=Playing("text"), streaming=False).run(question))
+        return str(
+            await FunctionAgent(tools=[], llm=Playing("text"), streaming=False).run(question)
+        )
 
     async def erase(ctx: Context, value: int) -> str:
         """Erase something, if a person agrees."""
         said = await ctx.wait_for_event(
-            HumanResponseEvent, waiter_id="sure", waiter_event=_event(InputRequiredEvent, prefix="Erase?"), timeout=60
+            HumanResponseEvent,
+            waiter_id="sure",
+            waiter_event=_event(InputRequiredEvent, prefix="Erase?"),
+            timeout=60,
         )
         return f"gone: {said.response}"
 
-    return [FunctionTool.from_defaults(async_fn=one) for one in (double, divide, flaky, expert, erase)]
+    return [
+        FunctionTool.from_defaults(async_fn=one) for one in (double, divide, flaky, expert, erase)
+    ]
 
 
 WAITS = "WaitingForEvent" in inspect.getsource(base_agent)
@@ -92,7 +101,9 @@ WAITS = "WaitingForEvent" in inspect.getsource(base_agent)
 
 
 class TestInstrumentation(CaptureContract):
-    @pytest.mark.skipif(not WAITS, reason="this release of LlamaIndex does not let tools of agents wait")
+    @pytest.mark.skipif(
+        not WAITS, reason="this release of LlamaIndex does not let tools of agents wait"
+    )
     def test_a_person_is_asked(self, open_tally: Any) -> None:
         super().test_a_person_is_asked(open_tally)
 

@@ -1,4 +1,6 @@
-"""TallyInstrumentation keeps the adapter contract on real LlamaIndex models, tools, agents and query engines."""
+"""TallyInstrumentation keeps the adapter contract on real LlamaIndex models, tools, agents and
+query engines.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ async def double(value: int) -> int:
 
 
 def _double() -> FunctionTool:
-    return FunctionTool.from_defaults(async_fn=double, fn=lambda value: value * 2, name="double", description="Twice.")
+    return FunctionTool.from_defaults(
+        async_fn=double, fn=lambda value: value * 2, name="double", description="Twice."
+    )
 
 
 def _run(tally: Tally) -> RunRecord:
@@ -52,7 +56,10 @@ def _run(tally: Tally) -> RunRecord:
 
 
 def _steps(tally: Tally) -> list[tuple[str, str | None, str]]:
-    return [(step.step_kind, step.name, step.status) for step in tally.recorder.steps(_run(tally).run_id)]
+    return [
+        (step.step_kind, step.name, step.status)
+        for step in tally.recorder.steps(_run(tally).run_id)
+    ]
 
 
 def _payloads(tally: Tally, place: int = 0) -> dict[str, Any]:
@@ -81,23 +88,35 @@ class TestInstrumentation(AdapterContract):
             _double().call(value=value)
 
 
-AGENT = [("model_call", "scripted", "completed"), ("tool_call", "double", "completed"),
-         ("model_call", "scripted", "completed")]  # fmt: skip
+AGENT = [
+    ("model_call", "scripted", "completed"),
+    ("tool_call", "double", "completed"),
+    ("model_call", "scripted", "completed"),
+]
 """Early releases describe a model by its class alone."""
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally, streaming: bool) -> None:
+def test_an_agent_is_one_run_with_a_step_for_each_call(
+    open_sqlite: OpenTally, streaming: bool
+) -> None:
     with open_sqlite() as tally:
         agent = FunctionAgent(
-            name="calculator", tools=[_double()], streaming=streaming, system_prompt="You calculate.",
+            name="calculator",
+            tools=[_double()],
+            streaming=streaming,
+            system_prompt="You calculate.",
             llm=Scripted(calls(("c1", "double", {"value": 21})), "It is 42."),
-        )  # fmt: skip
+        )
         with TallyInstrumentation(tally, strict=True):
             assert asyncio.run(_ask(agent)) == "It is 42."
 
         run = _run(tally)
-        assert (run.agent_name, run.status, run.user_goal) == ("calculator", "completed", "double 21")
+        assert (run.agent_name, run.status, run.user_goal) == (
+            "calculator",
+            "completed",
+            "double 21",
+        )
         assert [(kind, str(name).lower(), status) for kind, name, status in _steps(tally)] == AGENT
         asked = _payloads(tally)["request"]
         assert [message["role"] for message in asked["messages"]] == ["system", "user"]
@@ -115,29 +134,45 @@ def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTal
         return 1 / value
 
     with open_sqlite() as tally:
-        asked = calls(("c1", "double", {"value": 1}), ("c2", "divide", {"value": 0}), ("c3", "double", {"value": 2}))
+        asked = calls(
+            ("c1", "double", {"value": 1}),
+            ("c2", "divide", {"value": 0}),
+            ("c3", "double", {"value": 2}),
+        )
         agent = FunctionAgent(tools=[_double(), divide], llm=Scripted(asked, "Done."))
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent))
 
-        assert sorted((name, status) for kind, name, status in _steps(tally) if kind == "tool_call") == [
-            ("divide", "failed"), ("double", "completed"), ("double", "completed"),
-        ]  # fmt: skip
+        assert sorted(
+            (name, status) for kind, name, status in _steps(tally) if kind == "tool_call"
+        ) == [
+            ("divide", "failed"),
+            ("double", "completed"),
+            ("double", "completed"),
+        ]
         assert _run(tally).status == "completed"
         places = {step.name: step.step_index for step in tally.recorder.steps(_run(tally).run_id)}
         error = _payloads(tally, places["divide"])["error"]
         assert (error["type"], error["message"]) == ("ZeroDivisionError", "division by zero")
 
 
-def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTally) -> None:
+def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
-            said = [piece.delta for piece in Scripted("her on").stream_chat([ChatMessage("Say heron.")])]
+            said = [
+                piece.delta for piece in Scripted("her on").stream_chat([ChatMessage("Say heron.")])
+            ]
 
         assert said == ["her", "on", ""]
-        assert (_run(tally).status, _payloads(tally)["response"]["answer"]["blocks"][0]["text"]) == (
-            "completed", "her on",
-        )  # fmt: skip
+        assert (
+            _run(tally).status,
+            _payloads(tally)["response"]["answer"]["blocks"][0]["text"],
+        ) == (
+            "completed",
+            "her on",
+        )
         summary = _summary(tally)
         assert summary["usage"] == {"input_tokens": 7, "output_tokens": 2}
         stream = summary["stream"]
@@ -176,13 +211,19 @@ def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTal
             engine.query("When does the heron nest?")
 
         run = _run(tally)
-        assert (run.agent_name, run.user_goal) == ("RetrieverQueryEngine", "When does the heron nest?")
+        assert (run.agent_name, run.user_goal) == (
+            "RetrieverQueryEngine",
+            "When does the heron nest?",
+        )
         assert next((kind, name) for kind, name, _ in _steps(tally)) == ("other", "TallyRetriever")
         looked = _payloads(tally)
         assert list(looked) == ["request", "memory_read", "response"]
         assert looked["request"]["query"] == "When does the heron nest?"
         [found] = looked["response"]["documents"]
-        assert (found["id"], found["node"]["text"]) == (stored.memory_id, "The heron nests in March.")
+        assert (found["id"], found["node"]["text"]) == (
+            stored.memory_id,
+            "The heron nests in March.",
+        )
         assert found["score"] is not None
         assert [kind for kind, _, _ in _steps(tally)][1:] == ["model_call"]
 
@@ -199,7 +240,9 @@ def test_an_asynchronous_retrieval_is_recorded_alike(open_sqlite: OpenTally) -> 
 
 def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        agent = FunctionAgent(tools=[_double()], llm=Scripted(ConnectionError("no route")), streaming=False)
+        agent = FunctionAgent(
+            tools=[_double()], llm=Scripted(ConnectionError("no route")), streaming=False
+        )
         with TallyInstrumentation(tally, strict=True), pytest.raises(ConnectionError):
             asyncio.run(_ask(agent))
 
@@ -211,7 +254,9 @@ def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -
 def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         owner = tally.bind()
-        note = FunctionTool.from_defaults(lambda text: owner.remember(text).memory_id, name="note", description="Note.")
+        note = FunctionTool.from_defaults(
+            lambda text: owner.remember(text).memory_id, name="note", description="Note."
+        )
         with TallyInstrumentation(tally, strict=True):
             note.call(text="Noted.")
             owner.remember("Outside of any step.")
@@ -230,14 +275,21 @@ def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: Open
             return str(await inner.run(question))
 
         outer = FunctionAgent(
-            name="outer", tools=[ask], llm=Scripted(calls(("c1", "ask", {"question": "double 21"})), "42.")
+            name="outer",
+            tools=[ask],
+            llm=Scripted(calls(("c1", "ask", {"question": "double 21"})), "42."),
         )
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(outer))
 
         assert _run(tally).agent_name == "outer"
         steps = tally.recorder.steps(_run(tally).run_id)
-        assert [step.step_kind for step in steps] == ["model_call", "tool_call", "model_call", "model_call"]
+        assert [step.step_kind for step in steps] == [
+            "model_call",
+            "tool_call",
+            "model_call",
+            "model_call",
+        ]
         assert [step.parent_step_id for step in steps] == [None, None, steps[1].step_id, None]
 
 
@@ -268,20 +320,25 @@ def test_a_tool_that_waits_for_a_person_is_blocked_and_called_again(open_sqlite:
         return str(await running)
 
     with open_sqlite() as tally:
-        agent = FunctionAgent(tools=[delete], llm=Scripted(calls(("c1", "delete", {"name": "a.txt"})), "Deleted."))
+        agent = FunctionAgent(
+            tools=[delete], llm=Scripted(calls(("c1", "delete", {"name": "a.txt"})), "Deleted.")
+        )
         with TallyInstrumentation(tally, strict=True):
             assert asyncio.run(ask(agent)) == "Deleted."
 
         assert [(name, status) for kind, name, status in _steps(tally) if kind == "tool_call"] == [
-            ("delete", "blocked"), ("delete", "completed"),
-        ]  # fmt: skip
+            ("delete", "blocked"),
+            ("delete", "completed"),
+        ]
         assert list(_payloads(tally, 1)) == ["tool_call", "approval"]
         assert _payloads(tally, 2)["tool_call"]["arguments"] == {"name": "a.txt"}
 
 
 def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
     async def ask_all() -> None:
-        agents = [FunctionAgent(name=f"agent-{n}", tools=[], llm=Scripted(f"said {n}")) for n in range(3)]
+        agents = [
+            FunctionAgent(name=f"agent-{n}", tools=[], llm=Scripted(f"said {n}")) for n in range(3)
+        ]
         await asyncio.gather(*(_ask(agent, f"question {n}") for n, agent in enumerate(agents)))
 
     with open_sqlite() as tally:
@@ -299,7 +356,9 @@ def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
 
 def test_two_instrumentations_of_one_tally_record_each_event_once(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        agent = FunctionAgent(tools=[_double()], llm=Scripted(calls(("c1", "double", {"value": 21})), "42."))
+        agent = FunctionAgent(
+            tools=[_double()], llm=Scripted(calls(("c1", "double", {"value": 21})), "42.")
+        )
         with TallyInstrumentation(tally, strict=True), TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent))
 
@@ -320,8 +379,11 @@ def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the
         kinds = [entry.kind for step in steps for entry in tally.recorder.entries(step.step_id)]
         assert "compiled" in kinds
         place = next(step.step_index for step in steps if step.step_kind == "model_call")
-        sent = [block["text"] for message in _payloads(tally, place)["request"]["messages"]
-                for block in message["blocks"]]  # fmt: skip
+        sent = [
+            block["text"]
+            for message in _payloads(tally, place)["request"]["messages"]
+            for block in message["blocks"]
+        ]
         assert [is_framed(text) for text in sent if "March" in text] == [True]
         assert sum("nests in March" in turn.content for turn in tally.bind().memories()) == 1
 
@@ -335,7 +397,9 @@ def test_calls_inside_a_run_join_it(open_sqlite: OpenTally) -> None:
         assert (_run(tally).agent_name, len(_steps(tally))) == ("mine", 1)
 
 
-def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again(open_sqlite: OpenTally) -> None:
+def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             Scripted("heron").chat([ChatMessage("Say heron.")], temperature=0.5)
@@ -348,7 +412,9 @@ def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again
         assert _payloads(tally)["request"]["parameters"] == {"temperature": 0.5}
 
 
-def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
+def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         watching = TallyInstrumentation(tally, actor=Actor(user="eve"), scope="project:apollo")
         with watching:
@@ -358,9 +424,13 @@ def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
         assert any(where.startswith("llama_index") for where in tally.recording.health.missed)
 
 
-def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(open_sqlite: OpenTally) -> None:
+def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
-        watching = TallyInstrumentation(tally, actor=Actor(user="eve"), scope="project:apollo", strict=True).attach()
+        watching = TallyInstrumentation(
+            tally, actor=Actor(user="eve"), scope="project:apollo", strict=True
+        ).attach()
         Scripted("heron").chat([ChatMessage("Say heron.")])
 
         with pytest.raises(Exception, match="project") as missed:
@@ -372,7 +442,9 @@ def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(open
 def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         agent = FunctionAgent(tools=[_double()], llm=Scripted("hi"))
-        watching = TallyInstrumentation(tally, actor=lambda tags: Actor(user=tags["who"]), strict=True)
+        watching = TallyInstrumentation(
+            tally, actor=lambda tags: Actor(user=tags["who"]), strict=True
+        )
         with watching, instrument_tags({"who": "alice"}):
             asyncio.run(_ask(agent, "hi"))
 
@@ -380,13 +452,20 @@ def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
         assert tally.bind(Actor(user="bob")).runs() == []
 
 
-def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(open_sqlite: OpenTally) -> None:
+def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(
+    open_sqlite: OpenTally,
+) -> None:
     class Keyed(MockLLM):
         api_key: str = "hunter2-hunter2"
 
     with open_sqlite() as tally:
-        with TallyInstrumentation(tally, strict=True), tally.bind().run("mine", retention="full_payloads"):
-            Keyed(max_tokens=None).chat([ChatMessage("hi")], extra_headers={"Authorization": "Bearer hunter2-hunter2"})
+        with (
+            TallyInstrumentation(tally, strict=True),
+            tally.bind().run("mine", retention="full_payloads"),
+        ):
+            Keyed(max_tokens=None).chat(
+                [ChatMessage("hi")], extra_headers={"Authorization": "Bearer hunter2-hunter2"}
+            )
 
         assert "hunter2" not in str(_payloads(tally))
 
@@ -395,7 +474,9 @@ def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(open_sqlite
     ("how", "status"),
     [("cancelled by its user", "cancelled"), ("out of time", "failed")],
 )
-def test_a_workflow_that_is_stopped_is_not_called_completed(open_sqlite: OpenTally, how: str, status: str) -> None:
+def test_a_workflow_that_is_stopped_is_not_called_completed(
+    open_sqlite: OpenTally, how: str, status: str
+) -> None:
     begun = asyncio.Event()
 
     async def slow(what: str) -> str:
@@ -407,7 +488,9 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(open_sqlite: OpenTal
     async def stopped() -> None:
         asked = calls(("c1", "slow", {"what": "tea"}))
         timeout = 0.2 if how == "out of time" else None
-        running = FunctionAgent(llm=Scripted(asked), tools=[slow], streaming=False, timeout=timeout).run("Go on.")
+        running = FunctionAgent(
+            llm=Scripted(asked), tools=[slow], streaming=False, timeout=timeout
+        ).run("Go on.")
         await begun.wait()
         if how == "cancelled by its user":
             await running.cancel_run()
@@ -420,5 +503,8 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(open_sqlite: OpenTal
         bound = tally.bind()
         [run] = bound.runs()
         assert run.status == status
-        assert [step.status for step in bound.recorder.steps(run.run_id)] == ["completed", "cancelled"]
+        assert [step.status for step in bound.recorder.steps(run.run_id)] == [
+            "completed",
+            "cancelled",
+        ]
         assert bound.recorder.verify(run.run_id).ok

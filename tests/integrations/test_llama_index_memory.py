@@ -53,8 +53,12 @@ class TestMemory(AdapterContract):
         message = _user(content).model_dump(mode="json")
         attributes = {"llama_index_message": message}
         return {
-            "content": content, "kind": "turn", "speaker": "user", "conversation": "s1", "attributes": attributes
-        }  # fmt: skip
+            "content": content,
+            "kind": "turn",
+            "speaker": "user",
+            "conversation": "s1",
+            "attributes": attributes,
+        }
 
     def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
         return [one.memory_id for one in bound.remember_many(list(contents))]
@@ -140,7 +144,11 @@ def test_what_was_said_elsewhere_is_recalled_before_the_request(open_tally: Open
         memory = TallyMemory.from_defaults(anna, session_id="one")
         memory.put_messages([_user("Hello."), _assistant("Hello!"), _user("Where is the key?")])
         first, second, context, asked = memory.get("Where is the key?")
-        assert (first.content, second.content, asked.content) == ("Hello.", "Hello!", "Where is the key?")
+        assert (first.content, second.content, asked.content) == (
+            "Hello.",
+            "Hello!",
+            "Where is the key?",
+        )
         assert "under the mat" in str(context.content)
         assert str(context.content).startswith(OPEN)
         # A chat engine asks before it puts: then the request is not among the messages.
@@ -155,7 +163,11 @@ def test_a_long_session_fits_its_budget(open_tally: OpenTally) -> None:
         memory.put(_user("The key is under the mat, remember that."))
         for number in range(40):
             memory.put_messages(
-                [_user(f"River, part {number}?"), *_called(f"c{number}"), _assistant(f"{number} bends.")]
+                [
+                    _user(f"River, part {number}?"),
+                    *_called(f"c{number}"),
+                    _assistant(f"{number} bends."),
+                ]
             )
         found = memory.get("Where is the key?")
         count = tally.count_tokens
@@ -197,16 +209,17 @@ def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenT
 
 
 blocks = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20).map(
-        lambda text: TextBlock(text=text)
-    ),
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20
+    ).map(lambda text: TextBlock(text=text)),
     st.just(ImageBlock(url="https://example.org/boat.png")),
 )
 messages = st.builds(
-    ChatMessage, role=st.sampled_from([MessageRole.USER, MessageRole.ASSISTANT]),
+    ChatMessage,
+    role=st.sampled_from([MessageRole.USER, MessageRole.ASSISTANT]),
     blocks=st.lists(blocks, min_size=1, max_size=3),
     additional_kwargs=st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9), max_size=2),
-)  # fmt: skip
+)
 
 
 @hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -241,7 +254,10 @@ def test_an_agent_works_with_it(open_sqlite: OpenTally) -> None:
 
         assert asyncio.run(talk()) == "Under the mat."
         assert any("under the mat" in (message.content or "") for message in seen[0])
-        assert [message.content for message in memory.get_all()] == ["Where is the key?", "Under the mat."]
+        assert [message.content for message in memory.get_all()] == [
+            "Where is the key?",
+            "Under the mat.",
+        ]
         # What was recalled is not captured back.
         assert len(anna.memories()) == 3
 
@@ -255,15 +271,21 @@ def test_a_chat_engine_works_with_it(open_sqlite: OpenTally) -> None:
         assert [message.role.value for message in memory.get_all()] == ["user", "assistant"] * 2
 
 
-def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(open_sqlite: OpenTally) -> None:
+def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         anna.remember("The key is under the mat.")
         block = TallyMemoryBlock.of(anna)
 
         async def ask() -> list[str]:
-            memory = Memory.from_defaults(session_id="one", token_limit=60, token_flush_size=20, memory_blocks=[block])
-            await memory.aput_messages([_user(f"Turn {number} of the river.") for number in range(12)])
+            memory = Memory.from_defaults(
+                session_id="one", token_limit=60, token_flush_size=20, memory_blocks=[block]
+            )
+            await memory.aput_messages(
+                [_user(f"Turn {number} of the river.") for number in range(12)]
+            )
             await memory.aput(_user("Where is the key?"))
             found = [await memory.aget(), await memory.aget()]
             await _closed(memory)

@@ -25,7 +25,13 @@ from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotReplayable, TapeDiverged
 from tallystick.recorder import Player
 from tallystick.tally import BoundTally
-from tallystick_llama_index import TallyInstrumentation, TallyMemory, TallyRetriever, TapeLLM, tape_tools
+from tallystick_llama_index import (
+    TallyInstrumentation,
+    TallyMemory,
+    TallyRetriever,
+    TapeLLM,
+    tape_tools,
+)
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
@@ -59,7 +65,13 @@ class Scale:
 
 def _agent(llm: FunctionCallingLLM, tools: Sequence[Any] = (), **options: Any) -> FunctionAgent:
     return FunctionAgent(
-        **{"name": "weigher", "llm": llm, "tools": list(tools), "system_prompt": "You weigh things.", **options}
+        **{
+            "name": "weigher",
+            "llm": llm,
+            "tools": list(tools),
+            "system_prompt": "You weigh things.",
+            **options,
+        }
     )
 
 
@@ -70,7 +82,9 @@ def _run(agent: Any, said: str = "How heavy?", **options: Any) -> str:
     return asyncio.run(ask())
 
 
-def _recorded(tally: Tally | BoundTally, agent: Any, said: str = "How heavy?", **options: Any) -> str:
+def _recorded(
+    tally: Tally | BoundTally, agent: Any, said: str = "How heavy?", **options: Any
+) -> str:
     with TallyInstrumentation(tally, strict=True):
         return _run(agent, said, **options)
 
@@ -82,7 +96,9 @@ def _player(tally: Tally | BoundTally, **options: Any) -> Player:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("streaming", [False, True])
-def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(open_tally: OpenTally, streaming: bool) -> None:
+def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(
+    open_tally: OpenTally, streaming: bool
+) -> None:
     scale = Scale()
     with open_tally() as tally:
         anna = tally.bind(ANNA)
@@ -108,7 +124,10 @@ def test_a_changed_system_prompt_is_a_divergence_with_a_diff(open_sqlite: OpenTa
         _run(_agent(TapeLLM(player), system_prompt="You guess weights."))
     assert caught.value.what.startswith("call 1 is not the recorded one (model call ")
     changed = [line for line in caught.value.diff if line.startswith(("-  ", "+  "))]
-    assert [line[1:].strip() for line in changed] == ['"text": "You weigh things."', '"text": "You guess weights."']
+    assert [line[1:].strip() for line in changed] == [
+        '"text": "You weigh things."',
+        '"text": "You guess weights."',
+    ]
 
 
 def test_tools_that_changed_or_are_called_otherwise_are_divergences(open_sqlite: OpenTally) -> None:
@@ -142,11 +161,15 @@ def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(open_sqlite: O
         more, less = _player(tally), _player(tally)
     agent = _agent(TapeLLM(more), tape_tools(more, scale.tools))
     _run(agent)
-    with pytest.raises(TapeDiverged, match="call 4 asks a model, and the tape holds no such call any more"):
+    with pytest.raises(
+        TapeDiverged, match="call 4 asks a model, and the tape holds no such call any more"
+    ):
         _run(agent)
     messages = [ChatMessage("You weigh things.", role="system"), ChatMessage("How heavy?")]
     TapeLLM(less).chat_with_tools([*tape_tools(less, scale.tools)], chat_history=messages)
-    with pytest.raises(TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call weigh"):
+    with pytest.raises(
+        TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call weigh"
+    ):
         less.finish()
 
 
@@ -170,7 +193,9 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
         tape_tools(other, scale.tools, safe={"sing"})
 
 
-def test_a_tool_that_is_given_its_context_runs_with_it_or_is_played_without(open_sqlite: OpenTally) -> None:
+def test_a_tool_that_is_given_its_context_runs_with_it_or_is_played_without(
+    open_sqlite: OpenTally,
+) -> None:
     seen: list[bool] = []
 
     async def note(ctx: Context, text: str) -> str:
@@ -182,7 +207,9 @@ def test_a_tool_that_is_given_its_context_runs_with_it_or_is_played_without(open
     note.__annotations__ = {"ctx": Context, "text": str, "return": str}
 
     with open_sqlite() as tally:
-        said = _recorded(tally, _agent(Scripted(calls(("c1", "note", {"text": "tea"})), "Noted."), [note]))
+        said = _recorded(
+            tally, _agent(Scripted(calls(("c1", "note", {"text": "tea"})), "Noted."), [note])
+        )
         played, real = _player(tally), _player(tally)
     assert _run(_agent(TapeLLM(played), tape_tools(played, [note]))) == said
     assert played.finish().matches
@@ -200,7 +227,9 @@ class Lookup(AsyncBaseTool):
 
     def call(self, input: Any) -> ToolOutput:
         return ToolOutput(
-            "lookup", blocks=[TextBlock(text=f"{input}:"), TextBlock(text="found")], raw_input={"input": input}
+            "lookup",
+            blocks=[TextBlock(text=f"{input}:"), TextBlock(text="found")],
+            raw_input={"input": input},
         )
 
     async def acall(self, input: Any) -> ToolOutput:
@@ -221,14 +250,22 @@ def test_tools_that_are_no_functions_play_with_their_blocks(open_sqlite: OpenTal
 def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        with tally.bind().run("caller") as run, run.active(), TallyInstrumentation(tally, strict=True):
+        with (
+            tally.bind().run("caller") as run,
+            run.active(),
+            TallyInstrumentation(tally, strict=True),
+        ):
             model = Scripted("heron", "stork", "crane", "rook", calls(WEIGH))
             said = [
                 model.chat([ChatMessage("Say it.")]).message.content,
-                [piece.message.content for piece in model.stream_chat([ChatMessage("Say it.")])][-1],
+                [piece.message.content for piece in model.stream_chat([ChatMessage("Say it.")])][
+                    -1
+                ],
                 model.complete("Say it.").text,
                 asyncio.run(model.acomplete("Say more.")).text,
-                model.predict_and_call([FunctionTool.from_defaults(async_fn=scale.tools[0])], "How heavy?").response,
+                model.predict_and_call(
+                    [FunctionTool.from_defaults(async_fn=scale.tools[0])], "How heavy?"
+                ).response,
             ]
         player = tally.recorder.player(run.id)
     silent = TapeLLM(player)
@@ -237,7 +274,9 @@ def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
         [piece.message.content for piece in silent.stream_chat([ChatMessage("Say it.")])][-1],
         [piece.text for piece in silent.stream_complete("Say it.")][-1],
         asyncio.run(silent.acomplete("Say more.")).text,
-        silent.predict_and_call([*tape_tools(player, scale.tools[:1])], "How heavy?").sources[0].raw_output,
+        silent.predict_and_call([*tape_tools(player, scale.tools[:1])], "How heavy?")
+        .sources[0]
+        .raw_output,
     ]
     assert again[:4] == said[:4]
     assert again[4] == {"what": "tea", "tons": 3}
@@ -249,9 +288,18 @@ def test_a_query_engine_is_played_and_its_retrieval_is_real(open_sqlite: OpenTal
     with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
         with TallyInstrumentation(tally, strict=True):
-            said = str(RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=MockLLM()).query("When?"))
+            said = str(
+                RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=MockLLM()).query("When?")
+            )
         same, other = _player(tally), _player(tally)
-        assert str(RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=TapeLLM(same)).query("When?")) == said
+        assert (
+            str(
+                RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=TapeLLM(same)).query(
+                    "When?"
+                )
+            )
+            == said
+        )
         assert same.finish().matches
         tally.bind().remember("The heron nests again in June.")
         with pytest.raises(TapeDiverged):
@@ -285,14 +333,20 @@ def test_a_retry_is_played_as_it_went(open_sqlite: OpenTally) -> None:
         raise AssertionError
 
     with open_sqlite() as tally:
-        with tally.bind().run("caller") as run, run.active(), TallyInstrumentation(tally, strict=True):
+        with (
+            tally.bind().run("caller") as run,
+            run.active(),
+            TallyInstrumentation(tally, strict=True),
+        ):
             assert patient(Scripted(ConnectionError("no route"), "heron")) == "heron"
         player = tally.recorder.player(run.id)
     assert patient(TapeLLM(player)) == "heron"
     assert player.finish().matches
 
 
-def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(open_sqlite: OpenTally) -> None:
+def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
+    open_sqlite: OpenTally,
+) -> None:
     def boss(model: FunctionCallingLLM, inner: FunctionAgent) -> Any:
         async def ask_expert(question: str) -> str:
             """Ask the expert."""
@@ -303,7 +357,10 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(ope
     scale = Scale()
     with open_sqlite() as tally:
         expert = _agent(Scripted(calls(WEIGH), "Three tons."), scale.tools, name="expert")
-        model, ask = boss(Scripted(calls(("c9", "ask_expert", {"question": "tea?"})), "The expert agrees."), expert)
+        model, ask = boss(
+            Scripted(calls(("c9", "ask_expert", {"question": "tea?"})), "The expert agrees."),
+            expert,
+        )
         said = _recorded(tally, _agent(model, [ask]))
         played, real = _player(tally), _player(tally)
     assert len(played.tape.calls) == 6
@@ -311,15 +368,21 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(ope
     assert _run(_agent(model, tape_tools(played, [ask]))) == said
     assert played.finish().matches
 
-    model, ask = boss(TapeLLM(real), _agent(TapeLLM(real), tape_tools(real, scale.tools), name="expert"))
+    model, ask = boss(
+        TapeLLM(real), _agent(TapeLLM(real), tape_tools(real, scale.tools), name="expert")
+    )
     assert _run(_agent(model, tape_tools(real, [ask], safe={"ask_expert"}))) == said
     assert real.finish().matches
     assert scale.ran == ["weigh tea"]
 
 
 def test_agents_that_hand_over_to_one_another_are_played(open_sqlite: OpenTally) -> None:
-    def team(first: FunctionCallingLLM, second: FunctionCallingLLM, tools: Sequence[Any]) -> AgentWorkflow:
-        boss = FunctionAgent(name="boss", description="Decides.", llm=first, can_handoff_to=["clerk"])
+    def team(
+        first: FunctionCallingLLM, second: FunctionCallingLLM, tools: Sequence[Any]
+    ) -> AgentWorkflow:
+        boss = FunctionAgent(
+            name="boss", description="Decides.", llm=first, can_handoff_to=["clerk"]
+        )
         clerk = FunctionAgent(name="clerk", description="Weighs.", llm=second, tools=list(tools))
         return AgentWorkflow(agents=[boss, clerk], root_agent="boss")
 
@@ -339,11 +402,15 @@ def test_agents_that_hand_over_to_one_another_are_played(open_sqlite: OpenTally)
     "WaitingForEvent" not in inspect.getsource(base_agent),
     reason="this release of LlamaIndex does not let tools of agents wait",
 )
-def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(open_sqlite: OpenTally) -> None:
+def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
+    open_sqlite: OpenTally,
+) -> None:
     async def pay(ctx: Context, amount: int) -> str:
         """Pay."""
         asks, answers = cast(Any, InputRequiredEvent), HumanResponseEvent
-        answer = await ctx.wait_for_event(answers, waiter_id="sure", waiter_event=asks(prefix="really?"), timeout=60)
+        answer = await ctx.wait_for_event(
+            answers, waiter_id="sure", waiter_event=asks(prefix="really?"), timeout=60
+        )
         return f"paid {amount}: {answer.response}"
 
     # LlamaIndex looks for the class itself, which is text in this module.
@@ -383,10 +450,14 @@ def test_with_like_the_settings_of_the_model_are_compared(open_sqlite: OpenTally
     _run(_agent(TapeLLM(same, like=Scripted()), tape_tools(same, scale.tools)))
     assert same.finish().matches
     with pytest.raises(TapeDiverged, match=r'"temperature": 1\.0'):
-        _run(_agent(TapeLLM(warmer, like=Scripted(temperature=1.0)), tape_tools(warmer, scale.tools)))
+        _run(
+            _agent(TapeLLM(warmer, like=Scripted(temperature=1.0)), tape_tools(warmer, scale.tools))
+        )
     one_by_one: Any = {"allow_parallel_tool_calls": False}
     with pytest.raises(TapeDiverged, match='"parallel_tool_calls": false'):
-        _run(_agent(TapeLLM(serial, like=Scripted()), tape_tools(serial, scale.tools), **one_by_one))
+        _run(
+            _agent(TapeLLM(serial, like=Scripted()), tape_tools(serial, scale.tools), **one_by_one)
+        )
     _run(_agent(TapeLLM(unlike), tape_tools(unlike, scale.tools), **one_by_one))
     assert unlike.finish().matches
 
@@ -412,7 +483,10 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(tmp_path: Pa
         assert player.finish().matches
         with pytest.raises(TapeDiverged, match="with memories that a tally recalled") as caught:
             _run(_agent(TapeLLM(without)), question)
-        assert any(line.startswith("-") and "Anna's tea weighs three tons" in line for line in caught.value.diff)
+        assert any(
+            line.startswith("-") and "Anna's tea weighs three tons" in line
+            for line in caught.value.diff
+        )
 
 
 def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(open_sqlite: OpenTally) -> None:
@@ -432,15 +506,28 @@ def test_a_secret_in_the_prompt_matches_whatever_it_is(open_sqlite: OpenTally) -
     scale = Scale()
     with open_sqlite() as tally:
         model = Scripted(calls(("c1", "weigh", {"what": KEY})), f"{KEY} weighs 3 tons.")
-        _recorded(tally, _agent(model, scale.tools, system_prompt=f"The key is {KEY}."), f"How heavy is {KEY}?")
+        _recorded(
+            tally,
+            _agent(model, scale.tools, system_prompt=f"The key is {KEY}."),
+            f"How heavy is {KEY}?",
+        )
         players = [_player(tally) for _ in range(3)]
     assert KEY not in players[0].tape.dumps()
     for player, key in zip(players, (KEY, OTHER_KEY), strict=False):
-        agent = _agent(TapeLLM(player), tape_tools(player, scale.tools), system_prompt=f"The key is {key}.")
+        agent = _agent(
+            TapeLLM(player), tape_tools(player, scale.tools), system_prompt=f"The key is {key}."
+        )
         _run(agent, f"How heavy is {key}?")
         assert player.finish().fidelity == "exact_redacted"
     with pytest.raises(TapeDiverged):
-        _run(_agent(TapeLLM(players[2]), tape_tools(players[2], scale.tools), system_prompt=f"The key is {KEY}."), "?")
+        _run(
+            _agent(
+                TapeLLM(players[2]),
+                tape_tools(players[2], scale.tools),
+                system_prompt=f"The key is {KEY}.",
+            ),
+            "?",
+        )
 
 
 def test_a_run_without_payloads_has_no_tape(open_sqlite: OpenTally) -> None:

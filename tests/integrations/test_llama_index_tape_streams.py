@@ -38,8 +38,13 @@ def test_a_chat_streams_its_tape_in_as_many_pieces_as_were_recorded(open_sqlite:
         with TallyInstrumentation(tally, strict=True):
             recorded = list(Scripted("It weighs three tons.").stream_chat(ASKED))
         players = [_player(tally) for _ in range(3)]
-    grown = [("It w", "It w"), ("eigh", "It weigh"), ("s th", "It weighs th"), ("ree ", "It weighs three "),
-             ("tons.", "It weighs three tons.")]  # fmt: skip
+    grown = [
+        ("It w", "It w"),
+        ("eigh", "It weigh"),
+        ("s th", "It weighs th"),
+        ("ree ", "It weighs three "),
+        ("tons.", "It weighs three tons."),
+    ]
     assert _pieces(TapeLLM(players[0]).stream_chat(ASKED)) == grown
     assert len(grown) == len(recorded)
 
@@ -61,7 +66,9 @@ def test_a_completion_streams_its_tape(open_sqlite: OpenTally) -> None:
     assert len(played) == len(recorded) > 1
 
     async def later() -> list[Any]:
-        return [piece.text async for piece in await TapeLLM(players[1]).astream_complete("How heavy?")]
+        return [
+            piece.text async for piece in await TapeLLM(players[1]).astream_complete("How heavy?")
+        ]
 
     assert asyncio.run(later()) == [piece.text for piece in played]
 
@@ -74,7 +81,9 @@ def test_an_agent_streams_its_tape_and_a_chat_engine_too(open_sqlite: OpenTally)
     async def ran(llm: Any, tools: list[Any]) -> tuple[str, list[str]]:
         agent = FunctionAgent(name="weigher", llm=llm, tools=tools, streaming=True)
         running = agent.run("How heavy?")
-        heard = [event.delta async for event in running.stream_events() if isinstance(event, AgentStream)]
+        heard = [
+            event.delta async for event in running.stream_events() if isinstance(event, AgentStream)
+        ]
         return str(await running), [piece for piece in heard if piece]
 
     with open_sqlite() as tally:
@@ -94,7 +103,9 @@ def test_thoughts_and_arguments_grow_with_the_rest(open_sqlite: OpenTally) -> No
         role="assistant",
         blocks=[
             types.ThinkingBlock(content="Let me see."),
-            types.ToolCallBlock(tool_call_id="c1", tool_name="weigh", tool_kwargs={"what": "green tea"}),
+            types.ToolCallBlock(
+                tool_call_id="c1", tool_name="weigh", tool_kwargs={"what": "green tea"}
+            ),
         ],
     )
     with open_sqlite() as tally:
@@ -104,7 +115,10 @@ def test_thoughts_and_arguments_grow_with_the_rest(open_sqlite: OpenTally) -> No
     model = TapeLLM(player)
     played = list(model.stream_chat(ASKED))
     assert played[-1].message == said
-    assert "".join(piece.additional_kwargs.get("thinking_delta", "") for piece in played) == "Let me see."
+    assert (
+        "".join(piece.additional_kwargs.get("thinking_delta", "") for piece in played)
+        == "Let me see."
+    )
     assert [piece.delta for piece in played] == [""] * len(played)
     begun = [len(piece.message.blocks) for piece in played]
     assert begun == sorted(begun)

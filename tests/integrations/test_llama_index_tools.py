@@ -1,4 +1,6 @@
-"""LlamaIndex's memory tools keep the adapter contract, and ask a person by the events of a workflow."""
+"""LlamaIndex's memory tools keep the adapter contract, and ask a person by the events of a
+workflow.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -52,7 +54,9 @@ async def _called(tool: FunctionTool, given: dict[str, Any], response: str | Non
     return output.raw_output
 
 
-def _through_tool(bound: BoundTally, name: str, given: dict[str, Any], response: str = "yes") -> Any:
+def _through_tool(
+    bound: BoundTally, name: str, given: dict[str, Any], response: str = "yes"
+) -> Any:
     [tool] = [tool for tool in memory_tools(bound) if tool.metadata.name == name]
     return asyncio.run(_called(tool, given, response))
 
@@ -68,19 +72,30 @@ class TestTools(AdapterContract):
     def remember(self, bound: BoundTally, content: str) -> None:
         _through_tool(bound, "memory_store", {"content": content})
 
-    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
-        given = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
+    def modify(
+        self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+    ) -> None:
+        given = {
+            "memory_id": memory_id,
+            "content": content,
+            "reason": reason,
+            "if_version": if_version,
+        }
         _through_tool(bound, "memory_modify", given)
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
         _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})
 
 
-def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_context(open_sqlite: OpenTally) -> None:
+def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_context(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         tools = memory_tools(tally)
     assert [tool.metadata.name for tool in tools] == list(MEMORY_TOOLS)
-    assert [tool.metadata.description for tool in tools] == [known.description for known in MEMORY_TOOLS.values()]
+    assert [tool.metadata.description for tool in tools] == [
+        known.description for known in MEMORY_TOOLS.values()
+    ]
     offered: Any = tools[4].metadata.get_parameters_dict()
     assert list(offered["properties"]) == ["memory_id", "content", "reason", "if_version"]
 

@@ -1,4 +1,6 @@
-"""One conversation through four runtimes: the same items are chosen, whatever the runtime calls its messages."""
+"""One conversation through four runtimes: the same items are chosen, whatever the runtime calls its
+messages.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,14 @@ from tallystick_pydantic_ai.render import items_of as from_pydantic_ai
 COUNTER = counter_for(None, cache_dir=Path())
 TURNS: list[tuple[str, str]] = [("system", "You weigh boats.")]
 for number in range(30):
-    TURNS += [("user", f"Tell me of boat {number}."), ("call", f"c{number}"), ("result", f"c{number}")]
-    TURNS += [("assistant", f"Boat {number} weighs {number} tons and is moored at berth {number * 7}.")]
+    TURNS += [
+        ("user", f"Tell me of boat {number}."),
+        ("call", f"c{number}"),
+        ("result", f"c{number}"),
+    ]
+    TURNS += [
+        ("assistant", f"Boat {number} weighs {number} tons and is moored at berth {number * 7}.")
+    ]
 TURNS += [("user", "Which boat is moored at berth 49?")]
 
 
@@ -42,7 +50,11 @@ def _langchain_message(kind: str, text: str) -> BaseMessage:
         return AIMessage("", tool_calls=[{"name": "weigh", "args": {"boat": text}, "id": text}])
     if kind == "result":
         return ToolMessage(f"{text}: tons", tool_call_id=text)
-    plain: dict[str, type[BaseMessage]] = {"system": SystemMessage, "user": HumanMessage, "assistant": AIMessage}
+    plain: dict[str, type[BaseMessage]] = {
+        "system": SystemMessage,
+        "user": HumanMessage,
+        "assistant": AIMessage,
+    }
     return plain[kind](content=text)
 
 
@@ -58,7 +70,9 @@ def _pydantic_ai_message(kind: str, text: str) -> ModelMessage:
         return ModelResponse(parts=[TextPart(text)])
     if kind == "result":
         return ModelRequest(parts=[ToolReturnPart("weigh", f"{text}: tons", text)])
-    return ModelRequest(parts=[SystemPromptPart(text) if kind == "system" else UserPromptPart(text)])
+    return ModelRequest(
+        parts=[SystemPromptPart(text) if kind == "system" else UserPromptPart(text)]
+    )
 
 
 def _pydantic_ai() -> list[ContextItem]:
@@ -76,7 +90,9 @@ def _llama_index_message(kind: str, text: str) -> ChatMessage:
         told = {"tool_calls": [{"id": text, "type": "function", "function": function}]}
         return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=told)
     if kind == "result":
-        return ChatMessage(f"{text}: tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": text})
+        return ChatMessage(
+            f"{text}: tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": text}
+        )
     return ChatMessage(text, role=MessageRole(kind))
 
 
@@ -88,13 +104,16 @@ def _llama_index() -> list[ContextItem]:
 def _digests(items: list[ContextItem], budget: int) -> list[str | None]:
     request = CompilationRequest(
         request_id="r", context_items=tuple(items), token_budget=budget, as_of=1, target=FRAMED
-    )  # fmt: skip
+    )
     seen = visible(request)
     query = asked(seen, request)
     assert query is not None
     relevance = WorkingSets(StaticEmbedder()).relevance(query, texts(seen, request), now=1)
     compiled = compile_context(request.model_copy(update={"relevance": relevance}), counter=COUNTER)
-    assert any("berth 49" in item.content and item.kind == "assistant_msg" for item in compiled.selected_items)
+    assert any(
+        "berth 49" in item.content and item.kind == "assistant_msg"
+        for item in compiled.selected_items
+    )
     return [item.stable_hash for item in compiled.selected_items]
 
 

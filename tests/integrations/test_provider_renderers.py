@@ -1,4 +1,6 @@
-"""Provider renderers: bodies that the providers' own types accept, in one order, with calls beside their results."""
+"""Provider renderers: bodies that the providers' own types accept, in one order, with calls beside
+their results.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ _OPENAI: TypeAdapter[Any] = TypeAdapter(ResponseCreateParamsNonStreaming)
 _ANTHROPIC: TypeAdapter[Any] = TypeAdapter(MessageCreateParamsNonStreaming)
 
 TOOLS = (
-    ToolSpec(name="weigh", description="Weigh a boat.", parameters={"type": "object", "properties": {"boat": {}}}),
-    ToolSpec(name="count", description="Count boats.", parameters={"type": "object", "properties": {}}),
+    ToolSpec(
+        name="weigh",
+        description="Weigh a boat.",
+        parameters={"type": "object", "properties": {"boat": {}}},
+    ),
+    ToolSpec(
+        name="count", description="Count boats.", parameters={"type": "object", "properties": {}}
+    ),
 )
 
 
@@ -50,9 +58,15 @@ def result(name: str, call: str, content: str = "three tons") -> ContextItem:
 
 def compiled(*items: ContextItem, budget: int = 2_000, **fields: Any) -> CompiledContext:
     request = CompilationRequest(
-        request_id="r", context_items=items, tool_specs=TOOLS, token_budget=budget, as_of=1, target=FRAMED,
-        model="model-1", **fields,
-    )  # fmt: skip
+        request_id="r",
+        context_items=items,
+        tool_specs=TOOLS,
+        token_budget=budget,
+        as_of=1,
+        target=FRAMED,
+        model="model-1",
+        **fields,
+    )
     return compile_context(request, counter=Words())
 
 
@@ -78,29 +92,61 @@ def test_a_responses_body_is_what_openai_takes() -> None:
     assert [tool["name"] for tool in body["tools"]] == ["count", "weigh"]
     kinds = [one.get("role") or one["type"] for one in body["input"]]
     assert kinds == [
-        "user", "assistant", "function_call", "function_call", "function_call_output", "function_call_output",
-        "assistant", "user", "user", "function_call", "function_call_output",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+        "assistant",
+        "user",
+        "user",
+        "function_call",
+        "function_call_output",
+    ]
     assert body["input"][2] == {
-        "type": "function_call", "call_id": "c1", "name": "weigh", "arguments": '{"boat":"c1","z":1}',
-    }  # fmt: skip
-    marked = [one["content"][0]["text"] for one in body["input"] if "prompt_cache_breakpoint" in str(one)]
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "weigh",
+        "arguments": '{"boat":"c1","z":1}',
+    }
+    marked = [
+        one["content"][0]["text"] for one in body["input"] if "prompt_cache_breakpoint" in str(one)
+    ]
     assert marked == ["Weigh both boats.", "And the third?"]
-    assert "prompt_cache_breakpoint" not in str(render_responses(compiled(*TALK), breakpoints=False))
+    assert "prompt_cache_breakpoint" not in str(
+        render_responses(compiled(*TALK), breakpoints=False)
+    )
 
 
 def test_a_messages_body_is_what_anthropic_takes() -> None:
     body = render_messages(compiled(*TALK), max_tokens=500, ttl="1h")
     _ANTHROPIC.validate_python(body)
     assert [message["role"] for message in body["messages"]] == [
-        "user", "assistant", "user", "assistant", "user", "assistant", "user",
-    ]  # fmt: skip
-    assert [block["type"] for block in body["messages"][1]["content"]] == ["text", "tool_use", "tool_use"]
-    assert [block["type"] for block in body["messages"][2]["content"]] == ["tool_result", "tool_result"]
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert [block["type"] for block in body["messages"][1]["content"]] == [
+        "text",
+        "tool_use",
+        "tool_use",
+    ]
+    assert [block["type"] for block in body["messages"][2]["content"]] == [
+        "tool_result",
+        "tool_result",
+    ]
     assert [tool["name"] for tool in body["tools"]] == ["count", "weigh"]
     marked = [
         block.get("text") or block["type"]
-        for block in [*body["system"], *(block for message in body["messages"] for block in message["content"])]
+        for block in [
+            *body["system"],
+            *(block for message in body["messages"] for block in message["content"]),
+        ]
         if block.get("cache_control") == {"type": "ephemeral", "ttl": "1h"}
     ]
     assert marked == ["You weigh boats.", "Three and four tons.", "And the third?", "tool_result"]
@@ -129,7 +175,9 @@ def test_the_first_message_is_the_users_wherever_the_window_begins() -> None:
     _ANTHROPIC.validate_python(body)
 
 
-@pytest.mark.parametrize("render", [render_responses, lambda context: render_messages(context, max_tokens=9)])
+@pytest.mark.parametrize(
+    "render", [render_responses, lambda context: render_messages(context, max_tokens=9)]
+)
 def test_what_a_provider_would_refuse_is_refused_before_it_leaves(render: Any) -> None:
     unknown = item("a", "assistant_msg", "", tool_call_ids=("c",), token_estimate=5)
     with pytest.raises(InvalidContext, match="not known"):
@@ -141,19 +189,25 @@ def test_what_a_provider_would_refuse_is_refused_before_it_leaves(render: Any) -
     whole = compiled(*TALK)
     torn = tuple(one for one in whole.selected_items if one.id != "r1")
     sections = tuple(
-        section.model_copy(update={"item_ids": tuple(name for name in section.item_ids if name != "r1")})
+        section.model_copy(
+            update={"item_ids": tuple(name for name in section.item_ids if name != "r1")}
+        )
         for section in whole.sections
     )
     with pytest.raises(InvalidContext, match="between a call and its results"):
         render(whole.model_copy(update={"selected_items": torn, "sections": sections}))
 
 
-parts = st.lists(st.tuples(st.sampled_from(["user", "answer", "tools", "note"]), st.integers(1, 3)), max_size=20)
+parts = st.lists(
+    st.tuples(st.sampled_from(["user", "answer", "tools", "note"]), st.integers(1, 3)), max_size=20
+)
 
 
 @hypothesis_settings(max_examples=80)
 @given(parts=parts, budget=st.integers(150, 500))
-def test_any_conversation_renders_to_bodies_that_the_providers_take(parts: list[tuple[str, int]], budget: int) -> None:
+def test_any_conversation_renders_to_bodies_that_the_providers_take(
+    parts: list[tuple[str, int]], budget: int
+) -> None:
     talk: list[ContextItem] = [item("system", "system", "You weigh boats.")]
     for place, (what, count) in enumerate(parts):
         if what == "tools":

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+)
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -27,7 +34,11 @@ def _calls(name: str, arguments: dict[str, Any]) -> FunctionModel:
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         returned = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
-        return ModelResponse(parts=[TextPart("done") if returned else ToolCallPart(name, arguments, tool_call_id="c1")])
+        return ModelResponse(
+            parts=[
+                TextPart("done") if returned else ToolCallPart(name, arguments, tool_call_id="c1")
+            ]
+        )
 
     return FunctionModel(answer)
 
@@ -43,20 +54,29 @@ def _run(agent: Agent[Any, Any], *args: Any, **kwargs: Any) -> Any:
 
 def _through_tool(bound: BoundTally, name: str, arguments: dict[str, Any]) -> Any:
     """What a memory tool returns in an agent that does not record; approvals are given."""
-    agent = Agent(_calls(name, arguments), toolsets=[memory_toolset(bound)], output_type=[str, DeferredToolRequests])
+    agent = Agent(
+        _calls(name, arguments),
+        toolsets=[memory_toolset(bound)],
+        output_type=[str, DeferredToolRequests],
+    )
     result = _run(agent, "go")
     if isinstance(result.output, DeferredToolRequests):
         approved = result.output.build_results(approve_all=True)
         result = _run(agent, message_history=result.all_messages(), deferred_tool_results=approved)
     [returned] = [
-        part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)
+        part
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
     ]
     return returned.content
 
 
 @pytest.mark.smoke
 class TestCapability(AdapterContract):
-    verbs = frozenset({"recall", "context", "remember", "modify", "forget", "model_call", "tool_call"})
+    verbs = frozenset(
+        {"recall", "context", "remember", "modify", "forget", "model_call", "tool_call"}
+    )
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
         answer = _through_tool(bound, "memory_search", {"query": query})
@@ -67,10 +87,20 @@ class TestCapability(AdapterContract):
         answer = _through_tool(bound, "memory_store", {"content": content})
         assert answer.get("status") in ("created", "skipped") or answer["error"] == "Denied"
 
-    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
-        arguments = {"memory_id": memory_id, "content": content, "reason": reason, "if_version": if_version}
+    def modify(
+        self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+    ) -> None:
+        arguments = {
+            "memory_id": memory_id,
+            "content": content,
+            "reason": reason,
+            "if_version": if_version,
+        }
         answer = _through_tool(bound, "memory_modify", arguments)
-        assert answer.get("status") == "changed" or answer["error"] in ("StateConflict", "VersionConflict")
+        assert answer.get("status") == "changed" or answer["error"] in (
+            "StateConflict",
+            "VersionConflict",
+        )
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
         answer = _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})
@@ -91,7 +121,9 @@ class TestCapability(AdapterContract):
         assert _run(agent, prompt).output == answer
 
     def tool_call(self, bound: BoundTally, value: int) -> None:
-        agent = Agent(_calls("double", {"value": value}), capabilities=[Tallystick(bound, tools=False)])
+        agent = Agent(
+            _calls("double", {"value": value}), capabilities=[Tallystick(bound, tools=False)]
+        )
 
         @agent.tool_plain
         def double(value: int) -> int:
@@ -105,7 +137,9 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
         owner = tally.bind()
         stored = owner.remember("Keep me.")
         model = _calls("memory_forget", {"memory_id": stored.memory_id, "reason": "tidy"})
-        agent = Agent(model, capabilities=[Tallystick(tally)], output_type=[str, DeferredToolRequests])
+        agent = Agent(
+            model, capabilities=[Tallystick(tally)], output_type=[str, DeferredToolRequests]
+        )
 
         waiting = _run(agent, "forget it").output
 
@@ -114,13 +148,16 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
         assert owner.get(stored.memory_id).content == "Keep me."
         steps = owner.recorder.steps(owner.runs()[0].run_id)
         assert [(step.step_kind, step.status) for step in steps] == [
-            ("model_call", "completed"), ("human_approval", "blocked"),
-        ]  # fmt: skip
+            ("model_call", "completed"),
+            ("human_approval", "blocked"),
+        ]
 
 
 def test_what_a_tool_writes_is_joined_to_its_step(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        agent = Agent(_calls("memory_store", {"content": "Noted."}), capabilities=[Tallystick(tally)])
+        agent = Agent(
+            _calls("memory_store", {"content": "Noted."}), capabilities=[Tallystick(tally)]
+        )
         _run(agent, "note it")
 
         owner = tally.bind()
@@ -128,10 +165,16 @@ def test_what_a_tool_writes_is_joined_to_its_step(open_sqlite: OpenTally) -> Non
         tool = owner.recorder.steps(owner.runs()[0].run_id)[1]
         assert (memory.source_run_id, memory.source_step_ids) == (tool.run_id, (tool.step_id,))
         assert [entry.kind for entry in owner.recorder.entries(tool.step_id)] == [
-            "tool_call", "memory_write", "tool_result",
-        ]  # fmt: skip
+            "tool_call",
+            "memory_write",
+            "tool_result",
+        ]
         [entry] = owner.history(memory.id)
-        assert (entry.correlation_id, entry.request_id, bool(entry.session_id)) == (tool.step_id, tool.run_id, True)
+        assert (entry.correlation_id, entry.request_id, bool(entry.session_id)) == (
+            tool.step_id,
+            tool.run_id,
+            True,
+        )
 
 
 def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
@@ -149,7 +192,13 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
         owner = tally.bind()
         [step] = owner.recorder.steps(owner.runs()[0].run_id)
         entries = {entry.kind: entry.payload for entry in owner.recorder.entries(step.step_id)}
-        assert list(entries) == ["memory_read", "compile_request", "compiled", "request", "response"]
+        assert list(entries) == [
+            "memory_read",
+            "compile_request",
+            "compiled",
+            "request",
+            "response",
+        ]
         said: Any = entries["response"]
         assert said["answer"]["parts"][0]["content"] == "heron"
 
@@ -162,7 +211,11 @@ def test_a_recorded_request_replays_through_a_model(open_sqlite: OpenTally) -> N
         same = tally.recorder.replay(step.step_id, call=model_call(_says("heron")))
         other = tally.recorder.replay(step.step_id, call=model_call(_says("stork")))
 
-    assert (same.request_matches, same.response_matches, other.response_matches) == (True, True, False)
+    assert (same.request_matches, same.response_matches, other.response_matches) == (
+        True,
+        True,
+        False,
+    )
 
 
 @dataclass
@@ -172,10 +225,16 @@ class _Deps:
 
 def test_the_deps_say_who_acts(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        agent = Agent(_calls("memory_store", {"content": "Mine."}), deps_type=_Deps, capabilities=[Tallystick(tally)])
+        agent = Agent(
+            _calls("memory_store", {"content": "Mine."}),
+            deps_type=_Deps,
+            capabilities=[Tallystick(tally)],
+        )
         _run(agent, "note it", deps=_Deps(Actor(user="alice")))
 
-        assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == ["Mine."]
+        assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == [
+            "Mine."
+        ]
         assert tally.bind().memories() == []
 
 
@@ -197,20 +256,28 @@ def test_a_stream_has_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTal
             yield piece
 
     async def ask(tally: Tally) -> str:
-        agent = Agent(FunctionModel(stream_function=stream), capabilities=[Tallystick(tally, context=False)])
+        agent = Agent(
+            FunctionModel(stream_function=stream), capabilities=[Tallystick(tally, context=False)]
+        )
         async with agent.run_stream("Say heron.") as result:
             return await result.get_output()
 
     with open_sqlite() as tally:
         asyncio.run(ask(tally))
         [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
-        [said] = [one.summary for one in tally.recorder.receipt(step.step_id).entries if one.kind == "response"]
+        [said] = [
+            one.summary
+            for one in tally.recorder.receipt(step.step_id).entries
+            if one.kind == "response"
+        ]
         told: Any = said["stream"]
         assert told["chunks"] >= 2
         assert 0 <= told["first_us"] <= told["last_us"]
 
 
-def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(open_sqlite: OpenTally) -> None:
+def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo")
         assert _run(Agent(_says("fine"), capabilities=[watching]), "go").output == "fine"
@@ -220,7 +287,9 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(o
 
 def test_a_strict_recorder_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo", strict=True)
+        watching = TallyRecorder(
+            tally, actor=Actor(user="eve"), scope="project:apollo", strict=True
+        )
         with pytest.raises(Denied, match="project"):
             _run(Agent(_says("fine"), capabilities=[watching]), "go")
 
@@ -233,7 +302,10 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
 
     with open_sqlite() as tally:
         monkeypatch.setattr("tallystick_pydantic_ai.capability.request_of", broken)
-        assert _run(Agent(_says("fine"), capabilities=[Tallystick(tally, context=False)]), "go").output == "fine"
+        assert (
+            _run(Agent(_says("fine"), capabilities=[Tallystick(tally, context=False)]), "go").output
+            == "fine"
+        )
         [run] = tally.bind().runs()
         assert (run.status, run.gaps) == ("completed", 1)
         assert tally.recorder.verify(run.run_id).gaps
@@ -242,12 +314,16 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
 def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         twice = [TallyRecorder(tally, id="one"), TallyRecorder(tally.bind(), id="two")]
-        _run(Agent(_calls("double", {"value": 21}), capabilities=twice, tools=[double]), "double 21")
+        _run(
+            Agent(_calls("double", {"value": 21}), capabilities=twice, tools=[double]), "double 21"
+        )
         [run] = tally.bind().runs()
         steps = list(tally.recorder.steps(run.run_id))
         assert [(step.step_kind, step.status) for step in steps] == [
-            ("model_call", "completed"), ("tool_call", "completed"), ("model_call", "completed"),
-        ]  # fmt: skip
+            ("model_call", "completed"),
+            ("tool_call", "completed"),
+            ("model_call", "completed"),
+        ]
         for step in steps:
             kinds = [entry.kind for entry in tally.recorder.entries(step.step_id)]
             assert len(kinds) == len(set(kinds)) == 2
@@ -268,8 +344,13 @@ def test_a_recorder_that_would_be_loaded_late_is_refused(open_sqlite: OpenTally)
 
 def test_an_agent_in_a_tool_of_an_agent_is_part_of_its_run(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        inner = Agent(_says("Paris"), name="expert", capabilities=[Tallystick(tally, context=False)])
-        outer = Agent(_calls("ask", {"question": "Capital of France?"}), capabilities=[Tallystick(tally, tools=False)])
+        inner = Agent(
+            _says("Paris"), name="expert", capabilities=[Tallystick(tally, context=False)]
+        )
+        outer = Agent(
+            _calls("ask", {"question": "Capital of France?"}),
+            capabilities=[Tallystick(tally, tools=False)],
+        )
 
         @outer.tool_plain
         async def ask(question: str) -> str:
@@ -279,7 +360,11 @@ def test_an_agent_in_a_tool_of_an_agent_is_part_of_its_run(open_sqlite: OpenTall
         _run(outer, "go")
         [run] = tally.bind().runs()
         asked, called, expert, answered = tally.recorder.steps(run.run_id)
-        assert [asked.step_kind, called.step_kind, answered.step_kind] == ["model_call", "tool_call", "model_call"]
+        assert [asked.step_kind, called.step_kind, answered.step_kind] == [
+            "model_call",
+            "tool_call",
+            "model_call",
+        ]
         assert (expert.step_kind, expert.parent_step_id) == ("model_call", called.step_id)
 
 
@@ -291,6 +376,8 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: Op
         [run] = tally.bind().runs()
         last = list(tally.recorder.steps(run.run_id))[-1]
         assert (run.status, last.step_kind, last.status) == ("failed", "other", "failed")
-        [error] = [entry.payload for entry in tally.recorder.entries(last.step_id) if entry.kind == "error"]
+        [error] = [
+            entry.payload for entry in tally.recorder.entries(last.step_id) if entry.kind == "error"
+        ]
         assert isinstance(error, dict)
         assert error["type"] == "UnexpectedModelBehavior"

@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, ModelRetry, TextPart, ToolCallPart
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelResponse,
+    ModelRetry,
+    TextPart,
+    ToolCallPart,
+)
 from pydantic_ai.messages import RetryPromptPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -36,7 +44,8 @@ def _scripted(scene: Scene) -> FunctionModel:
         }
         for turn, calls in enumerate(SCRIPTS[scene]):
             asked = [
-                ToolCallPart(name, given, tool_call_id=f"c{turn}{place}") for place, (name, given) in enumerate(calls)
+                ToolCallPart(name, given, tool_call_id=f"c{turn}{place}")
+                for place, (name, given) in enumerate(calls)
             ]
             if not answered.issuperset(call.tool_call_id for call in asked):
                 return ModelResponse(parts=asked)
@@ -77,7 +86,9 @@ def _agent(bound: BoundTally, scene: Scene) -> Agent[None, Any]:
     @agent.tool_plain
     async def expert(question: str) -> str:
         """Ask another agent."""
-        other: Agent[None, str] = Agent(_scripted("text"), capabilities=[TallyRecorder(bound, strict=True)])
+        other: Agent[None, str] = Agent(
+            _scripted("text"), capabilities=[TallyRecorder(bound, strict=True)]
+        )
         return (await other.run(question)).output
 
     @agent.tool_plain(requires_approval=True)

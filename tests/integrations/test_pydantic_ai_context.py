@@ -1,4 +1,6 @@
-"""TallyContext gives a run what is remembered, framed and once; whole conversations compile to messages that pair."""
+"""TallyContext gives a run what is remembered, framed and once; whole conversations compile to
+messages that pair.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,11 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
         # Append-only: each request begins with the one before, also over runs.
         for before, after in pairwise(seen):
             assert _texts(after)[: len(_texts(before))] == _texts(before)
-        steps = [step for run in tally.bind(ANNA).runs() for step in tally.bind(ANNA).recorder.steps(run.run_id)]
+        steps = [
+            step
+            for run in tally.bind(ANNA).runs()
+            for step in tally.bind(ANNA).recorder.steps(run.run_id)
+        ]
         assert {step.step_kind for step in steps} == {"model_call", "tool_call"}
 
 
@@ -95,7 +101,11 @@ def test_nothing_is_added_where_nothing_is_remembered(open_sqlite: OpenTally) ->
 
 
 turns = st.lists(
-    st.tuples(st.sampled_from(["user", "answer", "tools"]), st.integers(1, 3), st.text("ab <", max_size=30)),
+    st.tuples(
+        st.sampled_from(["user", "answer", "tools"]),
+        st.integers(1, 3),
+        st.text("ab <", max_size=30),
+    ),
     max_size=25,
 )
 
@@ -109,20 +119,32 @@ def _history(parts: list[tuple[str, int, str]]) -> list[ModelMessage]:
             said.append(ModelResponse(parts=[TextPart(text)]))
         else:
             names = [f"c{place}-{n}" for n in range(count)]
-            said.append(ModelResponse(parts=[ToolCallPart("weigh", {"n": name}, name) for name in names]))
-            said.append(ModelRequest(parts=[ToolReturnPart("weigh", f"result {name}", name) for name in names]))
+            said.append(
+                ModelResponse(parts=[ToolCallPart("weigh", {"n": name}, name) for name in names])
+            )
+            said.append(
+                ModelRequest(
+                    parts=[ToolReturnPart("weigh", f"result {name}", name) for name in names]
+                )
+            )
     return [*said, ModelRequest(parts=[UserPromptPart("Where to?")])]
 
 
 @hypothesis_settings(max_examples=100)
 @given(parts=turns, budget=st.integers(150, 600))
-def test_any_history_compiles_to_messages_that_pair(parts: list[tuple[str, int, str]], budget: int) -> None:
+def test_any_history_compiles_to_messages_that_pair(
+    parts: list[tuple[str, int, str]], budget: int
+) -> None:
     counter = counter_for(None, cache_dir=Path())
     found = items_of(_history(parts), counter.count)
     request = CompilationRequest(
-        request_id="r", context_items=tuple(item for item, _ in found.values()), token_budget=budget, as_of=1,
-        target=FRAMED, relevance={"message-1-0": 1_000_000},
-    )  # fmt: skip
+        request_id="r",
+        context_items=tuple(item for item, _ in found.values()),
+        token_budget=budget,
+        as_of=1,
+        target=FRAMED,
+        relevance={"message-1-0": 1_000_000},
+    )
     compiled = compile_context(request, counter=counter)
     messages = render(compiled, {name: source for name, (_, source) in found.items()})
 
@@ -130,7 +152,9 @@ def test_any_history_compiles_to_messages_that_pair(parts: list[tuple[str, int, 
     for message in messages:
         if isinstance(message, ModelResponse):
             assert waiting == []
-            waiting = [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
+            waiting = [
+                part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)
+            ]
         else:
             for part in message.parts:
                 if isinstance(part, ToolReturnPart):

@@ -10,9 +10,23 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, Tool
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    RunContext,
+    Tool,
+)
 from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.settings import ModelSettings
@@ -40,7 +54,9 @@ def _scripted(*script: Said) -> FunctionModel:
             raise parts
         return ModelResponse(parts=[TextPart(parts)] if isinstance(parts, str) else list(parts))
 
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    async def stream(
+        messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[str | DeltaToolCalls]:
         parts = next(said)
         if isinstance(parts, str):
             for word in parts.split():
@@ -48,7 +64,11 @@ def _scripted(*script: Said) -> FunctionModel:
         elif not isinstance(parts, Exception):
             for place, part in enumerate(parts):
                 assert isinstance(part, ToolCallPart)
-                yield {place: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+                yield {
+                    place: DeltaToolCall(
+                        part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id
+                    )
+                }
 
     return FunctionModel(answer, stream_function=stream)
 
@@ -84,7 +104,9 @@ def _run(agent: Agent[Any, Any], prompt: str | None = "How heavy?", **options: A
     return asyncio.run(agent.run(prompt, **options)).output
 
 
-def _play(agent: Agent[Any, Any], player: Player, prompt: str | None = "How heavy?", **options: Any) -> Any:
+def _play(
+    agent: Agent[Any, Any], player: Player, prompt: str | None = "How heavy?", **options: Any
+) -> Any:
     """What the agent says when it plays the tape; its own model would fail."""
     tape = TapeCapability(player, safe=options.pop("safe", ()))
     more = options.pop("capabilities", [])
@@ -106,16 +128,22 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(open_tally: OpenTall
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         model = _scripted(
-            [_call("weigh", what="tea"), _call("lift", what="ship")], [_call("weigh", what="ship")], "Three tons each."
+            [_call("weigh", what="tea"), _call("lift", what="ship")],
+            [_call("weigh", what="ship")],
+            "Three tons each.",
         )
         assert _run(_agent(model, scale.tools), capabilities=_watched(anna)) == "Three tons each."
         assert len(scale.ran) == 3
         player = _player(anna)
 
     assert [(call.kind, call.error is not None) for call in player.tape.calls] == [
-        ("model_call", False), ("tool_call", False), ("tool_call", True), ("model_call", False), ("tool_call", False),
         ("model_call", False),
-    ]  # fmt: skip
+        ("tool_call", False),
+        ("tool_call", True),
+        ("model_call", False),
+        ("tool_call", False),
+        ("model_call", False),
+    ]
     assert _play(_agent(_scripted(), scale.tools), player) == "Three tons each."
     assert len(scale.ran) == 3
     report = player.finish()
@@ -128,7 +156,9 @@ def test_a_changed_instruction_is_a_divergence_with_a_diff(open_sqlite: OpenTall
         player = _player(tally)
     with pytest.raises(TapeDiverged) as caught:
         _play(_agent(_scripted(), instructions="You guess weights."), player)
-    assert caught.value.what.startswith("call 1 is not the recorded one (model call function:answer:stream, step ")
+    assert caught.value.what.startswith(
+        "call 1 is not the recorded one (model call function:answer:stream, step "
+    )
     changed = [line.strip() for line in caught.value.diff if line.startswith(("-  ", "+  "))]
     assert '-      "instructions": "You weigh things.",' in changed
     assert '+      "instructions": "You guess weights.",' in changed
@@ -142,14 +172,19 @@ def test_changed_tools_and_settings_are_divergences(open_sqlite: OpenTally) -> N
     scale = Scale()
     with open_sqlite() as tally:
         settings = ModelSettings(temperature=0.5)
-        _run(_agent(_scripted("Heavy."), scale.tools, model_settings=settings), capabilities=_watched(tally))
+        _run(
+            _agent(_scripted("Heavy."), scale.tools, model_settings=settings),
+            capabilities=_watched(tally),
+        )
         same, tools, warmer = (_player(tally) for _ in range(3))
     _play(_agent(_scripted(), scale.tools, model_settings=settings), same)
     assert same.finish().matches
     with pytest.raises(TapeDiverged, match="call 1 is not the recorded one"):
         _play(_agent(_scripted(), [weigh, scale.tools[1]], model_settings=settings), tools)
     with pytest.raises(TapeDiverged, match="call 1 is not the recorded one"):
-        _play(_agent(_scripted(), scale.tools, model_settings=ModelSettings(temperature=1.0)), warmer)
+        _play(
+            _agent(_scripted(), scale.tools, model_settings=ModelSettings(temperature=1.0)), warmer
+        )
 
 
 def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(open_sqlite: OpenTally) -> None:
@@ -161,13 +196,20 @@ def test_an_agent_that_asks_more_or_less_than_its_tape_is_told_so(open_sqlite: O
 
     scale = Scale()
     with open_sqlite() as tally:
-        _run(_agent(_scripted([_call("weigh", what="tea")], "Heavy."), scale.tools), capabilities=_watched(tally))
+        _run(
+            _agent(_scripted([_call("weigh", what="tea")], "Heavy."), scale.tools),
+            capabilities=_watched(tally),
+        )
         more, less = _player(tally), _player(tally)
     _play(_agent(_scripted(), scale.tools), more)
-    with pytest.raises(TapeDiverged, match="call 4 asks a model, and the tape holds no such call any more"):
+    with pytest.raises(
+        TapeDiverged, match="call 4 asks a model, and the tape holds no such call any more"
+    ):
         _play(_agent(_scripted(), scale.tools), more)
     asyncio.run(first_only(_agent(_scripted(), scale.tools), less))
-    with pytest.raises(TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call weigh"):
+    with pytest.raises(
+        TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call weigh"
+    ):
         less.finish()
 
 
@@ -178,7 +220,10 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
 
     scale = Scale()
     with open_sqlite() as tally:
-        _run(_agent(_scripted([_call("weigh", what="tea")], "Heavy."), scale.tools), capabilities=_watched(tally))
+        _run(
+            _agent(_scripted([_call("weigh", what="tea")], "Heavy."), scale.tools),
+            capabilities=_watched(tally),
+        )
         player, other = _player(tally), _player(tally)
     scale.ran.clear()
     assert _play(_agent(_scripted(), scale.tools), player, safe={"weigh"}) == "Heavy."
@@ -260,7 +305,9 @@ def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
         model = _scripted([_call("weigh", what="tea")], "no tool", [_call("final_result", tons=3)])
-        assert _run(_agent(model, scale.tools, output_type=Weight), capabilities=_watched(tally)) == Weight(tons=3)
+        assert _run(
+            _agent(model, scale.tools, output_type=Weight), capabilities=_watched(tally)
+        ) == Weight(tons=3)
         player, other = _player(tally), _player(tally)
     # The model was asked again, since it gave no answer of that type.
     assert len(player.tape.calls) == 4
@@ -294,13 +341,17 @@ def test_a_streamed_run_is_played_streamed_or_not(open_sqlite: OpenTally) -> Non
         players = [_player(tally) for _ in range(3)]
     silent = _agent(_scripted(), scale.tools)
     assert asyncio.run(streamed(silent, [TapeCapability(players[0])]))[-1] == "Three tons. "
-    assert {"part_start", "function_tool_result"} <= set(asyncio.run(events(silent, [TapeCapability(players[1])])))
+    assert {"part_start", "function_tool_result"} <= set(
+        asyncio.run(events(silent, [TapeCapability(players[1])]))
+    )
     assert _play(silent, players[2]) == "Three tons. "
     assert all(player.finish().matches for player in players)
     assert scale.ran == ["weigh tea"]
 
 
-def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(open_sqlite: OpenTally) -> None:
+def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
+    open_sqlite: OpenTally,
+) -> None:
     def boss(model: Any, inner: Agent[Any, Any], capabilities: list[Any]) -> Agent[Any, Any]:
         async def ask_expert(question: str) -> str:
             """Ask the expert."""
@@ -319,7 +370,9 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(ope
     assert _play(boss(_scripted(), silent, []), played) == said
     assert played.finish().matches
 
-    assert _play(boss(_scripted(), silent, [TapeCapability(real)]), real, safe={"ask_expert"}) == said
+    assert (
+        _play(boss(_scripted(), silent, [TapeCapability(real)]), real, safe={"ask_expert"}) == said
+    )
     assert real.finish().matches
     assert scale.ran == ["weigh tea"]
 
@@ -338,16 +391,22 @@ def test_a_tool_that_waits_for_approval_is_played_when_it_was_given(open_sqlite:
         results = DeferredToolResults(approvals={waiting.output.approvals[0].tool_call_id: approve})
         return (
             await agent.run(
-                message_history=waiting.all_messages(), deferred_tool_results=results, capabilities=capabilities
+                message_history=waiting.all_messages(),
+                deferred_tool_results=results,
+                capabilities=capabilities,
             )
         ).output
 
     def agent(model: Any) -> Agent[Any, Any]:
-        return _agent(model, [Tool(pay, requires_approval=True)], output_type=[str, DeferredToolRequests])
+        return _agent(
+            model, [Tool(pay, requires_approval=True)], output_type=[str, DeferredToolRequests]
+        )
 
     with open_sqlite() as tally:
         with tally.bind().run("payer") as run, run.active():
-            said = asyncio.run(drive(agent(_scripted([_call("pay", amount=7)], "Paid.")), _watched(tally)))
+            said = asyncio.run(
+                drive(agent(_scripted([_call("pay", amount=7)], "Paid.")), _watched(tally))
+            )
         approved, denied = (tally.recorder.player(run.id) for _ in range(2))
     assert said == "Paid."
     assert asyncio.run(drive(agent(_scripted()), [TapeCapability(approved)])) == "Paid."
@@ -357,7 +416,9 @@ def test_a_tool_that_waits_for_approval_is_played_when_it_was_given(open_sqlite:
     assert paid == [7]
 
 
-def test_a_tool_that_asks_for_approval_itself_is_safe_or_cannot_be_played(open_sqlite: OpenTally) -> None:
+def test_a_tool_that_asks_for_approval_itself_is_safe_or_cannot_be_played(
+    open_sqlite: OpenTally,
+) -> None:
     def pay(ctx: RunContext[Any], amount: int) -> str:
         """Pay."""
         if not ctx.tool_call_approved:
@@ -376,7 +437,9 @@ def test_a_tool_that_asks_for_approval_itself_is_safe_or_cannot_be_played(open_s
         _play(agent(_scripted()), stubbed, "Pay 7.")
 
 
-def test_memories_in_a_request_match_where_the_same_tally_recalls_them(open_tally: OpenTally) -> None:
+def test_memories_in_a_request_match_where_the_same_tally_recalls_them(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         anna.remember("Anna's tea weighs three tons.")
@@ -387,7 +450,9 @@ def test_memories_in_a_request_match_where_the_same_tally_recalls_them(open_tall
 
         silent = _agent(_scripted())
         again = [Tallystick(anna, record=False)]
-        assert _play(silent, player, "How heavy is Anna's tea?", capabilities=again) == "Three tons."
+        assert (
+            _play(silent, player, "How heavy is Anna's tea?", capabilities=again) == "Three tons."
+        )
         assert player.finish().matches
         with pytest.raises(TapeDiverged) as caught:
             _play(
@@ -397,22 +462,33 @@ def test_memories_in_a_request_match_where_the_same_tally_recalls_them(open_tall
                 capabilities=[Tallystick(anna, record=False, context=False)],
             )
         assert "with memories that a tally recalled" in caught.value.what
-        assert any(line.startswith("-") and "Anna's tea weighs three tons" in line for line in caught.value.diff)
+        assert any(
+            line.startswith("-") and "Anna's tea weighs three tons" in line
+            for line in caught.value.diff
+        )
 
 
 def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(open_sqlite: OpenTally) -> None:
     scale = Scale()
     with open_sqlite() as tally:
-        _run(_agent(_scripted([_call("weigh", what="tea")], "Heavy."), scale.tools), capabilities=_watched(tally))
+        _run(
+            _agent(_scripted([_call("weigh", what="tea")], "Heavy."), scale.tools),
+            capabilities=_watched(tally),
+        )
         silent = _agent(_scripted(), scale.tools)
         for watched_first in (True, False):
             player = _player(tally)
             capabilities = [*_watched(tally), TapeCapability(player)]
-            assert _run(silent, capabilities=capabilities if watched_first else capabilities[::-1]) == "Heavy."
+            assert (
+                _run(silent, capabilities=capabilities if watched_first else capabilities[::-1])
+                == "Heavy."
+            )
             assert player.finish().matches
         first, second, third = (tally.recorder.tape(run.run_id) for run in tally.bind().runs())
         kinds = ["model_call", "tool_call", "model_call"]
-        assert [[call.kind for call in tape.calls] for tape in (first, second, third)] == [kinds] * 3
+        assert [[call.kind for call in tape.calls] for tape in (first, second, third)] == [
+            kinds
+        ] * 3
 
 
 def test_a_secret_in_the_prompt_matches_whatever_it_is(open_sqlite: OpenTally) -> None:
@@ -454,8 +530,10 @@ def test_a_result_that_was_never_sent_is_the_recorded_one(open_sqlite: OpenTally
             async for _ in steps:
                 found = [
                     part.content
-                    for message in steps.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)
-                ]  # fmt: skip
+                    for message in steps.all_messages()
+                    for part in message.parts
+                    if isinstance(part, ToolReturnPart)
+                ]
                 if found:
                     break
         return found

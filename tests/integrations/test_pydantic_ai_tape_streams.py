@@ -1,4 +1,6 @@
-"""A tape of PydanticAI plays as the stream that it was: parts that begin and grow to the recorded answer."""
+"""A tape of PydanticAI plays as the stream that it was: parts that begin and grow to the recorded
+answer.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, PartDeltaEvent, PartStartEvent
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, TextPartDelta, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ToolCallPart,
+)
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests
@@ -38,7 +47,10 @@ def _streaming(*script: list[Any]) -> FunctionModel:
 
 def _asks() -> list[Any]:
     first, *rest = ARGS
-    return [{0: DeltaToolCall("weigh", first, tool_call_id="call_1")}, *({0: DeltaToolCall(None, one)} for one in rest)]
+    return [
+        {0: DeltaToolCall("weigh", first, tool_call_id="call_1")},
+        *({0: DeltaToolCall(None, one)} for one in rest),
+    ]
 
 
 def weigh(what: str) -> str:
@@ -47,7 +59,9 @@ def weigh(what: str) -> str:
 
 
 def _agent(*script: list[Any]) -> Agent[Any, Any]:
-    return Agent(_streaming(*script), name="weigher", tools=[weigh], output_type=[str, DeferredToolRequests])
+    return Agent(
+        _streaming(*script), name="weigher", tools=[weigh], output_type=[str, DeferredToolRequests]
+    )
 
 
 async def _events(agent: Agent[Any, Any], capability: Any) -> list[Any]:
@@ -77,7 +91,9 @@ def _deltas(events: list[Any]) -> int:
     return sum(isinstance(event, PartStartEvent | PartDeltaEvent) for event in events)
 
 
-def test_an_agent_streams_its_tape_in_as_many_events_as_were_recorded(open_sqlite: OpenTally) -> None:
+def test_an_agent_streams_its_tape_in_as_many_events_as_were_recorded(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         recorded, players = _recorded(tally, _asks(), ["It ", "weighs ", "three ", "tons."])
     played = asyncio.run(_events(_agent(), TapeCapability(players[0])))
@@ -103,13 +119,20 @@ def test_text_grows_for_whoever_reads_the_stream(open_sqlite: OpenTally) -> None
         _, players = _recorded(tally, ["It ", "weighs ", "three ", "tons."])
 
     async def texts(player: Player) -> tuple[list[str], list[str], ModelResponse]:
-        async with _agent().run_stream("How heavy?", capabilities=[TapeCapability(player)]) as result:
+        async with _agent().run_stream(
+            "How heavy?", capabilities=[TapeCapability(player)]
+        ) as result:
             texts = [text async for text in result.stream_text(debounce_by=None)]
             return texts, [], result.response
 
     async def responses(player: Player) -> list[tuple[str, str]]:
-        async with _agent().run_stream("How heavy?", capabilities=[TapeCapability(player)]) as result:
-            return [(one.text or "", one.state) async for one in result.stream_response(debounce_by=None)]
+        async with _agent().run_stream(
+            "How heavy?", capabilities=[TapeCapability(player)]
+        ) as result:
+            return [
+                (one.text or "", one.state)
+                async for one in result.stream_response(debounce_by=None)
+            ]
 
     grown, _, answer = asyncio.run(texts(players[0]))
     assert grown == ["It we", "It weighs ", "It weighs three", "It weighs three tons."]
@@ -129,11 +152,15 @@ def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None
     heard: list[str] = []
 
     async def listen(player: Player) -> None:
-        async with _agent().run_stream("How heavy?", capabilities=[TapeCapability(player)]) as result:
+        async with _agent().run_stream(
+            "How heavy?", capabilities=[TapeCapability(player)]
+        ) as result:
             heard.extend([text async for text in result.stream_text(delta=True, debounce_by=None)])
 
     async def events(player: Player) -> None:
-        async with _agent().run_stream_events("How heavy?", capabilities=[TapeCapability(player)]) as stream:
+        async with _agent().run_stream_events(
+            "How heavy?", capabilities=[TapeCapability(player)]
+        ) as stream:
             async for event in stream:
                 if isinstance(event, PartStartEvent):
                     heard.extend(_grown([event]))
@@ -148,9 +175,13 @@ def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None
         asyncio.run(listen(players[1]))
 
 
-def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(open_sqlite: OpenTally) -> None:
+def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
+    open_sqlite: OpenTally,
+) -> None:
     async def left(agent: Agent[Any, Any], tally: Tally) -> None:
-        async with agent.run_stream_events("How heavy?", capabilities=[TallyRecorder(tally, strict=True)]) as stream:
+        async with agent.run_stream_events(
+            "How heavy?", capabilities=[TallyRecorder(tally, strict=True)]
+        ) as stream:
             async for event in stream:
                 if isinstance(event, PartDeltaEvent):
                     raise KeyError("nobody listens any more")
@@ -162,13 +193,18 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(open_sqli
         with pytest.raises(KeyError):
             asyncio.run(left(_agent(["It ", "weighs ", "three ", "tons."]), tally))
         steps = [step for run in reversed(bound.runs()) for step in recorder.steps(run.run_id)]
-        entries = [{entry.kind: entry for entry in recorder.entries(step.step_id)} for step in steps]
+        entries = [
+            {entry.kind: entry for entry in recorder.entries(step.step_id)} for step in steps
+        ]
         assert [step.status for step in steps] == ["failed", "cancelled"]
         assert [run.status for run in reversed(bound.runs())] == ["failed", "cancelled"]
         told: Any = [one["error"].payload for one in entries]
         assert told[0] == {"type": "ConnectionError", "message": "the line is dead"}
         said: Any = [one["response"].payload for one in entries]
-        assert [one["answer"]["parts"][0]["content"] for one in said] == ["It weighs ", "It weighs "]
+        assert [one["answer"]["parts"][0]["content"] for one in said] == [
+            "It weighs ",
+            "It weighs ",
+        ]
         assert [one["response"].summary["stream"]["chunks"] for one in entries] == [2, 2]  # type: ignore[index, call-overload]
 
 
@@ -179,10 +215,20 @@ def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_sqlite: OpenTa
 
     with open_sqlite() as tally:
         bound = tally.bind()
-        asyncio.run(_events(falling_back("It ", "weighs ", "three ", "tons."), TallyRecorder(tally, strict=True)))
+        asyncio.run(
+            _events(
+                falling_back("It ", "weighs ", "three ", "tons."), TallyRecorder(tally, strict=True)
+            )
+        )
         with pytest.raises(ConnectionError):
-            asyncio.run(_events(falling_back("It ", ConnectionError("dead")), TallyRecorder(tally, strict=True)))
-        steps = [step for run in reversed(bound.runs()) for step in bound.recorder.steps(run.run_id)]
+            asyncio.run(
+                _events(
+                    falling_back("It ", ConnectionError("dead")), TallyRecorder(tally, strict=True)
+                )
+            )
+        steps = [
+            step for run in reversed(bound.runs()) for step in bound.recorder.steps(run.run_id)
+        ]
         assert [step.status for step in steps] == ["completed", "failed"]
         summaries: Any = [bound.recorder.entries(step.step_id)[1].summary for step in steps]
         assert [summary["stream"]["chunks"] for summary in summaries] == [4, 1]
@@ -197,7 +243,9 @@ def test_a_request_that_is_cancelled_is_recorded_so(open_sqlite: OpenTally) -> N
             await asyncio.sleep(3_600)
             raise AssertionError
 
-        running = asyncio.create_task(Agent(FunctionModel(slow), capabilities=[TallyRecorder(tally)]).run("How heavy?"))
+        running = asyncio.create_task(
+            Agent(FunctionModel(slow), capabilities=[TallyRecorder(tally)]).run("How heavy?")
+        )
         await begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -206,4 +254,7 @@ def test_a_request_that_is_cancelled_is_recorded_so(open_sqlite: OpenTally) -> N
     with open_sqlite() as tally:
         asyncio.run(cancelled(tally))
         [run] = tally.bind().runs()
-        assert (run.status, [step.status for step in tally.recorder.steps(run.run_id)]) == ("cancelled", ["cancelled"])
+        assert (run.status, [step.status for step in tally.recorder.steps(run.run_id)]) == (
+            "cancelled",
+            ["cancelled"],
+        )

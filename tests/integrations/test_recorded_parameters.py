@@ -27,29 +27,50 @@ def _langchain(bound: BoundTally) -> None:
     model = FakeListChatModel(responses=["Paris"])
     config = {"callbacks": [TallyCallbackHandler(bound, strict=True)]}
     server = {"type": "mcp", "server_label": "maps", "headers": HEADERS}
-    given: Any = {"extra_headers": HEADERS, "temperature": 0, "tools": [server], "mcp_servers": [server]}
+    given: Any = {
+        "extra_headers": HEADERS,
+        "temperature": 0,
+        "tools": [server],
+        "mcp_servers": [server],
+    }
     model.invoke("Capital of France?", config=config, **given)  # type: ignore[arg-type]
 
 
 def _pydantic_ai(bound: BoundTally) -> None:
     server = MCPServerTool(
-        id="maps", url="https://maps.example", authorization_token=HEADERS["Authorization"], headers=HEADERS
+        id="maps",
+        url="https://maps.example",
+        authorization_token=HEADERS["Authorization"],
+        headers=HEADERS,
     )
     watched = [TallyRecorder(bound, strict=True), NativeTool(server)]
-    agent = Agent(FunctionModel(lambda messages, info: ModelResponse([TextPart("Paris")])), capabilities=watched)
-    agent.run_sync("Capital of France?", model_settings={"extra_headers": HEADERS, "temperature": 0})
+    agent = Agent(
+        FunctionModel(lambda messages, info: ModelResponse([TextPart("Paris")])),
+        capabilities=watched,
+    )
+    agent.run_sync(
+        "Capital of France?", model_settings={"extra_headers": HEADERS, "temperature": 0}
+    )
 
 
 @pytest.mark.parametrize("runtime", [_langchain, _pydantic_ai])
-def test_headers_given_to_a_model_are_in_no_payload(runtime: Callable[[BoundTally], None], tmp_path: Path) -> None:
+def test_headers_given_to_a_model_are_in_no_payload(
+    runtime: Callable[[BoundTally], None], tmp_path: Path
+) -> None:
     settings = Settings.read(retention="full_payloads")
     with Tally.open(tmp_path / "tally", background=False, settings=settings) as tally:
         bound = tally.bind()
         runtime(bound)
 
         (step,) = bound.recorder.steps(bound.runs()[0].run_id)
-        request = next(entry for entry in bound.recorder.entries(step.step_id) if entry.kind == "request")
+        request = next(
+            entry for entry in bound.recorder.entries(step.step_id) if entry.kind == "request"
+        )
         assert "temperature" in str(request.payload)
         assert "maps" in str(request.payload)
         assert "extra_headers" not in str(request.payload)
-    assert not any(b"5b1fe0a7c2" in file.read_bytes() for file in (tmp_path / "tally").rglob("*") if file.is_file())
+    assert not any(
+        b"5b1fe0a7c2" in file.read_bytes()
+        for file in (tmp_path / "tally").rglob("*")
+        if file.is_file()
+    )

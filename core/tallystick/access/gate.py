@@ -1,7 +1,7 @@
 """The gate: every operation passes here before it reads or writes a scope.
 
-A refusal is journaled before it is raised. Allowed reads are counted into a log that is written in batches, so
-that recall never waits for it.
+A refusal is journaled before it is raised. Allowed reads are counted into a log that is written in
+batches, so that recall never waits for it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ __all__ = ["Gate"]
 FROZEN = "mutations.frozen"
 """Setting: whether changes of memory are suspended."""
 _LOOKS: Mapping[Limited, Operation] = {
-    "read": "read", "inspect": "inspect", "preview": "inspect", "export": "export",
-}  # fmt: skip
+    "read": "read",
+    "inspect": "inspect",
+    "preview": "inspect",
+    "export": "export",
+}
 _ALONE = ("private", "diary")
 """Scopes behind which no space can stand: they are decided without asking the database."""
 _BATCH = 64
@@ -46,7 +49,9 @@ class Journaling:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: object
+    ) -> None:
         if isinstance(error, Denied) and error.decision.audit_id is None:
             raise self._gate.refuse(self._actor, error.decision) from error
 
@@ -73,23 +78,31 @@ class Gate:
         return decision
 
     def admit(self, actor: Actor, what: Limited, scope: Scope) -> None:
-        """Count one look of this actor, or raise RateLimited. The first refusal of a wait is journaled."""
+        """Count one look of this actor, or raise RateLimited. The first refusal of a wait is
+        journaled.
+        """
         wait = self._limits.wait(actor, what, self._store.clock.now())
         if not wait:
             return
         decision = AccessDecision(
-            allowed=False, reason="rate_limited", operation=_LOOKS[what], scope=scope, surface=actor.surface,
+            allowed=False,
+            reason="rate_limited",
+            operation=_LOOKS[what],
+            scope=scope,
+            surface=actor.surface,
             audit_id=self._limits.told(actor, what),
-        )  # fmt: skip
+        )
         if decision.audit_id is None:
             decision = self.refuse(actor, decision).decision
             self._limits.tell(actor, what, decision.audit_id or "")
         raise RateLimited(decision, retry_after_us=wait)
 
     def foresee(self, actor: Actor, operation: Operation, scope: Scope) -> None:
-        """Refuse early what `confirm` would refuse in the transaction that follows; that decides. Raises Denied.
+        """Refuse early what `confirm` would refuse in the transaction that follows; that decides.
+        Raises Denied.
 
-        Where no space can stand behind a scope the database is not asked; that changes are suspended, `confirm` sees.
+        Where no space can stand behind a scope the database is not asked; that changes are
+        suspended, `confirm` sees.
         """
         if scope.kind not in _ALONE:
             self.require(actor, operation, scope)
@@ -98,13 +111,17 @@ class Gate:
         if not settle(actor, operation, scope, state)[0]:
             raise self.refuse(actor, decide(actor, operation, scope, state))
 
-    def require_or_none(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision | None:
+    def require_or_none(
+        self, actor: Actor, operation: Operation, scope: Scope
+    ) -> AccessDecision | None:
         """The decision, if it allows; nothing is journaled if it does not."""
         with self._store.database.read() as connection:
             decision = self.decide(connection, actor, operation, scope)
         return decision if decision.allowed else None
 
-    def decide(self, connection: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+    def decide(
+        self, connection: Connection, actor: Actor, operation: Operation, scope: Scope
+    ) -> AccessDecision:
         """The decision by what `connection` sees, either way; nothing is journaled."""
         return decide(actor, operation, scope, self._state_for(connection, operation, scope))
 
@@ -114,7 +131,9 @@ class Gate:
             return replace(state, frozen=True)
         return state
 
-    def freeze(self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None) -> None:
+    def freeze(
+        self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None
+    ) -> None:
         """Suspend every change of memory, or take that back; an operator's work, journaled.
 
         Raises Denied, InvalidInput.
@@ -123,14 +142,25 @@ class Gate:
             raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
         if not actor.is_operator or actor.organization is not None:
             scope = actor.private_scope
-            raise self.refuse(actor, AccessDecision(
-                allowed=False, reason="missing_permission", operation="manage", scope=scope, surface=actor.surface
-            ))  # fmt: skip
+            raise self.refuse(
+                actor,
+                AccessDecision(
+                    allowed=False,
+                    reason="missing_permission",
+                    operation="manage",
+                    scope=scope,
+                    surface=actor.surface,
+                ),
+            )
         name = "tally.freeze" if frozen else "tally.thaw"
         event = journal.Event(
-            stream="tally", event=name, actor=actor, at=self._store.clock.now(), audit_id=self._store.ids.new(),
+            stream="tally",
+            event=name,
+            actor=actor,
+            at=self._store.clock.now(),
+            audit_id=self._store.ids.new(),
             reason=reason,
-        )  # fmt: skip
+        )
         once = Once(actor.private_scope, name, idempotency_key, reason)
 
         def unit(tx: Connection) -> None:
@@ -147,18 +177,24 @@ class Gate:
         return PolicyState(spaces.of_scopes(connection, stored), self._store.clock.now())
 
     def confirm(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> None:
-        """Decide again inside a writing transaction, which sees what changed since. Use within `journaling`."""
+        """Decide again inside a writing transaction, which sees what changed since. Use within
+        `journaling`.
+        """
         state = self._state_for(tx, operation, scope)
         if not settle(actor, operation, scope, state)[0]:
             raise Denied(decide(actor, operation, scope, state))
 
-    def confirmed(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+    def confirmed(
+        self, tx: Connection, actor: Actor, operation: Operation, scope: Scope
+    ) -> AccessDecision:
         """Same as `confirm`; the decision."""
         self.confirm(tx, actor, operation, scope)
         return self.decide(tx, actor, operation, scope)
 
     def journaling(self, actor: Actor) -> Journaling:
-        """Around a write: a refusal inside of it is journaled after the rollback, and raised with its audit id."""
+        """Around a write: a refusal inside of it is journaled after the rollback, and raised with
+        its audit id.
+        """
         return Journaling(self, actor)
 
     def refuse(self, actor: Actor, decision: AccessDecision) -> Denied:

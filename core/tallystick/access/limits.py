@@ -1,6 +1,8 @@
-"""Limits: how often one actor may look within a minute, where a tally sets it. Kept in memory, for each process.
+"""Limits: how often one actor may look within a minute, where a tally sets it. Kept in memory, for
+each process.
 
-A minute's worth may come at once; then each call waits until its share of the minute has passed (GCRA).
+A minute's worth may come at once; then each call waits until its share of the minute has passed
+(GCRA).
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Limits:
             return self._told.get(_key(actor, what))
 
     def tell(self, actor: Actor, what: Limited, audit_id: str) -> None:
-        """Note that a refusal was written down: those that follow while the actor waits are part of it."""
+        """Note that a refusal was written down: those that follow while the actor waits are part of
+        it.
+        """
         with self._guard:
             self._told[_key(actor, what)] = audit_id
 

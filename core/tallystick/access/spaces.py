@@ -1,4 +1,6 @@
-"""Spaces: open a scope to members, read, change and list; each change is journaled with its reason."""
+"""Spaces: open a scope to members, read, change and list; each change is journaled with its
+reason.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,22 @@ class Spaces:
         self._actor = actor
 
     def create(
-        self, scope: str | Scope, *, name: str, description: str = "", members: Iterable[SpaceMember] = (),
-        reason: str, idempotency_key: str | None = None,
-    ) -> MemorySpace:  # fmt: skip
-        """Open `scope` to `members`; a person who creates a project or delegated space becomes its steward.
+        self,
+        scope: str | Scope,
+        *,
+        name: str,
+        description: str = "",
+        members: Iterable[SpaceMember] = (),
+        reason: str,
+        idempotency_key: str | None = None,
+    ) -> MemorySpace:
+        """Open `scope` to `members`; a person who creates a project or delegated space becomes its
+        steward.
 
-        Team, organization, shared and public spaces are created by an operator; a project space also by a member
-        of the project; a delegated one, whose key begins with its user's name and `/`, by that user.
-        Raises Denied, InvalidRecord, InvalidInput, or StateConflict when the scope has a space.
+        Team, organization, shared and public spaces are created by an operator; a project space
+        also by a member of the project; a delegated one, whose key begins with its user's name and
+        `/`, by that user. Raises Denied, InvalidRecord, InvalidInput, or StateConflict when the
+        scope has a space.
         """
         where, now = self._actor.home(scope), self._store.clock.now()
         _require(name=name, reason=reason)
@@ -44,11 +54,17 @@ class Spaces:
             raise self._gate.refuse(self._actor, self._decision(where, refusal))
         space = MemorySpace.load(
             {
-                "id": self._store.ids.new(), "scope": where, "name": name, "description": description,
-                "members": _with_creator(self._actor, where, tuple(map(SpaceMember.load, members))), "created_at": now,
-                "created_by": self._actor.user, "updated_at": now, "updated_by": self._actor.user,
+                "id": self._store.ids.new(),
+                "scope": where,
+                "name": name,
+                "description": description,
+                "members": _with_creator(self._actor, where, tuple(map(SpaceMember.load, members))),
+                "created_at": now,
+                "created_by": self._actor.user,
+                "updated_at": now,
+                "updated_by": self._actor.user,
             }
-        )  # fmt: skip
+        )
 
         asked = [name, description, [member.dump() for member in space.members], reason]
         once = Once(where, "space.create", idempotency_key, asked)
@@ -59,9 +75,12 @@ class Spaces:
                 return MemorySpace.load(answered)
             if spaces.of_scopes(tx, [where]):
                 raise StateConflict(
-                    str(where), state="taken", reason="this scope has a space", hint="Update that one.",
+                    str(where),
+                    state="taken",
+                    reason="this scope has a space",
+                    hint="Update that one.",
                     what="Scope",
-                )  # fmt: skip
+                )
             spaces.add(tx, space)
             self._journal(tx, "space.create", space, reason)
             once.keep(tx, space.dump(), at=now)
@@ -70,7 +89,9 @@ class Spaces:
         return self._store.database.write(unit, name="space.create")
 
     def get(self, scope: str | Scope) -> MemorySpace:
-        """The space of `scope`. Raises NotFound alike where there is none and where the actor may not inspect it."""
+        """The space of `scope`. Raises NotFound alike where there is none and where the actor may
+        not inspect it.
+        """
         where = self._actor.home(scope)
         with self._store.database.read() as connection:
             space = self._seen(connection, where)
@@ -83,29 +104,40 @@ class Spaces:
         with self._store.database.read() as connection:
             every = spaces.all_spaces(connection)
             return tuple(
-                space for space in every
+                space
+                for space in every
                 if self._gate.decide(connection, self._actor, "inspect", space.scope).allowed
-            )  # fmt: skip
+            )
 
     def update(
-        self, scope: str | Scope, *, reason: str, if_version: int | None = None,
-        idempotency_key: str | None = None, **changes: Any,
-    ) -> MemorySpace:  # fmt: skip
-        """Change `name`, `description`, `state` (`open`, `closed`) or `members`; a steward's or operator's work.
+        self,
+        scope: str | Scope,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+        **changes: Any,
+    ) -> MemorySpace:
+        """Change `name`, `description`, `state` (`open`, `closed`) or `members`; a steward's or
+        operator's work.
 
-        What it takes away is gone for the next call of everybody. Raises NotFound, Denied, InvalidInput,
-        InvalidRecord or VersionConflict.
+        What it takes away is gone for the next call of everybody. Raises NotFound, Denied,
+        InvalidInput, InvalidRecord or VersionConflict.
         """
         where = self._actor.home(scope)
         _require(reason=reason)
         unknown = sorted(set(changes) - set(_CHANGEABLE))
         if unknown or not changes:
-            why = f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
+            why = (
+                f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
+            )
             raise InvalidInput(f"{why} Give one or more of {', '.join(_CHANGEABLE)}.")
         if "members" in changes:
             changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
         told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
-        once = Once(where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version])
+        once = Once(
+            where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version]
+        )
 
         def unit(tx: Connection) -> MemorySpace:
             space = self._seen(tx, where)
@@ -118,7 +150,10 @@ class Spaces:
             if if_version is not None and space.version != if_version:
                 raise VersionConflict(space.id, expected=if_version, actual=space.version)
             changed = space.replace(
-                **changes, version=space.version + 1, updated_at=self._store.clock.now(), updated_by=self._actor.user
+                **changes,
+                version=space.version + 1,
+                updated_at=self._store.clock.now(),
+                updated_by=self._actor.user,
             )
             spaces.replace(tx, changed)
             self._journal(tx, "space.update", changed, reason)
@@ -135,7 +170,11 @@ class Spaces:
 
     def _decision(self, scope: Scope, reason: ReasonCode) -> AccessDecision:
         return AccessDecision(
-            allowed=False, reason=reason, operation="manage", scope=scope, surface=self._actor.surface
+            allowed=False,
+            reason=reason,
+            operation="manage",
+            scope=scope,
+            surface=self._actor.surface,
         )
 
     def _journal(self, tx: Connection, event: str, space: MemorySpace, reason: str) -> None:
@@ -143,18 +182,25 @@ class Spaces:
         journal.append(
             tx,
             journal.Event(
-                stream=f"scope:{space.scope}", event=event, actor=self._actor, at=space.updated_at,
-                audit_id=self._store.ids.new(), reason=reason, subject_id=space.id,
+                stream=f"scope:{space.scope}",
+                event=event,
+                actor=self._actor,
+                at=space.updated_at,
+                audit_id=self._store.ids.new(),
+                reason=reason,
+                subject_id=space.id,
                 details={"version": space.version, "state": space.state, "members": members},
             ),
-        )  # fmt: skip
+        )
 
 
 def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:
     """Why `actor` may not open a space of `scope`, or None."""
     if scope.kind in ("private", "diary"):
         return "unsupported_scope"
-    if scope.organization != actor.organization and not (actor.is_operator and actor.organization is None):
+    if scope.organization != actor.organization and not (
+        actor.is_operator and actor.organization is None
+    ):
         return "missing_organization" if actor.organization is None else "unverified_membership"
     if actor.is_operator:
         return None
@@ -163,11 +209,15 @@ def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:
     if scope.kind == "project":
         return None if scope.key in actor.projects else "unverified_membership"
     if scope.kind == "delegated":
-        return None if scope.key.startswith(quote(actor.user, safe="") + "/") else "principal_mismatch"
+        return (
+            None if scope.key.startswith(quote(actor.user, safe="") + "/") else "principal_mismatch"
+        )
     return "missing_permission"
 
 
-def _with_creator(actor: Actor, scope: Scope, members: tuple[SpaceMember, ...]) -> tuple[SpaceMember, ...]:
+def _with_creator(
+    actor: Actor, scope: Scope, members: tuple[SpaceMember, ...]
+) -> tuple[SpaceMember, ...]:
     if scope.kind not in ("project", "delegated") or any(
         (member.principal_type, member.principal_id) == ("user", actor.user) for member in members
     ):

@@ -13,7 +13,9 @@ __all__ = ["fits", "mint"]
 
 
 def mint(secret: bytes, purpose: str, actor: Actor, bound: Json, *, expires_at: int) -> str:
-    """The token with which `actor` may do `purpose` to exactly `bound` (ids, versions), before `expires_at` (µs)."""
+    """The token with which `actor` may do `purpose` to exactly `bound` (ids, versions), before
+    `expires_at` (µs).
+    """
     return f"{expires_at}.{_seal(secret, purpose, actor, bound, expires_at)}"
 
 
@@ -22,7 +24,9 @@ def fits(token: str, secret: bytes, purpose: str, actor: Actor, bound: Json, *, 
     until, _, seal = token.partition(".")
     if not (until.isascii() and until.isdigit() and len(until) < 20 and now < int(until)):
         return False
-    return hmac.compare_digest(seal.encode(), _seal(secret, purpose, actor, bound, int(until)).encode())
+    return hmac.compare_digest(
+        seal.encode(), _seal(secret, purpose, actor, bound, int(until)).encode()
+    )
 
 
 def _seal(secret: bytes, purpose: str, actor: Actor, bound: Json, expires_at: int) -> str:

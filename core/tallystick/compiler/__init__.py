@@ -1,4 +1,5 @@
-"""The context compiler: candidates in, CompiledContext out, one decision and one reason for each candidate.
+"""The context compiler: candidates in, CompiledContext out, one decision and one reason for each
+candidate.
 
 Pure: it reads nothing but the request and the token counter it is handed.
 """
@@ -11,6 +12,16 @@ from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
 from tallystick.compiler.prefix import prefix_reuse
 
 __all__ = [
-    "FRAMED", "Outline", "PASSES", "approvals", "asked", "compile_context", "diff_compiled", "outline", "prefix_reuse",
-    "prompt_text", "texts", "visible",
-]  # fmt: skip
+    "FRAMED",
+    "Outline",
+    "PASSES",
+    "approvals",
+    "asked",
+    "compile_context",
+    "diff_compiled",
+    "outline",
+    "prefix_reuse",
+    "prompt_text",
+    "texts",
+    "visible",
+]

@@ -11,7 +11,9 @@ __all__ = ["approvals"]
 
 
 def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
-    """What waits for an approval, by the ids of the rules that want one; empty when nothing does."""
+    """What waits for an approval, by the ids of the rules that want one; empty when nothing
+    does.
+    """
     if not any(rule.effect == "require_approval" for rule in request.policy_rules):
         return ()
     state = decide(normalize(State(request=request, count=len)))

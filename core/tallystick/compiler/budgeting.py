@@ -1,8 +1,8 @@
 """Budgeting: required items first, then the best that fits, class by class.
 
-Units (an item, or a call with its results) are taken whole, with everything they need. After what is required comes
-the history window, then each class in order of worth per token, turns of which nothing says how they matter by
-recency. Ties are settled by id, in a conversation by recency.
+Units (an item, or a call with its results) are taken whole, with everything they need. After what
+is required comes the history window, then each class in order of worth per token, turns of which
+nothing says how they matter by recency. Ties are settled by id, in a conversation by recency.
 """
 
 from __future__ import annotations
@@ -21,26 +21,32 @@ from tallystick.records import CompileReason
 __all__ = ["Ledger", "budget", "by_worth", "fill"]
 
 _FLAT = 256
-"""Tokens added to each unit before its worth is divided by its size. Plain density lets tiny items win by being
-tiny: over 375 questions of LoCoMo it kept 44 % of the evidence in 4,000 tokens, with this addend 73 %."""
+"""Tokens added to each unit before its worth is divided by its size. Plain density lets tiny items
+win by being tiny: over 375 questions of LoCoMo it kept 44 % of the evidence in 4,000 tokens, with
+this addend 73 %.
+"""
 _CLEARLY_RELEVANT = 500_000
 
 
 def budget(state: State) -> State:
     """The state with what is taken whole, and with room reserved for what is worth shortening.
 
-    Raises BudgetInfeasible with the tokens of each required item when those alone exceed the budget, and
-    SettingsError for a ceiling on a class that does not exist.
+    Raises BudgetInfeasible with the tokens of each required item when those alone exceed the
+    budget, and SettingsError for a ceiling on a class that does not exist.
     """
     for name in state.request.compile_config.class_ceilings:
         if name not in CLASSES:
-            raise SettingsError(f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}.")
+            raise SettingsError(
+                f"class_ceilings: unknown class {name!r}. Use one of {', '.join(CLASSES)}."
+            )
     state = _take_required(state)
     state = replace(state, turn=turn_start(state))
     state = replace(state, held=held_back(state))
     talk = earlier_talk(state)
     ranked = _is_ranked(state, talk)
-    state = _queued(replace(state, window=tuple(window_of(state, talk, ranked=ranked))), ranked=ranked)
+    state = _queued(
+        replace(state, window=tuple(window_of(state, talk, ranked=ranked))), ranked=ranked
+    )
     ledger = Ledger(state)
     for head in reversed(state.window):
         ledger.take(head)
@@ -65,7 +71,9 @@ def fill(state: State) -> State:
 
 
 class Ledger:
-    """What is free, and what each class has used, while units are taken. It lives within one pass."""
+    """What is free, and what each class has used, while units are taken. It lives within one
+    pass.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -90,7 +98,10 @@ class Ledger:
     def over_ceiling(self, head: str) -> bool:
         """Whether a unit would fit, were it not for the ceiling of its class."""
         ceilings = self._state.request.compile_config.class_ceilings
-        return bool(ceilings) and self.room(self._state.classes[head]) < self._state.cost(head) <= self.free
+        return (
+            bool(ceilings)
+            and self.room(self._state.classes[head]) < self._state.cost(head) <= self.free
+        )
 
     def reserve(self, head: str, tokens: int) -> None:
         """Keep `tokens` free for the shortened form of a unit."""
@@ -107,7 +118,9 @@ class Ledger:
         self._used[self._state.classes[head]] += tokens
 
     def take(self, head: str, *, most: int | None = None) -> int | None:
-        """Take a unit and what it needs; the tokens that took, or None when it does not fit (in `most`)."""
+        """Take a unit and what it needs; the tokens that took, or None when it does not fit (in
+        `most`).
+        """
         state = self._state
         limit = self.free if most is None else min(self.free, most)
         if head in self.taken or head in self.reserved or state.cost(head) > limit:
@@ -130,12 +143,22 @@ class Ledger:
 
     def _cost(self, head: str) -> int:
         short = self._state.shortened.get(head)
-        return self._state.cost(head) if short is None else short.tokens + self._state.overhead(head)
+        return (
+            self._state.cost(head) if short is None else short.tokens + self._state.overhead(head)
+        )
 
 
-def taken_unit(state: State, head: str, caller: str | None, reason: CompileReason) -> dict[str, Taken]:
-    """Why each member of a unit is in: the unit's own reason for the first, its pair for the others."""
-    first = Taken(reason, "budgeting") if caller is None else Taken("dependency_of_included", "dependencies", caller)
+def taken_unit(
+    state: State, head: str, caller: str | None, reason: CompileReason
+) -> dict[str, Taken]:
+    """Why each member of a unit is in: the unit's own reason for the first, its pair for the
+    others.
+    """
+    first = (
+        Taken(reason, "budgeting")
+        if caller is None
+        else Taken("dependency_of_included", "dependencies", caller)
+    )
     rest = Taken("tool_pair_of_included", "budgeting", head)
     return {member: first if member == head else rest for member in state.members(head)}
 
@@ -146,7 +169,11 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
     def key(head: str) -> tuple[int, int, int, str]:
         group = state.groups.get(head)
         scores = state.scores
-        worth = scores[head]["total"] if group is None else max(scores[member]["total"] for member in group)
+        worth = (
+            scores[head]["total"]
+            if group is None
+            else max(scores[member]["total"] for member in group)
+        )
         density = worth * 1000 // (state.cost(head) + _FLAT)
         return -density, -worth, -state.position.get(head, 0), head
 
@@ -154,14 +181,17 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
 
 
 def _take_required(state: State) -> State:
-    """The state with required units taken; those taken up already are given up first, all of them or none."""
+    """The state with required units taken; those taken up already are given up first, all of them
+    or none.
+    """
     if state.answered and _needed(state) > state.limit:
         heads = closure(state, (head for head in _roots(state) if head not in state.answered))
         kept = {member for head in heads for member in state.members(head)}
         state = state.forgetting(item_id for item_id in state.required if item_id not in kept)
     if _needed(state) > state.limit:
         raise BudgetInfeasible(
-            budget=state.limit, required={item_id: state.costs[item_id] for item_id in state.required}
+            budget=state.limit,
+            required={item_id: state.costs[item_id] for item_id in state.required},
         )
     callers = closure(state, _roots(state))
     taken: dict[str, Taken] = {}
@@ -176,13 +206,19 @@ def _take_required(state: State) -> State:
 
 
 def _roots(state: State) -> Iterable[str]:
-    roots = (item_id for item_id, reason in state.required.items() if reason != "dependency_of_included")
+    roots = (
+        item_id for item_id, reason in state.required.items() if reason != "dependency_of_included"
+    )
     return dict.fromkeys(state.head(item_id) for item_id in roots)
 
 
 def _cause(state: State, head: str) -> str:
     """The member for whose sake a group is required."""
-    causes = (member for member in state.members(head) if state.required[member] != "tool_pair_of_included")
+    causes = (
+        member
+        for member in state.members(head)
+        if state.required[member] != "tool_pair_of_included"
+    )
     return next(causes, head)
 
 
@@ -191,7 +227,9 @@ def _needed(state: State) -> int:
 
 
 def _queued(state: State, *, ranked: bool) -> State:
-    """The state with its units in classes, and those not taken in the order in which each class is served."""
+    """The state with its units in classes, and those not taken in the order in which each class is
+    served.
+    """
     groups: dict[str, list[str]] = {name: [] for name in CLASSES}
     classes: dict[str, str] = {}
     for item_id in state.living():
@@ -204,14 +242,22 @@ def _queued(state: State, *, ranked: bool) -> State:
         if ranked:
             queues[name] = tuple(by_worth(state, heads))
         else:
-            talk = sorted((head for head in heads if head in state.position), key=lambda head: -state.position[head])
-            queues[name] = (*by_worth(state, (head for head in heads if head not in state.position)), *talk)
+            talk = sorted(
+                (head for head in heads if head in state.position),
+                key=lambda head: -state.position[head],
+            )
+            queues[name] = (
+                *by_worth(state, (head for head in heads if head not in state.position)),
+                *talk,
+            )
     return replace(state, classes=classes, queues=queues)
 
 
 def _is_ranked(state: State, heads: Iterable[str]) -> bool:
     """Whether relevance says anything about these messages; otherwise recency alone orders them."""
-    return any(state.scores[member]["relevance"] for head in heads for member in state.members(head))
+    return any(
+        state.scores[member]["relevance"] for head in heads for member in state.members(head)
+    )
 
 
 def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str]) -> None:
@@ -233,7 +279,9 @@ def _worth_reserving(state: State, head: str) -> bool:
 
 
 def _reserve(state: State, ledger: Ledger, head: str, share: int) -> int:
-    """Keep up to a third of a relevant unit's size, and half of the share, free for its shortened form."""
+    """Keep up to a third of a relevant unit's size, and half of the share, free for its shortened
+    form.
+    """
     overhead = state.overhead(head)
     tokens = min(state.cost(head) // 3, share // 2, ledger.room(state.classes[head]) // 2)
     if tokens < overhead + state.request.compile_config.min_compressed_tokens:

@@ -1,4 +1,6 @@
-"""What a provider is told of tools and calls, read back from items; what it would refuse is refused here."""
+"""What a provider is told of tools and calls, read back from items; what it would refuse is refused
+here.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,28 @@ class Call(NamedTuple):
 
 
 def calls_of(item: ContextItem) -> list[Call]:
-    """The calls of an assistant message, in its order, from its `metadata["tool_calls"]`: id, name and args of each.
+    """The calls of an assistant message, in its order, from its `metadata["tool_calls"]`: id, name
+    and args of each.
 
-    Raises InvalidContext where a call's name or arguments are not known, and for two calls with one id.
+    Raises InvalidContext where a call's name or arguments are not known, and for two calls with one
+    id.
     """
     known: dict[str, Call] = {}
     told: Any = item.metadata.get("tool_calls") or []
     for call in told:
-        if not isinstance(call, dict) or not isinstance(call.get("id"), str) or not isinstance(call.get("name"), str):
-            raise InvalidContext(f"A tool call of {item.id!r} has no id or no name.", item_ids=(item.id,))
+        if (
+            not isinstance(call, dict)
+            or not isinstance(call.get("id"), str)
+            or not isinstance(call.get("name"), str)
+        ):
+            raise InvalidContext(
+                f"A tool call of {item.id!r} has no id or no name.", item_ids=(item.id,)
+            )
         arguments = call.get("args", {})
         if not isinstance(arguments, dict):
             raise InvalidContext(
-                f"The arguments of {call['name']!r} in {item.id!r} are no object.", item_ids=(item.id,)
+                f"The arguments of {call['name']!r} in {item.id!r} are no object.",
+                item_ids=(item.id,),
             )
         known[call["id"]] = Call(call["id"], call["name"], arguments)
     missing = [name for name in item.tool_call_ids if name not in known]

@@ -1,4 +1,5 @@
-"""What relevance may look at: the request and the candidates, after policy took away what may not be seen.
+"""What relevance may look at: the request and the candidates, after policy took away what may not
+be seen.
 
 A denied item does not even lend its words to the statistics by which others are scored.
 """
@@ -24,7 +25,9 @@ def visible(request: CompilationRequest) -> tuple[ContextItem, ...]:
 
 def asked(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
     """The latest user message, or None when it may not be seen."""
-    latest = next((item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None)
+    latest = next(
+        (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
+    )
     return next((item.content for item in items if item.id == latest), None)
 
 
@@ -35,11 +38,17 @@ def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[T
     """
     memories = {memory.id: memory for memory in request.memory_records}
     found = []
-    latest = next((item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None)
+    latest = next(
+        (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
+    )
     turn = False
     for item in items:
         turn = turn or item.id == latest
-        if item.kind in _ALWAYS_IN or not item.content.strip() or (turn and item.kind in CONVERSATION):
+        if (
+            item.kind in _ALWAYS_IN
+            or not item.content.strip()
+            or (turn and item.kind in CONVERSATION)
+        ):
             continue
         memory = memories.get(item.id)
         conversation, position = None, None
@@ -51,7 +60,9 @@ def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[T
         if memory is not None:
             at = memory.occurred_at
         kind = item.kind if memory is None else memory.kind
-        found.append(Text(item.id, item.content, kind, item.source_ref.author, conversation, position, at))
+        found.append(
+            Text(item.id, item.content, kind, item.source_ref.author, conversation, position, at)
+        )
     return found
 
 

@@ -17,9 +17,10 @@ CLASSES: tuple[str, ...] = (
 """In the order in which they are served."""
 
 FIRST_SHARES = {"task_and_tools": 60, "working_memory": 0, "retrieval": 85}
-"""Percent of what is left that a class may take when it is first served, so that a long conversation, which has its
-window already, leaves room for what was found and for summaries. What nobody took is then given out again, without
-these limits."""
+"""Percent of what is left that a class may take when it is first served, so that a long
+conversation, which has its window already, leaves room for what was found and for summaries. What
+nobody took is then given out again, without these limits.
+"""
 
 _BY_KIND = {
     "constraint": "constraints_and_request",
@@ -41,10 +42,11 @@ _KEPT = frozenset({"constraint", "decision", "open_question"})
 
 
 def budget_class(state: State, head: str, *, ranked: bool) -> str:
-    """The class of a unit. A tool group is active while it is required or of the current turn, else history.
+    """The class of a unit. A tool group is active while it is required or of the current turn, else
+    history.
 
-    Where something says which older turns matter (`ranked`), those outside of the window compete with what was
-    retrieved, as what they are: text found again.
+    Where something says which older turns matter (`ranked`), those outside of the window compete
+    with what was retrieved, as what they are: text found again.
     """
     if head == state.latest:
         return "constraints_and_request"

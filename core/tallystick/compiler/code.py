@@ -1,7 +1,7 @@
 """Code by its outline and diffs by their changes: what stays when there is no room for the rest.
 
-An outline keeps the lines that import, define and decorate, and of the bodies those that share most words with the
-request. A diff loses its context lines, then the middle of its longest hunks.
+An outline keeps the lines that import, define and decorate, and of the bodies those that share most
+words with the request. A diff loses its context lines, then the middle of its longest hunks.
 """
 
 from __future__ import annotations
@@ -19,22 +19,31 @@ _DEFINES = re.compile(
     r"|inline|virtual|unsafe|extern|declare)\s+)*"
     r"(?:def|class|function|func|fn|interface|struct|enum|trait|impl|type|module|namespace|record|protocol|object)\s+\w)"
 )
-"""A line that says what there is: an import, a decorator or a definition, in the languages that most write."""
+"""A line that says what there is: an import, a decorator or a definition, in the languages that
+most write.
+"""
 _HUNK = re.compile(r"^@@ .* @@", re.MULTILINE)
 _HEADER = ("diff --git", "--- ", "+++ ", "@@ ", "index ", "rename ", "new file", "deleted file")
 _LEAST_DEFINITIONS = 3
 
 
 def is_code(lines: Sequence[str]) -> bool:
-    """Whether lines are code: several define something, and not every tenth line is prose without any sign of code."""
+    """Whether lines are code: several define something, and not every tenth line is prose without
+    any sign of code.
+    """
     defining = sum(_DEFINES.match(line) is not None for line in lines)
-    signs = sum(line.rstrip().endswith((":", "{", "}", ";", ")", ",", "(", "]")) for line in lines if line.strip())
+    signs = sum(
+        line.rstrip().endswith((":", "{", "}", ";", ")", ",", "(", "]"))
+        for line in lines
+        if line.strip()
+    )
     written = sum(bool(line.strip()) for line in lines)
     return defining >= _LEAST_DEFINITIONS and signs * 3 >= written
 
 
 def outlined(lines: Sequence[str], query: frozenset[str], bodies: int) -> str:
-    """The lines that define something, and of the others the `bodies` that share most words with the query.
+    """The lines that define something, and of the others the `bodies` that share most words with
+    the query.
 
     What is left out leaves a mark with the number of its lines.
     """
@@ -46,7 +55,9 @@ def outlined(lines: Sequence[str], query: frozenset[str], bodies: int) -> str:
 
 def is_diff(content: str) -> bool:
     """Whether a text is a unified diff."""
-    return _HUNK.search(content) is not None and re.search(r"^[+-]", content, re.MULTILINE) is not None
+    return (
+        _HUNK.search(content) is not None and re.search(r"^[+-]", content, re.MULTILINE) is not None
+    )
 
 
 def diff_forms(lines: Sequence[str]) -> Iterable[str]:

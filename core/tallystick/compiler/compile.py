@@ -33,17 +33,22 @@ _STEPS: tuple[tuple[str, Callable[[State], State]], ...] = (
 )
 
 PASSES: tuple[str, ...] = (*(name for name, _ in _STEPS), "layout")
-"""The passes in the order in which they run. Policy decides first, within validate, and checks again here."""
+"""The passes in the order in which they run. Policy decides first, within validate, and checks
+again here.
+"""
 
 
 def compile_context(request: CompilationRequest, *, counter: TokenCounter) -> CompiledContext:
-    """Choose the best context that fits `request`, with one decision and one reason for each candidate.
+    """Choose the best context that fits `request`, with one decision and one reason for each
+    candidate.
 
-    Pure: equal requests and equal counters give equal results, byte for byte, whatever the order of candidates
-    other than messages. The used tokens, overheads included, never exceed the budget less the reserve.
+    Pure: equal requests and equal counters give equal results, byte for byte, whatever the order of
+    candidates other than messages. The used tokens, overheads included, never exceed the budget
+    less the reserve.
 
-    Raises BudgetInfeasible when required items alone exceed that, InvalidContext when candidates contradict
-    one another (an id given twice, a cycle), and SettingsError for a ceiling on an unknown class.
+    Raises BudgetInfeasible when required items alone exceed that, InvalidContext when candidates
+    contradict one another (an id given twice, a cycle), and SettingsError for a ceiling on an
+    unknown class.
     """
     state = State(request=request, count=_counted_once(counter))
     for _, step in _STEPS:

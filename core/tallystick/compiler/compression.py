@@ -1,7 +1,7 @@
 """Compression: what did not fit whole goes in shortened, if it may be and says enough.
 
-A summary that was made and recorded outside is taken before anything is cut here. What was left out although it
-is relevant becomes a wish for one.
+A summary that was made and recorded outside is taken before anything is cut here. What was left out
+although it is relevant becomes a wish for one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _WORTH_A_SUMMARY = 4
 
 
 def compress(state: State) -> State:
-    """The state with shortened items taken where they fit, the rest filled up, and everything else out."""
+    """The state with shortened items taken where they fit, the rest filled up, and everything else
+    out.
+    """
     if state.request.compile_config.compression:
         state = _take_shortened(state)
         state = fill(replace(state, reserved={}))
@@ -39,7 +41,9 @@ def summary_digest(content: str) -> str:
 
 
 def wishes(state: State) -> tuple[SummaryWish, ...]:
-    """Summaries that would have helped: of what is relevant and was left out or cut, most relevant first."""
+    """Summaries that would have helped: of what is relevant and was left out or cut, most relevant
+    first.
+    """
     config = state.request.compile_config
     if not config.compression:
         return ()
@@ -56,7 +60,12 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
         key = summary_digest(state.items[item_id].content)
         if may_shorten(state, item_id) and key not in state.request.summaries:
             room = max(config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY)
-            found.append((-relevance[item_id], SummaryWish(item_id=item_id, input_digest=key, max_tokens=room)))
+            found.append(
+                (
+                    -relevance[item_id],
+                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=room),
+                )
+            )
     found.sort(key=lambda pair: (pair[0], pair[1].item_id))
     return tuple(wish for _, wish in found[:_MOST_WISHES])
 
@@ -109,16 +118,29 @@ def _summary(state: State, head: str, room: int) -> Shortened | None:
     if not text.strip():
         return None
     tokens = state.count(text)
-    return Shortened("compressed_summary", text, tokens) if tokens <= room and tokens < state.tokens[head] else None
+    return (
+        Shortened("compressed_summary", text, tokens)
+        if tokens <= room and tokens < state.tokens[head]
+        else None
+    )
 
 
 def _shortened(state: State, head: str, room: int, query: list[str]) -> Shortened | None:
-    found = shorten(state.items[head].content, target=min(room, state.tokens[head] - 1), query=query, count=state.count)
+    found = shorten(
+        state.items[head].content,
+        target=min(room, state.tokens[head] - 1),
+        query=query,
+        count=state.count,
+    )
     if found is None:
         return None
     reason, text = found
     tokens = state.count(text)
-    return Shortened(reason, text, tokens) if tokens >= state.request.compile_config.min_compressed_tokens else None
+    return (
+        Shortened(reason, text, tokens)
+        if tokens >= state.request.compile_config.min_compressed_tokens
+        else None
+    )
 
 
 def _close(state: State) -> State:

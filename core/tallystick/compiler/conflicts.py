@@ -1,8 +1,10 @@
-"""Conflicts: of items that contradict one another, or that one says it replaces, the better one stays.
+"""Conflicts: of items that contradict one another, or that one says it replaces, the better one
+stays.
 
-Items of one kind with the same subject and different content contradict one another. `metadata.supersedes`
-lists the ids that an item replaces; it does so even when it is itself expired or a duplicate, since what it
-replaced does not come true again. Policy's denials have no such influence.
+Items of one kind with the same subject and different content contradict one another.
+`metadata.supersedes` lists the ids that an item replaces; it does so even when it is itself expired
+or a duplicate, since what it replaced does not come true again. Policy's denials have no such
+influence.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ _WITHOUT_RIVALS = CONVERSATION | {"tool_schema"}
 
 
 def resolve(state: State) -> State:
-    """The state with superseded items and losers of conflicts out. Required items never lose; a note says so.
+    """The state with superseded items and losers of conflicts out. Required items never lose; a
+    note says so.
 
     Raises InvalidContext when items supersede one another in a circle.
     """
@@ -36,7 +39,9 @@ def _superseded(state: State) -> tuple[dict[str, Outcome], dict[str, list[str]]]
             claims[item_id] = [other for other in _ids(item) if other in state.items]
     cycle = on_a_cycle(claims)
     if cycle:
-        raise InvalidContext(f"Items supersede one another in a circle: {', '.join(cycle)}.", item_ids=cycle)
+        raise InvalidContext(
+            f"Items supersede one another in a circle: {', '.join(cycle)}.", item_ids=cycle
+        )
     out: dict[str, Outcome] = {}
     notes: dict[str, list[str]] = {}
     for item_id, others in claims.items():
@@ -50,7 +55,9 @@ def _superseded(state: State) -> tuple[dict[str, Outcome], dict[str, list[str]]]
     return out, notes
 
 
-def _losers(state: State, gone: dict[str, Outcome]) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
+def _losers(
+    state: State, gone: dict[str, Outcome]
+) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
     rivals: dict[tuple[str, str, str], list[str]] = {}
     for item_id in state.living():
         item = state.items[item_id]
@@ -73,13 +80,18 @@ def _losers(state: State, gone: dict[str, Outcome]) -> tuple[dict[str, Outcome],
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, int, str]:
-    # Trust by quarters comes before freshness, so that fresh hearsay does not displace what is well known.
+    # Trust by quarters comes before freshness, so that fresh hearsay does not displace what is well
+    # known.
     item = state.items[item_id]
     known = item.freshness_ts if item.freshness_ts is not None else item.created_at
     return (
-        item_id not in state.required, -(item.trust_score // 25), -(known or 0), -item.trust_score,
-        -item.importance_score, item_id,
-    )  # fmt: skip
+        item_id not in state.required,
+        -(item.trust_score // 25),
+        -(known or 0),
+        -item.trust_score,
+        -item.importance_score,
+        item_id,
+    )
 
 
 def _ids(item: ContextItem) -> list[str]:

@@ -8,10 +8,11 @@ __all__ = ["dedupe"]
 
 
 def dedupe(state: State) -> State:
-    """The state with exact copies out. The required one stays, else the most trusted, important and fresh one.
+    """The state with exact copies out. The required one stays, else the most trusted, important and
+    fresh one.
 
-    Turns of a conversation are never copies of one another: two times "yes" are two turns. Redacted items all
-    look alike and are never compared.
+    Turns of a conversation are never copies of one another: two times "yes" are two turns. Redacted
+    items all look alike and are never compared.
     """
     alike: dict[str, list[str]] = {}
     for item_id in state.living():
@@ -21,7 +22,11 @@ def dedupe(state: State) -> State:
     for copies in alike.values():
         if len(copies) > 1:
             kept = min(copies, key=lambda item_id: _rank(state, item_id))
-            out |= {item_id: Outcome("duplicate", "dedupe", kept) for item_id in copies if item_id != kept}
+            out |= {
+                item_id: Outcome("duplicate", "dedupe", kept)
+                for item_id in copies
+                if item_id != kept
+            }
     return state.dropping(out).forgetting(out)
 
 
@@ -29,5 +34,9 @@ def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:
     item = state.items[item_id]
     known = item.freshness_ts if item.freshness_ts is not None else item.created_at
     return (
-        item_id not in state.required, -item.trust_score, -item.importance_score, -(known or 0), item_id,
-    )  # fmt: skip
+        item_id not in state.required,
+        -item.trust_score,
+        -item.importance_score,
+        -(known or 0),
+        item_id,
+    )

@@ -1,4 +1,6 @@
-"""Dependency expansion: what an item needs comes along, and what misses something it needs stays out."""
+"""Dependency expansion: what an item needs comes along, and what misses something it needs stays
+out.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ __all__ = ["closure", "expand", "kept", "needed", "on_a_cycle", "settle"]
 
 
 def expand(state: State) -> State:
-    """The state with every unit's needs resolved, and with what required items need required as well.
+    """The state with every unit's needs resolved, and with what required items need required as
+    well.
 
-    A need for a duplicate is met by the copy that was kept. Required items stay without what they miss; a note
-    says so.
+    A need for a duplicate is met by the copy that was kept. Required items stay without what they
+    miss; a note says so.
     """
     needs, missing = _needs(state)
     state = replace(state, needs=needs).dropping(
@@ -27,7 +30,11 @@ def expand(state: State) -> State:
         }
     )
     state = state.noting(
-        {item_id: [f"misses {other}"] for item_id, other in missing.items() if item_id in state.required}
+        {
+            item_id: [f"misses {other}"]
+            for item_id, other in missing.items()
+            if item_id in state.required
+        }
     )
     state = settle(state, "dependencies")
     brought = {
@@ -40,7 +47,8 @@ def expand(state: State) -> State:
 
 
 def settle(state: State, pass_name: str) -> State:
-    """The state with everything out that must leave with what is out: its tool group, and who depends on it.
+    """The state with everything out that must leave with what is out: its tool group, and who
+    depends on it.
 
     Required items stay, unless a call and its result would be separated.
     """
@@ -72,10 +80,13 @@ def closure(state: State, heads: Iterable[str]) -> dict[str, str | None]:
     return dict(needed(state, heads))
 
 
-def needed(state: State, heads: Iterable[str], *, beyond: Collection[str] = ()) -> Iterator[tuple[str, str | None]]:
+def needed(
+    state: State, heads: Iterable[str], *, beyond: Collection[str] = ()
+) -> Iterator[tuple[str, str | None]]:
     """The units that `heads` need, themselves included, each with the unit that called for it.
 
-    In the order in which they are called for; units in `beyond` are there already, units that are out are left.
+    In the order in which they are called for; units in `beyond` are there already, units that are
+    out are left.
     """
     found: dict[str, str | None] = dict.fromkeys(heads)
     queue = deque(found)
@@ -91,11 +102,17 @@ def needed(state: State, heads: Iterable[str], *, beyond: Collection[str] = ()) 
 def kept(state: State, item_id: str) -> str:
     """The copy that stands for an item: itself unless it is a duplicate."""
     outcome = state.out.get(item_id)
-    return outcome.related if outcome is not None and outcome.related and _has_copy(outcome) else item_id
+    return (
+        outcome.related
+        if outcome is not None and outcome.related and _has_copy(outcome)
+        else item_id
+    )
 
 
 def on_a_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
-    """The names on a cycle, or between two cycles, of `edges` (name to the names it points to), sorted."""
+    """The names on a cycle, or between two cycles, of `edges` (name to the names it points to),
+    sorted.
+    """
     ahead = {name: {other for other in others if other in edges} for name, others in edges.items()}
     for _ in range(2):  # first what leads nowhere is peeled off, then what nothing leads to
         behind: dict[str, set[str]] = {name: set() for name in ahead}
@@ -118,7 +135,9 @@ _BROUGHT: CompileReason = "dependency_of_included"
 
 
 def _required_heads(state: State) -> list[str]:
-    return list(dict.fromkeys(state.head(item_id) for item_id in state.items if item_id in state.required))
+    return list(
+        dict.fromkeys(state.head(item_id) for item_id in state.items if item_id in state.required)
+    )
 
 
 def _has_copy(outcome: Outcome) -> bool:

@@ -8,10 +8,12 @@ __all__ = ["diff_compiled"]
 
 
 def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDiff:
-    """What went in, what fell out and what changed from `before` to `after`, each in the order of ids.
+    """What went in, what fell out and what changed from `before` to `after`, each in the order of
+    ids.
 
-    A candidate that stayed counts as changed when its decision, reason, tokens or shown content differ, and as
-    rescored when only its score does; one that was out both times counts as unchanged, unless by another policy.
+    A candidate that stayed counts as changed when its decision, reason, tokens or shown content
+    differ, and as rescored when only its score does; one that was out both times counts as
+    unchanged, unless by another policy.
     """
     old = {decision.item_id: decision for decision in before.decisions}
     new = {decision.item_id: decision for decision in after.decisions}
@@ -58,7 +60,11 @@ def _is_in(decision: CompilationDecision | None) -> bool:
 
 
 def _policy(decision: CompilationDecision | None) -> str | None:
-    return decision.reason_code if decision is not None and decision.reason_code.startswith("policy_") else None
+    return (
+        decision.reason_code
+        if decision is not None and decision.reason_code.startswith("policy_")
+        else None
+    )
 
 
 def _fate(decision: CompilationDecision | None) -> tuple[object, ...]:

@@ -1,9 +1,11 @@
-"""History: the newest part of the conversation that stays in the prompt as it is, from step to step.
+"""History: the newest part of the conversation that stays in the prompt as it is, from step to
+step.
 
-A provider's cache reuses the literal beginning of the last prompt. So the window's beginning moves rarely and by a
-large piece at once (a compaction), at boundaries that depend on nothing but what was said before them: the same
-conversation with a turn more gives the same window with a turn more. What left the window can still be chosen on
-merit; it is then quoted after the window, where it disturbs nothing.
+A provider's cache reuses the literal beginning of the last prompt. So the window's beginning moves
+rarely and by a large piece at once (a compaction), at boundaries that depend on nothing but what
+was said before them: the same conversation with a turn more gives the same window with a turn more.
+What left the window can still be chosen on merit; it is then quoted after the window, where it
+disturbs nothing.
 """
 
 from __future__ import annotations
@@ -15,43 +17,59 @@ from tallystick.compiler.state import State
 __all__ = ["earlier_talk", "held_back", "turn_start", "window_of"]
 
 _PIECES, _KEPT = 5, 1
-"""Pieces of the window, and those that stay when it is compacted: each compaction is paid for with a prefix that is
-written anew, so it gives up much at once, and what left competes for the room that this made."""
+"""Pieces of the window, and those that stay when it is compacted: each compaction is paid for with
+a prefix that is written anew, so it gives up much at once, and what left competes for the room that
+this made.
+"""
 
 
 def turn_start(state: State) -> int:
-    """Where the current turn begins: at the latest request, else at the last unit of the conversation."""
+    """Where the current turn begins: at the latest request, else at the last unit of the
+    conversation.
+    """
     places = state.position
     if state.latest is not None:
         return places[state.latest]
-    return max((places[head] for head in state.living() if head in places and state.head(head) == head), default=0)
+    return max(
+        (places[head] for head in state.living() if head in places and state.head(head) == head),
+        default=0,
+    )
 
 
 def earlier_talk(state: State) -> list[str]:
     """The firsts of the units of conversation before the current turn, oldest first."""
     places = state.position
     return sorted(
-        (head for head in state.living() if head in places and state.head(head) == head and places[head] < state.turn),
+        (
+            head
+            for head in state.living()
+            if head in places and state.head(head) == head and places[head] < state.turn
+        ),
         key=lambda head: places[head],
     )
 
 
 def held_back(state: State) -> int:
-    """What `turn_share` still keeps for the current turn, after what it has brought so far; never what is required."""
+    """What `turn_share` still keeps for the current turn, after what it has brought so far; never
+    what is required.
+    """
     share = state.limit * state.request.compile_config.turn_share // 100
     brought = sum(
-        state.costs[item_id] for item_id in state.required if state.position.get(item_id, -1) > state.turn
-    )  # fmt: skip
+        state.costs[item_id]
+        for item_id in state.required
+        if state.position.get(item_id, -1) > state.turn
+    )
     spare = state.limit - sum(state.costs[item_id] for item_id in state.required)
     return max(0, min(share - brought, spare))
 
 
 def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
-    """Which of the units of earlier talk stand in the window, oldest first: all of them when everything fits.
+    """Which of the units of earlier talk stand in the window, oldest first: all of them when
+    everything fits.
 
-    The window takes at most `history_share` of the budget, or all of it when there is nothing else to choose from
-    and nothing says which of the older turns matter (`ranked` is False), and never what required items need. A unit
-    too large for it is passed over.
+    The window takes at most `history_share` of the budget, or all of it when there is nothing else
+    to choose from and nothing says which of the older turns matter (`ranked` is False), and never
+    what required items need. A unit too large for it is passed over.
     """
     living = [head for head in state.living() if state.head(head) == head]
     if sum(state.cost(head) for head in living) <= state.limit - state.held:

@@ -1,7 +1,7 @@
 """Layout: the order in which a model reads, in three sections that change at different speeds.
 
-The stable prefix changes least and comes first, so that a provider's cache can reuse it; the conversation ends
-the volatile suffix with the latest request and its results.
+The stable prefix changes least and comes first, so that a provider's cache can reuse it; the
+conversation ends the volatile suffix with the latest request and its results.
 """
 
 from __future__ import annotations
@@ -30,10 +30,21 @@ _HARD, _PROFILE = 3, 4
 _TASK_ORDER = {
     kind: rank
     for rank, kind in enumerate(
-        ("task", "plan", "constraint", "handoff", "memory", "retrieval_doc", "artifact", "file", "code_diff",
-         "summary", "other")
+        (
+            "task",
+            "plan",
+            "constraint",
+            "handoff",
+            "memory",
+            "retrieval_doc",
+            "artifact",
+            "file",
+            "code_diff",
+            "summary",
+            "other",
+        )
     )
-}  # fmt: skip
+}
 _NO_SOURCE = SourceRef()
 
 
@@ -41,7 +52,9 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
     """The compiled context: chosen items in reading order, and one decision per candidate."""
     shown = {item_id: _shown(state, item_id) for item_id in state.taken}
     digests = {item_id: item.stable_hash or "" for item_id, item in shown.items()}
-    sections = tuple(_section(state, name, item_ids, digests) for name, item_ids in _sections(state).items())
+    sections = tuple(
+        _section(state, name, item_ids, digests) for name, item_ids in _sections(state).items()
+    )
     decisions = tuple(_decision(state, item.id) for item in state.candidates)
     wished = wishes(state)
     request = state.request
@@ -53,11 +66,15 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
         [token_method, token_exact],
     ]
     return CompiledContext(
-        id=text_digest("compiled-context", json.dumps([_request_row(state), outcome], sort_keys=True)),
+        id=text_digest(
+            "compiled-context", json.dumps([_request_row(state), outcome], sort_keys=True)
+        ),
         request_id=request.request_id,
         provider=request.provider,
         model=request.model,
-        selected_items=tuple(shown[item_id] for section in sections for item_id in section.item_ids),
+        selected_items=tuple(
+            shown[item_id] for section in sections for item_id in section.item_ids
+        ),
         excluded_items=tuple(state.items[item_id] for item_id in sorted(state.out)),
         decisions=decisions,
         token_allocation=_allocation(state, spent),
@@ -82,14 +99,17 @@ def _sections(state: State) -> dict[SectionName, list[str]]:
                 talk.append(item_id)
         elif (rank := _prefix_rank(item)) is not None:
             prefix.append((rank, _name(item), item_id))
-        elif item.kind == "code_diff" or ("changed" in item.tags and item.kind in {"artifact", "file"}):
+        elif item.kind == "code_diff" or (
+            "changed" in item.tags and item.kind in {"artifact", "file"}
+        ):
             changed.append(item_id)
         else:
             task.append((_TASK_ORDER.get(item.kind, len(_TASK_ORDER)), item_id))
     talk.sort(key=lambda head: state.position[head])
     changed.sort()
     window = set(state.window)
-    # What changes each step stands after turns that do not, and a call that waits for its result ends the prompt.
+    # What changes each step stands after turns that do not, and a call that waits for its result
+    # ends the prompt.
     now = [head for head in talk if state.position[head] >= state.turn]
     quoted = [head for head in talk if head not in window and state.position[head] < state.turn]
     return {
@@ -114,7 +134,9 @@ def _spread(state: State, heads: Iterable[str]) -> list[str]:
     return [member for head in heads for member in state.members(head)]
 
 
-def _section(state: State, name: SectionName, item_ids: Sequence[str], digests: Mapping[str, str]) -> Section:
+def _section(
+    state: State, name: SectionName, item_ids: Sequence[str], digests: Mapping[str, str]
+) -> Section:
     return Section(
         name=name,
         item_ids=tuple(item_ids),
@@ -134,7 +156,9 @@ def _shown(state: State, item_id: str) -> ContextItem:
     digest = state.digests[item_id]
     short = state.shortened.get(item_id)
     if short is None:
-        return item.model_copy(update={"stable_hash": digest, "token_estimate": state.tokens[item_id]})
+        return item.model_copy(
+            update={"stable_hash": digest, "token_estimate": state.tokens[item_id]}
+        )
     return item.model_copy(
         update={
             "content": short.content,
@@ -196,13 +220,27 @@ def _allocation(state: State, spent: Mapping[str, int]) -> dict[str, int]:
 
 
 def _request_row(state: State) -> list[object]:
-    """What the outcome follows from: everything but the ids of request, run and step, and denied content."""
+    """What the outcome follows from: everything but the ids of request, run and step, and denied
+    content.
+    """
     request = state.request
     return [
         request.compile_config.dump(),
         request.target.dump(),
-        [request.token_budget, request.response_reserve, request.as_of, request.provider, request.model],
-        [request.task_summary, request.query, request.agent, request.task_type, request.environment],
+        [
+            request.token_budget,
+            request.response_reserve,
+            request.as_of,
+            request.provider,
+            request.model,
+        ],
+        [
+            request.task_summary,
+            request.query,
+            request.agent,
+            request.task_type,
+            request.environment,
+        ],
         sorted(json.dumps(rule.dump(), sort_keys=True) for rule in request.policy_rules),
         [_item_row(state, item_id) for item_id in state.items],
     ]
@@ -212,16 +250,33 @@ def _item_row(state: State, item_id: str) -> tuple[object, ...]:
     item = state.items[item_id]
     ref = item.source_ref
     return (
-        item_id, item.kind, state.digests.get(item_id), state.tokens.get(item_id), item.created_at,
-        item.freshness_ts, item.ttl_seconds, item.trust_score, item.importance_score, item.sensitivity,
-        None if item.scope is None else str(item.scope), item.dependencies, sorted(item.tags) if item.tags else (),
-        item.metadata, None if ref is _NO_SOURCE or ref == _NO_SOURCE else ref.dump(),
-    )  # fmt: skip
+        item_id,
+        item.kind,
+        state.digests.get(item_id),
+        state.tokens.get(item_id),
+        item.created_at,
+        item.freshness_ts,
+        item.ttl_seconds,
+        item.trust_score,
+        item.importance_score,
+        item.sensitivity,
+        None if item.scope is None else str(item.scope),
+        item.dependencies,
+        sorted(item.tags) if item.tags else (),
+        item.metadata,
+        None if ref is _NO_SOURCE or ref == _NO_SOURCE else ref.dump(),
+    )
 
 
 def _decision_row(decision: CompilationDecision) -> tuple[object, ...]:
     return (
-        decision.item_id, decision.decision, decision.pass_name, decision.reason_code,
-        decision.score_breakdown.get("total"), decision.original_tokens, decision.final_tokens,
-        decision.related_id, decision.notes,
-    )  # fmt: skip
+        decision.item_id,
+        decision.decision,
+        decision.pass_name,
+        decision.reason_code,
+        decision.score_breakdown.get("total"),
+        decision.original_tokens,
+        decision.final_tokens,
+        decision.related_id,
+        decision.notes,
+    )

@@ -15,14 +15,17 @@ from tallystick.records import ContextItem, text_digest
 __all__ = ["content_digest", "measure"]
 
 _NEVER_QUOTED = CONVERSATION | {"system", "policy", "tool_schema"}
-"""What stands for itself in a prompt; a role in front of a quoted turn is counted with the target's overhead."""
+"""What stands for itself in a prompt; a role in front of a quoted turn is counted with the target's
+overhead.
+"""
 
 
 def measure(state: State) -> State:
     """The state with a digest and a token count for every item that was not denied.
 
-    The count is the compiler's own; a larger estimate given with an item stands, because a caller may know of
-    more than the text (call arguments, an image), while a smaller one could only break the budget.
+    The count is the compiler's own; a larger estimate given with an item stands, because a caller
+    may know of more than the text (call arguments, an image), while a smaller one could only break
+    the budget.
     """
     tokens: dict[str, int] = {}
     digests: dict[str, str] = {}
@@ -37,11 +40,15 @@ def measure(state: State) -> State:
             labels[item_id] = state.count(before)
         digests[item_id] = content_digest(item, item.content)
     state = replace(state, tokens=tokens, digests=digests, labels=labels)
-    return replace(state, costs={item_id: count + state.overhead(item_id) for item_id, count in tokens.items()})
+    return replace(
+        state, costs={item_id: count + state.overhead(item_id) for item_id, count in tokens.items()}
+    )
 
 
 def content_digest(item: ContextItem, content: str) -> str:
-    """The digest of what `item` says when it says `content`: the same for equal items, whatever their ids."""
+    """The digest of what `item` says when it says `content`: the same for equal items, whatever
+    their ids.
+    """
     # The head is one line of JSON, so that it cannot be mistaken for text.
     head = f'"{item.kind}"'
     if item.tool_call_ids or item.tool_call_id is not None:

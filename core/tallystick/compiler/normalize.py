@@ -1,6 +1,7 @@
 """Normalize: memories and tools become items, and all candidates get one order.
 
-Items whose order is nothing stand by id, so that shuffled input gives the same bytes; messages keep theirs.
+Items whose order is nothing stand by id, so that shuffled input gives the same bytes; messages keep
+theirs.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from tallystick.records import ContextItem, JsonObject, Memory, Sensitivity, Sou
 __all__ = ["normalize"]
 
 _STEERING = frozenset({"hard", "blocking", "pinned"})
-"""Tags that make an item required. A memory is pinned or hard by its own fields, never by what tags say."""
+"""Tags that make an item required. A memory is pinned or hard by its own fields, never by what tags
+say.
+"""
 
 
 def normalize(state: State) -> State:
-    """The state with its candidates as items, in one order, and the time from which each no longer holds."""
+    """The state with its candidates as items, in one order, and the time from which each no longer
+    holds.
+    """
     request = state.request
     memories = {memory.id: memory for memory in request.memory_records}
     loose = [item for item in request.context_items if item.kind not in CONVERSATION]
@@ -32,7 +37,9 @@ def normalize(state: State) -> State:
         state,
         candidates=candidates,
         memories=memories,
-        tool_classes={f"tool:{spec.name}": spec.tool_class for spec in request.tool_specs if spec.tool_class},
+        tool_classes={
+            f"tool:{spec.name}": spec.tool_class for spec in request.tool_specs if spec.tool_class
+        },
         expiry={item.id: at for item in candidates if (at := _expiry(item, memories)) is not None},
     )
 
@@ -58,11 +65,16 @@ def _memory_item(memory: Memory) -> ContextItem:
         kind="memory",
         content=memory.content,
         source_ref=SourceRef(
-            source_type="memory", uri=f"memory:{memory.id}", version=str(memory.version), author=memory.who
+            source_type="memory",
+            uri=f"memory:{memory.id}",
+            version=str(memory.version),
+            author=memory.who,
         ),
         created_at=memory.created_at,
         freshness_ts=known,
-        ttl_seconds=None if memory.expires_at is None else max(0, (memory.expires_at - known) // 1_000_000),
+        ttl_seconds=None
+        if memory.expires_at is None
+        else max(0, (memory.expires_at - known) // 1_000_000),
         trust_score=memory.confidence,
         importance_score=memory.importance,
         sensitivity=_sensitivity(memory),
@@ -85,8 +97,10 @@ def _tool_item(spec: ToolSpec) -> ContextItem:
     # Not canonical_json: a schema may hold floats and keys that are not ASCII.
     content = json.dumps(
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters},
-        ensure_ascii=False, sort_keys=True, separators=(",", ":"),
-    )  # fmt: skip
+        ensure_ascii=False,
+        sort_keys=True,
+        separators=(",", ":"),
+    )
     return ContextItem(
         id=f"tool:{spec.name}",
         kind="tool_schema",

@@ -1,7 +1,8 @@
-"""Outline: what a compiled context says, in the order of a prompt, for renderers to spell in a provider's words.
+"""Outline: what a compiled context says, in the order of a prompt, for renderers to spell in a
+provider's words.
 
-Instructions and tools, the turns of the history window, everything else as one framed block of data, and the
-current turn. A renderer adds nothing and leaves nothing out.
+Instructions and tools, the turns of the history window, everything else as one framed block of
+data, and the current turn. A renderer adds nothing and leaves nothing out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tallystick.records.framing import framed
 __all__ = ["FRAMED", "Outline", "label", "outline", "prompt_text", "quoted"]
 
 FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=64)
-"""What the outline itself costs, in tokens, with some room: dashes, roles and separators, and the frame's own lines."""
+"""What the outline itself costs, in tokens, with some room: dashes, roles and separators, and the
+frame's own lines.
+"""
 _MESSAGES = frozenset({"user_msg", "assistant_msg", "tool_result"})
 _ROLES = {"user_msg": "user", "assistant_msg": "assistant", "tool_result": "tool"}
 
@@ -46,9 +49,13 @@ class Outline:
 
 
 def outline(compiled: CompiledContext) -> Outline:
-    """The outline of a compiled context. Raises InvalidContext for calls without results and results without calls."""
+    """The outline of a compiled context. Raises InvalidContext for calls without results and
+    results without calls.
+    """
     by_id = {item.id: item for item in compiled.selected_items}
-    sections = {section.name: [by_id[name] for name in section.item_ids] for section in compiled.sections}
+    sections = {
+        section.name: [by_id[name] for name in section.item_ids] for section in compiled.sections
+    }
     prefix, suffix = sections["stable_prefix"], sections["volatile_suffix"]
     turn = tuple(item for item in suffix if item.kind in _MESSAGES)
     changed = [item for item in suffix if item.kind not in _MESSAGES]
@@ -68,7 +75,11 @@ def outline(compiled: CompiledContext) -> Outline:
 def prompt_text(compiled: CompiledContext) -> str:
     """What a compiled context says as one text, for people and for diffs: no provider's request."""
     chosen = outline(compiled)
-    parts = [chosen.system, *(f"tool: {item.content}" for item in chosen.tools), *map(quoted, chosen.history)]
+    parts = [
+        chosen.system,
+        *(f"tool: {item.content}" for item in chosen.tools),
+        *map(quoted, chosen.history),
+    ]
     return "\n".join(filter(None, [*parts, chosen.context, *map(quoted, chosen.turn)]))
 
 
@@ -83,7 +94,11 @@ def label(item: ContextItem) -> str:
         return f"{item.source_ref.author or _ROLES[item.kind]}: "
     if item.kind == "memory":
         at = item.metadata.get("occurred_at")
-        day = f"[{datetime.fromtimestamp(at / 1_000_000, tz=UTC):%Y-%m-%d}] " if isinstance(at, int) else ""
+        day = (
+            f"[{datetime.fromtimestamp(at / 1_000_000, tz=UTC):%Y-%m-%d}] "
+            if isinstance(at, int)
+            else ""
+        )
         return f"{day}{item.source_ref.author}: " if item.source_ref.author else day
     return f"{item.source_ref.title}: " if item.source_ref.title else ""
 
@@ -93,11 +108,15 @@ def _refuse_unpaired(items: Sequence[ContextItem], *, may_wait: bool) -> None:
     for place, item in enumerate(items):
         if item.tool_call_id is not None:
             if item.tool_call_id not in open_calls:
-                raise InvalidContext(f"The result {item.id!r} answers no call before it.", item_ids=(item.id,))
+                raise InvalidContext(
+                    f"The result {item.id!r} answers no call before it.", item_ids=(item.id,)
+                )
             open_calls.remove(item.tool_call_id)
             continue
         if open_calls:
-            raise InvalidContext(f"{item.id!r} stands between a call and its results.", item_ids=(item.id,))
+            raise InvalidContext(
+                f"{item.id!r} stands between a call and its results.", item_ids=(item.id,)
+            )
         open_calls = list(item.tool_call_ids)
         if open_calls and not may_wait and place == len(items) - 1:
             raise InvalidContext(f"The calls of {item.id!r} have no results.", item_ids=(item.id,))

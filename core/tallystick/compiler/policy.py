@@ -1,7 +1,7 @@
 """Policy: deny and redact are decided first and once, and checked again before layout.
 
-From the decision on, a denied item is its id, kind, sensitivity, scope and tool call ids; a redacted one has a
-placeholder for content. No later pass can reach what was taken away.
+From the decision on, a denied item is its id, kind, sensitivity, scope and tool call ids; a
+redacted one has a placeholder for content. No later pass can reach what was taken away.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _REASONS: dict[str, CompileReason] = {
 
 
 def decide(state: State) -> State:
-    """The state in which every item may be seen as it is: denied ones emptied and out, redacted ones replaced."""
+    """The state in which every item may be seen as it is: denied ones emptied and out, redacted
+    ones replaced.
+    """
     verdicts: dict[str, Verdict] = {}
     notes: dict[str, list[str]] = {}
     items: dict[str, ContextItem] = {}
@@ -60,7 +62,8 @@ def decide(state: State) -> State:
 def recheck(state: State) -> State:
     """The same state, after every item about to be laid out was judged anew.
 
-    Raises InvalidContext if one of them is denied or shows what was redacted: nothing may leave then.
+    Raises InvalidContext if one of them is denied or shows what was redacted: nothing may leave
+    then.
     """
     for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
         if item.id not in state.taken or verdict is None:
@@ -69,7 +72,8 @@ def recheck(state: State) -> State:
         shortened = item.id in state.shortened
         if verdict.effect != "redact" or shortened or shown.content != verdict.placeholder:
             raise InvalidContext(
-                f"Policy ({verdict.effect}) no longer held for item {item.id!r} before layout; nothing was sent. "
+                f"Policy ({verdict.effect}) no longer held for item {item.id!r} before layout; "
+                f"nothing was sent. "
                 "This is a defect in a pass: please report it.",
                 item_ids=(item.id,),
             )
@@ -102,7 +106,9 @@ def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
         yield verdict, receipt
 
 
-def _rule(request: CompilationRequest, item: ContextItem, tool_class: str | None) -> PolicyRule | None:
+def _rule(
+    request: CompilationRequest, item: ContextItem, tool_class: str | None
+) -> PolicyRule | None:
     subject = RuleSubject(
         agent=request.agent,
         task_type=request.task_type,
@@ -126,9 +132,13 @@ def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | 
     if rule is not None and rule.effect == "deny":
         return Verdict("deny", f"denied by rule {rule.id}"), None
     if rule is not None and rule.effect == "require_approval":
-        return Verdict("require_approval", f"approval required by rule {rule.id}", rule_id=rule.id), None
+        return Verdict(
+            "require_approval", f"approval required by rule {rule.id}", rule_id=rule.id
+        ), None
     if rule is not None and rule.effect == "redact":
-        return Verdict("redact", f"redacted by rule {rule.id}", f"[redacted by rule {rule.id}]"), None
+        return Verdict(
+            "redact", f"redacted by rule {rule.id}", f"[redacted by rule {rule.id}]"
+        ), None
     if memory is not None and memory.state == "redacted":
         return Verdict("redact", "the memory is redacted", "[redacted]"), receipt
     return None, receipt
@@ -147,12 +157,14 @@ def _emptied(item: ContextItem) -> ContextItem:
 
 
 def _redacted(item: ContextItem, placeholder: str, ids: Collection[object]) -> ContextItem:
-    # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is kept,
-    # and of what it replaces only the ids of other candidates.
+    # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is
+    # kept, and of what it replaces only the ids of other candidates.
     ref = item.source_ref
     replaced = item.metadata.get("supersedes")
     named: list[Json] = (
-        [other for other in replaced if isinstance(other, str) and other in ids] if isinstance(replaced, list) else []
+        [other for other in replaced if isinstance(other, str) and other in ids]
+        if isinstance(replaced, list)
+        else []
     )
     metadata: JsonObject = {"supersedes": named} if named else {}
     return item.model_copy(

@@ -1,4 +1,6 @@
-"""Prefix: how much of one prompt begins the next, and why it is not more: what a provider's cache can reuse."""
+"""Prefix: how much of one prompt begins the next, and why it is not more: what a provider's cache
+can reuse.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ _CAUSES: dict[SectionName, PrefixCause] = {
 
 
 def prefix_reuse(before: CompiledContext | None, after: CompiledContext) -> PrefixReuse:
-    """How the prompt of `after` begins like that of `before`, item by item as they are said, in tokens.
+    """How the prompt of `after` begins like that of `before`, item by item as they are said, in
+    tokens.
 
-    The zone is the stable prefix and the history window, which are there to be reused; `left` are the turns that
-    left the window when it was compacted.
+    The zone is the stable prefix and the history window, which are there to be reused; `left` are
+    the turns that left the window when it was compacted.
     """
     if before is None:
         return PrefixReuse(cause="first")

@@ -18,9 +18,9 @@ _EVIDENCE = frozenset({"approval", "evidence"})
 def mark_required(state: State) -> State:
     """The state with its latest request and its required items named.
 
-    A tool result is unresolved until a later assistant message takes it up. Results of the current turn that
-    were taken up are required too, but are the first thing given up when required items exceed the budget;
-    otherwise an agent could not run longer than its context.
+    A tool result is unresolved until a later assistant message takes it up. Results of the current
+    turn that were taken up are required too, but are the first thing given up when required items
+    exceed the budget; otherwise an agent could not run longer than its context.
     """
     latest = _latest_request(state)
     required: dict[str, CompileReason] = {}
@@ -32,7 +32,9 @@ def mark_required(state: State) -> State:
     answered: set[str] = set()
     for head, taken_up in _current_results(state, latest):
         members = state.members(head)
-        results = [member for member in members if state.items[member].kind == "tool_result"] or [head]
+        results = [member for member in members if state.items[member].kind == "tool_result"] or [
+            head
+        ]
         for result in results:
             required.setdefault(result, "required_tool_result")
         if taken_up and not any(member in firm for member in members):
@@ -46,7 +48,9 @@ def mark_required(state: State) -> State:
 
 
 def may_shorten(state: State, item_id: str) -> bool:
-    """Whether an item may go in shortened: never what is required, redacted, an approval or raw evidence."""
+    """Whether an item may go in shortened: never what is required, redacted, an approval or raw
+    evidence.
+    """
     item = state.items[item_id]
     return (
         state.request.compile_config.compression
@@ -63,7 +67,9 @@ def _reason(item: ContextItem) -> CompileReason | None:
         return "required_system"
     if item.kind == "policy":
         return "required_policy"
-    if "hard" in item.tags and (item.kind == "constraint" or item.metadata.get("memory_kind") == "constraint"):
+    if "hard" in item.tags and (
+        item.kind == "constraint" or item.metadata.get("memory_kind") == "constraint"
+    ):
         return "required_constraint"
     if item.kind == "tool_result" and "blocking" in item.tags:
         return "required_tool_result"
@@ -80,15 +86,22 @@ def _latest_request(state: State) -> str | None:
 
 
 def _current_results(state: State, latest: str | None) -> Iterator[tuple[str, bool]]:
-    """The first of each unit of tool results in the current turn, and whether a later message took it up.
+    """The first of each unit of tool results in the current turn, and whether a later message took
+    it up.
 
     When nobody asked, the current turn is what has not been taken up.
     """
     place = state.position
-    replies = [at for name, at in place.items() if state.items[name].kind == "assistant_msg" and name not in state.out]
+    replies = [
+        at
+        for name, at in place.items()
+        if state.items[name].kind == "assistant_msg" and name not in state.out
+    ]
     last_reply = max(replies, default=-1)
     for name in place:
-        if state.head(name) != name or (name not in state.groups and state.items[name].kind != "tool_result"):
+        if state.head(name) != name or (
+            name not in state.groups and state.items[name].kind != "tool_result"
+        ):
             continue
         members = state.members(name)
         if any(member in state.out for member in members):

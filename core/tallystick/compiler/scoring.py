@@ -30,7 +30,8 @@ def score(state: State) -> State:
             dependents[other] = dependents.get(other, 0) + 1
     living = state.living()
     talk = [item_id for item_id in living if item_id in state.position]
-    # Seen from the latest request, so that what the turn brings changes nothing of what stands before it.
+    # Seen from the latest request, so that what the turn brings changes nothing of what stands
+    # before it.
     now = state.position[state.latest] if state.latest is not None else len(talk)
     later = sum(state.position[item_id] > now for item_id in talk)
     ages = {item_id: max(0, age - later) for age, item_id in enumerate(reversed(talk))}
@@ -42,7 +43,9 @@ def score(state: State) -> State:
             "freshness": weights.freshness * _freshness(state, item, ages) // 1000,
             "trust": weights.trust * item.trust_score * 10,
             "importance": weights.importance * item.importance_score * 10,
-            "dependency": weights.dependency * _needed(dependents.get(state.head(item_id), 0)) // 1000,
+            "dependency": weights.dependency
+            * _needed(dependents.get(state.head(item_id), 0))
+            // 1000,
             "pin": weights.pin * 1000 if "pinned" in item.tags else 0,
             "staleness": -(weights.staleness * _staleness(state, item) // 1000),
             "risk": -(weights.risk * _RISK[item.sensitivity] // 1000),
@@ -53,7 +56,9 @@ def score(state: State) -> State:
 
 
 def halved(age: int, half_life: int) -> int:
-    """What is left of a million after `age`, halved every `half_life`, on straight lines between the halves."""
+    """What is left of a million after `age`, halved every `half_life`, on straight lines between
+    the halves.
+    """
     if age <= 0:
         return _ONE
     if half_life <= 0:
@@ -66,7 +71,9 @@ def halved(age: int, half_life: int) -> int:
 
 
 def _relevance(state: State) -> dict[str, int]:
-    """Relevance by id; a kept item has the best of its copies, and a placeholder answers nothing."""
+    """Relevance by id; a kept item has the best of its copies, and a placeholder answers
+    nothing.
+    """
     given = state.request.relevance
     best = {
         item_id: min(_ONE, max(0, given[item_id]))

@@ -1,8 +1,10 @@
-"""Shorten: texts made to fit a number of tokens without a model, by their structure or by their sentences.
+"""Shorten: texts made to fit a number of tokens without a model, by their structure or by their
+sentences.
 
-Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the one before;
-tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies. Everything else keeps the
-sentences that share most with the request. What is kept stands in its order; what is left out leaves a mark.
+Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the
+one before; tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies.
+Everything else keeps the sentences that share most with the request. What is kept stands in its
+order; what is left out leaves a mark.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ _NUMBERS = re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+)\b|\d+")
 _LOG_LINE = re.compile(
     r"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
 )
-_TRACEBACK = re.compile(r"^[ \t]*(?:Traceback \(most recent call last\):|Caused by: |at [\w$.<>]+\()", re.MULTILINE)
+_TRACEBACK = re.compile(
+    r"^[ \t]*(?:Traceback \(most recent call last\):|Caused by: |at [\w$.<>]+\()", re.MULTILINE
+)
 
 
 def shorten(
     content: str, *, target: int, query: Sequence[str], count: Callable[[str], int]
 ) -> tuple[Literal["compressed_structural", "compressed_extractive"], str] | None:
-    """`content` in at most `target` tokens as `count` counts them, and how; None when nothing that says
-    something fits.
+    """`content` in at most `target` tokens as `count` counts them, and how; None when nothing that
+    says something fits.
 
     `query` are the analysed words of the request. Pure, and the same on every machine.
     """
@@ -48,7 +52,7 @@ def shorten(
 
 def _by_structure(
     content: str, target: int, query: frozenset[str], count: Callable[[str], int]
-) -> str | None:  # fmt: skip
+) -> str | None:
     if content.lstrip()[:1] in ("{", "["):
         return _first_that_fits(_json_forms(content), target, count)
     lines = content.splitlines()
@@ -59,12 +63,16 @@ def _by_structure(
     if is_diff(content):
         return _first_that_fits(diff_forms(lines), target, count)
     if is_code(lines):
-        return _largest_that_fits(lambda bodies: outlined(lines, query, bodies), len(lines) - 1, 0, target, count)
+        return _largest_that_fits(
+            lambda bodies: outlined(lines, query, bodies), len(lines) - 1, 0, target, count
+        )
     folded = _fold(lines)
     is_log = sum(1 for line in lines if _LOG_LINE.match(line)) * 2 >= len(lines)
     if not is_log and len(folded) * 3 > len(lines) * 2:
         return None
-    return _first_that_fits(("\n".join(folded),), target, count) or _head_and_tail(folded, target, count)
+    return _first_that_fits(("\n".join(folded),), target, count) or _head_and_tail(
+        folded, target, count
+    )
 
 
 def _first_that_fits(forms: Iterable[str], target: int, count: Callable[[str], int]) -> str | None:
@@ -80,7 +88,9 @@ def _json_forms(content: str) -> Iterable[str]:
     yield _JSON_TOKEN.sub(lambda match: match.group() if match.group()[0] == '"' else "", content)
     for longest_list, longest_text in _JSON_STEPS:
         try:
-            form = json.dumps(_cut(value, longest_list, longest_text), ensure_ascii=False, separators=(",", ":"))
+            form = json.dumps(
+                _cut(value, longest_list, longest_text), ensure_ascii=False, separators=(",", ":")
+            )
         except RecursionError:
             return
         yield form
@@ -88,10 +98,16 @@ def _json_forms(content: str) -> Iterable[str]:
 
 def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= longest_text else f"{value[:longest_text]} […{len(value) - longest_text} more]"
+        return (
+            value
+            if len(value) <= longest_text
+            else f"{value[:longest_text]} […{len(value) - longest_text} more]"
+        )
     if isinstance(value, list):
         kept = [_cut(inner, longest_list, longest_text) for inner in value[:longest_list]]
-        return kept if len(value) <= longest_list else [*kept, f"[…{len(value) - longest_list} more]"]
+        return (
+            kept if len(value) <= longest_list else [*kept, f"[…{len(value) - longest_list} more]"]
+        )
     if isinstance(value, dict):
         return {key: _cut(inner, longest_list, longest_text) for key, inner in value.items()}
     return value
@@ -120,12 +136,16 @@ def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int
 
     def form(keep: int) -> str:
         head = max(1, keep // 3)
-        return "\n".join([*lines[:head], f"[…{len(lines) - keep} lines]", *lines[len(lines) - (keep - head) :]])
+        return "\n".join(
+            [*lines[:head], f"[…{len(lines) - keep} lines]", *lines[len(lines) - (keep - head) :]]
+        )
 
     return _largest_that_fits(form, len(lines) - 1, 2, target, count)
 
 
-def _by_sentences(content: str, target: int, query: frozenset[str], count: Callable[[str], int]) -> str | None:
+def _by_sentences(
+    content: str, target: int, query: frozenset[str], count: Callable[[str], int]
+) -> str | None:
     spans = _sentences(content)
     if len(spans) < 2:
         return None
@@ -140,7 +160,9 @@ def _by_sentences(content: str, target: int, query: frozenset[str], count: Calla
 def _largest_that_fits(
     form: Callable[[int], str], most: int, least: int, target: int, count: Callable[[str], int]
 ) -> str | None:
-    """The form with the most parts that was found to fit, by bisection, so that few texts are counted."""
+    """The form with the most parts that was found to fit, by bisection, so that few texts are
+    counted.
+    """
     best: str | None = None
     low, high = least, most
     while low <= high:
@@ -165,12 +187,15 @@ def _sentences(content: str) -> list[tuple[int, int]]:
 
 
 def _ranked(content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]) -> list[int]:
-    """Places of the sentences, those that share most with the request first, earlier ones before later ones."""
+    """Places of the sentences, those that share most with the request first, earlier ones before
+    later ones.
+    """
 
     def key(place: int) -> tuple[int, int]:
         words = analyze(content[slice(*spans[place])]) if query else []
         shared = len(query.intersection(words))
-        # Long sentences share words by being long: what is shared counts by the square root of the length.
+        # Long sentences share words by being long: what is shared counts by the square root of the
+        # length.
         return -(shared * shared * 1000 // (len(words) + 8)), place
 
     return sorted(range(len(spans)), key=key)

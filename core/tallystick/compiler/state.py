@@ -1,4 +1,6 @@
-"""What passes hand to one another: a frozen State with one column per thing known about the candidates."""
+"""What passes hand to one another: a frozen State with one column per thing known about the
+candidates.
+"""
 
 from __future__ import annotations
 
@@ -62,14 +64,18 @@ class State:
     count: Callable[[str], int]
     """Tokens of a text, counted once per distinct text."""
     candidates: tuple[ContextItem, ...] = ()
-    """Every candidate as an item: those whose order is nothing by id, then the conversation in its order."""
+    """Every candidate as an item: those whose order is nothing by id, then the conversation in its
+    order.
+    """
     memories: Mapping[str, Memory] = field(default_factory=dict)
     expiry: Mapping[str, int] = field(default_factory=dict)
     """Id to the time, microseconds UTC, from which it no longer holds."""
     tool_classes: Mapping[str, str] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     items: Mapping[str, ContextItem] = field(default_factory=dict)
-    """Id to the item as it may be seen: denied ones without content, redacted ones with a placeholder."""
+    """Id to the item as it may be seen: denied ones without content, redacted ones with a
+    placeholder.
+    """
     tokens: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens of the content, without overhead; denied items are not in it."""
     costs: Mapping[str, int] = field(default_factory=dict)
@@ -86,7 +92,9 @@ class State:
     required: Mapping[str, CompileReason] = field(default_factory=dict)
     """Never dropped, never compressed."""
     answered: frozenset[str] = frozenset()
-    """Required results of the current turn that a later message took up; given up before a compile fails."""
+    """Required results of the current turn that a later message took up; given up before a compile
+    fails.
+    """
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """First of a unit to the firsts of the units that it cannot go without."""
     out: Mapping[str, Outcome] = field(default_factory=dict)
@@ -94,7 +102,9 @@ class State:
     classes: Mapping[str, str] = field(default_factory=dict)
     """First of each unit that is not out to its budget class."""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Budget class to the firsts of its units that are not required, in the order in which they are served."""
+    """Budget class to the firsts of its units that are not required, in the order in which they are
+    served.
+    """
     labels: Mapping[str, int] = field(default_factory=dict)
     """Tokens of what stands before an item where it is quoted: who said it, and when."""
     turn: int = 0
@@ -148,7 +158,9 @@ class State:
     def forgetting(self, gone: Iterable[str]) -> State:
         """This state in which `gone` are no longer required."""
         names = set(gone)
-        return replace(self, required={name: why for name, why in self.required.items() if name not in names})
+        return replace(
+            self, required={name: why for name, why in self.required.items() if name not in names}
+        )
 
     def dropping(self, out: Mapping[str, Outcome]) -> State:
         """This state with more items out; what is out already keeps its reason."""

@@ -1,7 +1,7 @@
 """Validate: what may not stand in any request is refused or left out before anything is chosen.
 
-Refused are candidates that contradict one another (two with one id, a cycle of dependencies); left out are
-empty and expired ones and tool calls and results that no provider would accept.
+Refused are candidates that contradict one another (two with one id, a cycle of dependencies); left
+out are empty and expired ones and tool calls and results that no provider would accept.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _holds(start: int | None, end: int | None, now: int) -> bool:
 
 
 def _says_something_else(item: ContextItem) -> bool:
-    # A call without text is a message, a tool may answer with nothing, and tokens without text are an image.
+    # A call without text is a message, a tool may answer with nothing, and tokens without text are
+    # an image.
     return bool(item.tool_call_ids or item.tool_call_id is not None or item.token_estimate)
 
 
@@ -84,8 +85,9 @@ def _expire(state: State) -> State:
 def _pair(state: State) -> State:
     """Join calls and results into groups; what has no partner is out.
 
-    A result answers the nearest earlier open call of its id, so that ids which a provider counts anew in each
-    turn still pair. Providers refuse a call without its result anywhere but at the very end.
+    A result answers the nearest earlier open call of its id, so that ids which a provider counts
+    anew in each turn still pair. Providers refuse a call without its result anywhere but at the
+    very end.
     """
     messages = [item for item_id, item in state.items.items() if item.kind in CONVERSATION]
     groups: dict[str, list[str]] = {}
@@ -103,7 +105,9 @@ def _pair(state: State) -> State:
             head = open_calls.pop(call, None)
             if head is None:
                 out[item.id] = Outcome("unpaired_tool_result", "validate", answers.get(call))
-                notes[item.id] = [f"call {call} {'is answered already' if call in answers else 'is not there'}"]
+                notes[item.id] = [
+                    f"call {call} {'is answered already' if call in answers else 'is not there'}"
+                ]
                 continue
             groups[head].append(item.id)
             del waiting[head][call]
@@ -117,29 +121,43 @@ def _pair(state: State) -> State:
             continue
         notes[head] = [f"no result for {', '.join(calls)}"]
         out[head] = Outcome("tool_pair_excluded", "validate")
-    return replace(
-        state,
-        groups={head: tuple(members) for head, members in groups.items()},
-        heads={member: head for head, members in groups.items() for member in members},
-        position={item.id: place for place, item in enumerate(messages)},
-    ).dropping(out).noting(notes)  # fmt: skip
+    return (
+        replace(
+            state,
+            groups={head: tuple(members) for head, members in groups.items()},
+            heads={member: head for head, members in groups.items() for member in members},
+            position={item.id: place for place, item in enumerate(messages)},
+        )
+        .dropping(out)
+        .noting(notes)
+    )
 
 
-def _last_unit(messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]) -> str | None:
+def _last_unit(
+    messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]
+) -> str | None:
     """The first of the unit that ends the conversation once results stand with their calls."""
     joined = {member for members in groups.values() for member in members[1:]}
-    return next((item.id for item in reversed(messages) if item.id not in joined and item.id not in out), None)
+    return next(
+        (item.id for item in reversed(messages) if item.id not in joined and item.id not in out),
+        None,
+    )
 
 
 def _refuse_cycles(state: State) -> None:
     edges = {
         item_id: [
-            other for other in state.items[item_id].dependencies
-            if other == item_id or item_id not in state.heads or state.heads.get(other) != state.heads[item_id]
+            other
+            for other in state.items[item_id].dependencies
+            if other == item_id
+            or item_id not in state.heads
+            or state.heads.get(other) != state.heads[item_id]
         ]
         for item_id in state.living()
         if state.items[item_id].dependencies
-    }  # fmt: skip
+    }
     cycle = on_a_cycle(edges)
     if cycle:
-        raise InvalidContext(f"Items depend on one another in a cycle: {', '.join(cycle)}.", item_ids=cycle)
+        raise InvalidContext(
+            f"Items depend on one another in a cycle: {', '.join(cycle)}.", item_ids=cycle
+        )

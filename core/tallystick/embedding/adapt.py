@@ -1,4 +1,5 @@
-"""Other people's embedders as ours: Chroma, LangChain, LlamaIndex and PydanticAI, known by their methods.
+"""Other people's embedders as ours: Chroma, LangChain, LlamaIndex and PydanticAI, known by their
+methods.
 
 No runtime is imported here; an object is taken for what its methods say it is.
 """
@@ -41,9 +42,10 @@ _Call = Callable[[list[str]], _Answer]
 def as_embedder(embedder: Any, *, batch_size: int = 256, local: bool = False) -> Embedder:
     """`embedder` as an Embedder: ours pass through, foreign ones are wrapped.
 
-    Takes a Chroma EmbeddingFunction (or any callable from a list of texts to vectors), a LangChain Embeddings,
-    a LlamaIndex BaseEmbedding, and a PydanticAI Embedder or EmbeddingModel. Say `local=True` for a foreign one
-    that needs no network: then its vectors commit together with their text. Raises InvalidInput.
+    Takes a Chroma EmbeddingFunction (or any callable from a list of texts to vectors), a LangChain
+    Embeddings, a LlamaIndex BaseEmbedding, and a PydanticAI Embedder or EmbeddingModel. Say
+    `local=True` for a foreign one that needs no network: then its vectors commit together with
+    their text. Raises InvalidInput.
     """
     if batch_size < 1:
         raise InvalidInput("`batch_size` must be at least 1.")
@@ -56,18 +58,23 @@ def as_embedder(embedder: Any, *, batch_size: int = 256, local: bool = False) ->
 class ForeignEmbedder:
     """An embedder made of a function from texts to vectors. As thread-safe as that function.
 
-    Vectors are brought to unit length. Blank texts get the zero vector and are never sent, because some
-    services refuse them. Name, dimension and fingerprint are settled by one probing call at first need.
+    Vectors are brought to unit length. Blank texts get the zero vector and are never sent, because
+    some services refuse them. Name, dimension and fingerprint are settled by one probing call at
+    first need.
     """
 
-    def __init__(self, name: str, call: _Call, *, batch_size: int = 256, local: bool = False) -> None:
+    def __init__(
+        self, name: str, call: _Call, *, batch_size: int = 256, local: bool = False
+    ) -> None:
         self._name = name
         self._call = call
         self._batch_size = batch_size
         self._guard = threading.Lock()
         self._known: tuple[str, int] | None = None
         self.local = local
-        """Whether it runs here. False unless the developer says so: then embedding is a job, after the commit."""
+        """Whether it runs here. False unless the developer says so: then embedding is a job, after
+        the commit.
+        """
 
     @property
     def known(self) -> bool:
@@ -76,10 +83,12 @@ class ForeignEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """Name and model, 12 hexadecimal digits of a probe's vector, dimension. Raises EmbeddingError.
+        """Name and model, 12 hexadecimal digits of a probe's vector, dimension. Raises
+        EmbeddingError.
 
-        The digits come from the signs of 16 sums over the vector: coarse enough that a service whose answers
-        differ in their last places keeps its fingerprint, fine enough to tell models of one name apart.
+        The digits come from the signs of 16 sums over the vector: coarse enough that a service
+        whose answers differ in their last places keeps its fingerprint, fine enough to tell models
+        of one name apart.
         """
         return self._probed()[0]
 
@@ -127,15 +136,20 @@ class ForeignEmbedder:
         except TallystickError:
             raise
         except Exception as error:
-            # Only the kind of failure: what a service says may repeat the text, which must not reach a journal.
-            raise EmbeddingError(f"Embedder {self._name} failed with {type(error).__name__}.") from error
+            # Only the kind of failure: what a service says may repeat the text, which must not
+            # reach a journal.
+            raise EmbeddingError(
+                f"Embedder {self._name} failed with {type(error).__name__}."
+            ) from error
         if values.ndim != 2 or values.shape[0] != len(texts) or values.shape[1] == 0:
             raise EmbeddingError(
                 f"Embedder {self._name} returned the shape {values.shape} for {len(texts)} texts; "
                 "one vector per text is needed."
             )
         if not np.isfinite(values).all():
-            raise EmbeddingError(f"Embedder {self._name} returned components that are not finite numbers.")
+            raise EmbeddingError(
+                f"Embedder {self._name} returned components that are not finite numbers."
+            )
         return _unit(values), answer.model
 
 
@@ -146,12 +160,16 @@ def _unit(values: NDArray[np.float64]) -> NDArray[np.float32]:
     largest = np.abs(values).max(axis=1, keepdims=True)
     scaled = np.divide(values, largest, out=np.zeros_like(values), where=largest > 0)
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
-    units: NDArray[np.float64] = np.divide(scaled, lengths, out=np.zeros_like(scaled), where=lengths > 0)
+    units: NDArray[np.float64] = np.divide(
+        scaled, lengths, out=np.zeros_like(scaled), where=lengths > 0
+    )
     return units.astype(np.float32)
 
 
 def _coarse_digest(vector: NDArray[np.float32]) -> str:
-    signs = bytes(int(float(vector[group::_PROBE_GROUPS].sum()) > 0) for group in range(_PROBE_GROUPS))
+    signs = bytes(
+        int(float(vector[group::_PROBE_GROUPS].sum()) > 0) for group in range(_PROBE_GROUPS)
+    )
     return hashlib.sha256(b"tallystick/probe/v1\x00" + signs).hexdigest()[:12]
 
 
@@ -162,7 +180,8 @@ def _is_ours(embedder: Any) -> bool:
     # Looked up on the type: reading `fingerprint` itself may load a table or call a service.
     missing = object()
     return not isinstance(embedder, type) and all(
-        inspect.getattr_static(embedder, name, missing) is not missing for name in ("embed", "fingerprint", "dimension")
+        inspect.getattr_static(embedder, name, missing) is not missing
+        for name in ("embed", "fingerprint", "dimension")
     )
 
 
@@ -177,11 +196,19 @@ def _recognise(embedder: Any) -> tuple[str, _Call]:
         if inspect.iscoroutinefunction(getattr(embedder, "embed", None)):
             return "pydantic-ai", _awaited(embedder.embed, input_type="document")
         if callable(embedder) and not inspect.iscoroutinefunction(embedder):
-            return "chroma" if _has(embedder, "embed_query") else "callable", lambda texts: _Answer(embedder(texts))
-    described = f"the class {embedder.__name__}" if isinstance(embedder, type) else f"a {type(embedder).__name__}"
+            return "chroma" if _has(embedder, "embed_query") else "callable", lambda texts: _Answer(
+                embedder(texts)
+            )
+    described = (
+        f"the class {embedder.__name__}"
+        if isinstance(embedder, type)
+        else f"a {type(embedder).__name__}"
+    )
     raise InvalidInput(
-        f"{described} cannot be used as an embedder. Hand in an instance of: an Embedder of Tallystick, a Chroma "
-        "EmbeddingFunction, a LangChain Embeddings, a LlamaIndex BaseEmbedding, a PydanticAI Embedder, or a function "
+        f"{described} cannot be used as an embedder. Hand in an instance of: an Embedder of "
+        f"Tallystick, a Chroma "
+        "EmbeddingFunction, a LangChain Embeddings, a LlamaIndex BaseEmbedding, a PydanticAI "
+        "Embedder, or a function "
         "from a list of texts to a list of vectors."
     )
 
@@ -195,8 +222,11 @@ def _name_of(embedder: Any, kind: str) -> str:
     if kind == "pydantic-ai":
         return kind  # the answer names provider and model
     if kind == "chroma":
-        # Chroma's base class warns when a subclass does not name itself, so only a name of its own is read.
-        named = next((vars(base)["name"] for base in type(embedder).__mro__ if "name" in vars(base)), None)
+        # Chroma's base class warns when a subclass does not name itself, so only a name of its own
+        # is read.
+        named = next(
+            (vars(base)["name"] for base in type(embedder).__mro__ if "name" in vars(base)), None
+        )
         if named is not None and getattr(named, "__qualname__", "") != "EmbeddingFunction.name":
             named = embedder.name()
             own = named if isinstance(named, str) and named else own
@@ -218,15 +248,20 @@ def _awaited(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) ->
     def call(texts: list[str]) -> _Answer:
         result = _loop.run(method(texts, **options))
         described = (getattr(result, "provider_name", None), getattr(result, "model_name", None))
-        return _Answer(result.embeddings, ":".join(part for part in described if isinstance(part, str) and part))
+        return _Answer(
+            result.embeddings,
+            ":".join(part for part in described if isinstance(part, str) and part),
+        )
 
     return call
 
 
 class _Loop:
-    """One event loop in a thread of its own, so that a caller who has a loop running is not in its way.
+    """One event loop in a thread of its own, so that a caller who has a loop running is not in its
+    way.
 
-    It stays the same for the life of the process, because clients keep connections that belong to their loop.
+    It stays the same for the life of the process, because clients keep connections that belong to
+    their loop.
     """
 
     def __init__(self) -> None:
@@ -240,7 +275,9 @@ class _Loop:
             if self._loop is None or self._pid != os.getpid():  # a forked child has no such thread
                 self._loop = asyncio.new_event_loop()
                 self._pid = os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="tallystick-embedding", daemon=True).start()
+                threading.Thread(
+                    target=self._loop.run_forever, name="tallystick-embedding", daemon=True
+                ).start()
             loop = self._loop
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 

@@ -1,4 +1,6 @@
-"""A guarded embedder: refuses to run inside a write transaction, and does not embed the same text twice."""
+"""A guarded embedder: refuses to run inside a write transaction, and does not embed the same text
+twice.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,16 @@ class GuardedEmbedder:
 
     @property
     def local(self) -> bool:
-        """Whether the embedder inside says that it runs here; one that says nothing is taken as remote."""
+        """Whether the embedder inside says that it runs here; one that says nothing is taken as
+        remote.
+        """
         return bool(getattr(self._embedder, "local", False))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), dimension), in the order given; a fresh array.
 
-        Each distinct text that is not remembered is embedded once. Raises InsideTransaction inside a write
-        transaction, whether or not the texts are remembered, and EmbeddingError.
+        Each distinct text that is not remembered is embedded once. Raises InsideTransaction inside
+        a write transaction, whether or not the texts are remembered, and EmbeddingError.
         """
         import numpy as np
 
@@ -69,7 +73,9 @@ class GuardedEmbedder:
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
             made = self._made(list(missing.values()))
-            fresh = {key: np.array(row, dtype=np.float32) for key, row in zip(missing, made, strict=True)}
+            fresh = {
+                key: np.array(row, dtype=np.float32) for key, row in zip(missing, made, strict=True)
+            }
             self._remember(fresh)
             found.update(fresh)
         return np.stack([found[key] for key in keys])
@@ -90,16 +96,21 @@ class GuardedEmbedder:
         made = self._embedder.embed(texts)
         if made.shape[0] != len(texts):
             raise EmbeddingError(
-                f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for {len(texts)} texts."
+                f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for "
+                f"{len(texts)} texts."
             )
         if made.shape[1] != self._embedder.dimension:
             raise DimensionMismatch(
-                name=self._embedder.fingerprint, expected=self._embedder.dimension, got=made.shape[1]
+                name=self._embedder.fingerprint,
+                expected=self._embedder.dimension,
+                got=made.shape[1],
             )
         return made
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
-        """Unit vectors of single words if the embedder inside offers them, else None. Raises EmbeddingError."""
+        """Unit vectors of single words if the embedder inside offers them, else None. Raises
+        EmbeddingError.
+        """
         forbid_inside_transaction("the embedder")
         offered = getattr(self._embedder, "embed_words", None)
         return None if offered is None else offered(words)

@@ -1,7 +1,9 @@
-"""The default embedder: a static table of word pieces, read from the wheel that carries it, offline.
+"""The default embedder: a static table of word pieces, read from the wheel that carries it,
+offline.
 
-A text's vector is the mean of its pieces' rows, at unit length. The table is the one of `wordllama`; its files
-are read directly, because importing that package configures logging and its loader tries to download.
+A text's vector is the mean of its pieces' rows, at unit length. The table is the one of
+`wordllama`; its files are read directly, because importing that package configures logging and its
+loader tries to download.
 """
 
 from __future__ import annotations
@@ -59,8 +61,9 @@ class _Table:
     def pieces(self, text: str) -> list[int]:
         """The rows of a text's pieces, in order.
 
-        No piece of the vocabulary reaches over a single space, so that a text has the pieces of its words. Where a text
-        is no plain row of words (several spaces, a special token, the mark that stands for a space), it is cut whole.
+        No piece of the vocabulary reaches over a single space, so that a text has the pieces of its
+        words. Where a text is no plain row of words (several spaces, a special token, the mark that
+        stands for a space), it is cut whole.
         """
         words = text.split(" ")
         if "" in words or "<" in text or _SPACE in text or max(map(len, words)) > _LONG_WORD:
@@ -75,8 +78,8 @@ class _Table:
 class StaticEmbedder:
     """Unit vectors of 256 components from the bundled table. Thread-safe.
 
-    The table loads on first use, once for all embedders of a process. A text without anything but white space gives
-    the zero vector, which is near to nothing.
+    The table loads on first use, once for all embedders of a process. A text without anything but
+    white space gives the zero vector, which is near to nothing.
     """
 
     local = True
@@ -91,7 +94,8 @@ class StaticEmbedder:
     def fingerprint(self) -> str:
         """Name, digest of the weights and the tokenizer, dimension. Raises EmbedderUnavailable.
 
-        The digest covers every byte of both files (18 MB, read once), so that two tables never share it.
+        The digest covers every byte of both files (18 MB, read once), so that two tables never
+        share it.
         """
         return _fingerprint()
 
@@ -104,7 +108,8 @@ class StaticEmbedder:
         for place, text in enumerate(texts):
             if not text.strip():
                 continue
-            # Text by text: a batch would start the tokenizer's threads, which do not survive a fork.
+            # Text by text: a batch would start the tokenizer's threads, which do not survive a
+            # fork.
             ids = table.pieces(_well_formed(text))
             if not ids:
                 continue
@@ -162,7 +167,8 @@ def _load() -> _Table:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise EmbedderUnavailable(
-            f"The default embedder needs {error.name}. Run: pip install numpy safetensors tokenizers"
+            f"The default embedder needs {error.name}. Run: pip install numpy safetensors "
+            f"tokenizers"
         ) from error
     weights, tokenizer = _file(_WEIGHTS), _file(_TOKENIZER)
     try:
@@ -170,9 +176,13 @@ def _load() -> _Table:
             rows = np.ascontiguousarray(tensors.get_tensor("embedding.weight"), dtype=np.float32)
         parsed = Tokenizer.from_str(tokenizer.read_text(encoding="utf-8"))
     except (OSError, ValueError, SafetensorError) as error:
-        raise EmbedderUnavailable(f"The default embedder's files cannot be read: {error}. {_REPAIR}") from error
+        raise EmbedderUnavailable(
+            f"The default embedder's files cannot be read: {error}. {_REPAIR}"
+        ) from error
     if rows.ndim != 2 or rows.shape[1] != _DIMENSION or rows.shape[0] < parsed.get_vocab_size():
-        raise EmbedderUnavailable(f"The default embedder's table has the shape {rows.shape}. {_REPAIR}")
+        raise EmbedderUnavailable(
+            f"The default embedder's table has the shape {rows.shape}. {_REPAIR}"
+        )
     parsed.no_padding()
     parsed.no_truncation()
     return _Table.of(rows, parsed)
@@ -188,7 +198,9 @@ def _file(name: str) -> Path:
         path = Path(place) / name
         if path.is_file():
             return path
-    missing = f"{name} of the package wordllama is" if spec is not None else "The package wordllama is"
+    missing = (
+        f"{name} of the package wordllama is" if spec is not None else "The package wordllama is"
+    )
     raise EmbedderUnavailable(
         f"{missing} not installed, so the default embedder cannot run. "
         "Run: pip install 'wordllama>=0.4.0.post1,<0.5', or hand in an embedder of your own."
@@ -199,7 +211,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise EmbedderUnavailable(f"The default embedder's files cannot be read: {error}. {_REPAIR}") from error
+        raise EmbedderUnavailable(
+            f"The default embedder's files cannot be read: {error}. {_REPAIR}"
+        ) from error
 
 
 def _well_formed(text: str) -> str:

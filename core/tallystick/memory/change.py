@@ -1,4 +1,6 @@
-"""Explicit change: modify, forget, recover. Each is one transaction with its journal event, and loses nothing."""
+"""Explicit change: modify, forget, recover. Each is one transaction with its journal event, and
+loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,54 @@ from tallystick.records import (
 from tallystick.storage import ScopeRow, edges, keyed, memories, parts, search
 
 __all__ = [
-    "CHANGEABLE", "SHARED", "apply_modify", "follow", "forget", "forget_one", "is_locked", "modify", "recover",
-    "require_mode", "require_reason", "require_unlocked", "returned",
-]  # fmt: skip
+    "CHANGEABLE",
+    "SHARED",
+    "apply_modify",
+    "follow",
+    "forget",
+    "forget_one",
+    "is_locked",
+    "modify",
+    "recover",
+    "require_mode",
+    "require_reason",
+    "require_unlocked",
+    "returned",
+]
 
 CHANGEABLE = (
-    "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "valid_from",
-    "valid_until", "freshness_ts", "expires_at", "tags", "attributes",
-)  # fmt: skip
+    "content",
+    "kind",
+    "subject",
+    "who",
+    "category",
+    "confidence",
+    "importance",
+    "pinned",
+    "valid_from",
+    "valid_until",
+    "freshness_ts",
+    "expires_at",
+    "tags",
+    "attributes",
+)
 """Fields that `modify` may change."""
 
 SHARED = (
-    "content", "kind", "subject", "who", "category", "confidence", "importance", "valid_from", "valid_until",
-    "freshness_ts", "expires_at", "tags", "attributes",
-)  # fmt: skip
+    "content",
+    "kind",
+    "subject",
+    "who",
+    "category",
+    "confidence",
+    "importance",
+    "valid_from",
+    "valid_until",
+    "freshness_ts",
+    "expires_at",
+    "tags",
+    "attributes",
+)
 """Fields that a copy in another scope takes over."""
 
 _CORRECTABLE = ("content", "subject", "who", "category", "tags", "attributes", "valid_until")
@@ -51,16 +87,24 @@ _TRIES = 4
 
 
 def modify(
-    room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], *, reason: str,
-    if_version: int | None = None, idempotency_key: str | None = None, correlation_id: str | None = None,
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    changes: Mapping[str, Any],
+    *,
+    reason: str,
+    if_version: int | None = None,
+    idempotency_key: str | None = None,
+    correlation_id: str | None = None,
     lock_until: int | None = None,
-) -> Change:  # fmt: skip
+) -> Change:
     """Change fields of an active memory; the old version stays in its history.
 
-    With `lock_until` (microseconds UTC) a person locks the edit: until then no agent may change the memory.
+    With `lock_until` (microseconds UTC) a person locks the edit: until then no agent may change the
+    memory.
 
-    Raises InvalidInput, InvalidRecord, NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch;
-    then nothing changed.
+    Raises InvalidInput, InvalidRecord, NotFound, Denied, VersionConflict, StateConflict or
+    IdempotencyMismatch; then nothing changed.
     """
     require_reason(reason)
     unknown = sorted(set(changes) - set(CHANGEABLE))
@@ -74,23 +118,49 @@ def modify(
     for _ in range(_TRIES):
         try:
             return _modify(
-                room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id, lock_until
+                room,
+                actor,
+                memory_id,
+                changes,
+                reason,
+                if_version,
+                idempotency_key,
+                correlation_id,
+                lock_until,
             )
         except VersionConflict:
             if if_version is not None:
                 raise
-    return _modify(room, actor, memory_id, changes, reason, if_version, idempotency_key, correlation_id, lock_until)
+    return _modify(
+        room,
+        actor,
+        memory_id,
+        changes,
+        reason,
+        if_version,
+        idempotency_key,
+        correlation_id,
+        lock_until,
+    )
 
 
 def _modify(
-    room: MemoryRoom, actor: Actor, memory_id: str, changes: Mapping[str, Any], reason: str, if_version: int | None,
-    idempotency_key: str | None, correlation_id: str | None, lock_until: int | None,
-) -> Change:  # fmt: skip
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    changes: Mapping[str, Any],
+    reason: str,
+    if_version: int | None,
+    idempotency_key: str | None,
+    correlation_id: str | None,
+    lock_until: int | None,
+) -> Change:
     vector, seen = None, if_version
     if not _EMBEDDED.isdisjoint(changes):
         before = _look(room, actor, memory_id, "correct")
         wanted = _wanted(before.memory, changes)
-        # Embedding comes before the transaction, which checks that what was embedded is still what stands.
+        # Embedding comes before the transaction, which checks that what was embedded is still what
+        # stands.
         vector = room.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
         seen = before.memory.version if if_version is None else if_version
 
@@ -100,8 +170,12 @@ def _modify(
         scope = current.scope
         request = ""
         if idempotency_key is not None:
-            asked = {"changes": wanted_values(wanted, changes), "reason": reason, "if": if_version,
-                     "lock": lock_until is not None}  # fmt: skip
+            asked = {
+                "changes": wanted_values(wanted, changes),
+                "reason": reason,
+                "if": if_version,
+                "lock": lock_until is not None,
+            }
             request = _request_key(scope, memory_id, asked)
         answered = _answered(tx, scope, "modify", idempotency_key, request)
         if answered is not None:
@@ -110,7 +184,9 @@ def _modify(
             _check_version(current.memory, seen)
         _require_active(current.memory)
         require_unlocked(current.memory, actor, room.store.clock.now())
-        memory = wanted if lock_until is None else wanted.model_copy(update={"locked_until": lock_until})
+        memory = (
+            wanted if lock_until is None else wanted.model_copy(update={"locked_until": lock_until})
+        )
         if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
             change = Change(
                 memory_id=memory_id,
@@ -129,9 +205,16 @@ def _modify(
 
 
 def forget(
-    room: MemoryRoom, actor: Actor, memory_id: str, *, reason: str, if_version: int | None = None,
-    force: bool = False, idempotency_key: str | None = None, correlation_id: str | None = None,
-) -> Forgotten:  # fmt: skip
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    *,
+    reason: str,
+    if_version: int | None = None,
+    force: bool = False,
+    idempotency_key: str | None = None,
+    correlation_id: str | None = None,
+) -> Forgotten:
     """Take a memory out of every recall; it can be recovered until `recoverable_until`.
 
     A pinned memory is forgotten only by an operator with `force`. Forgetting twice changes nothing.
@@ -143,7 +226,9 @@ def forget(
         current = room.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
         scope = current.scope
-        request = _request_key(scope, memory_id, {"reason": reason, "if": if_version, "force": force})
+        request = _request_key(
+            scope, memory_id, {"reason": reason, "if": if_version, "force": force}
+        )
         answered = _answered(tx, scope, "forget", idempotency_key, request)
         if answered is not None:
             return Forgotten.load(answered)
@@ -151,15 +236,21 @@ def forget(
             _check_version(memory, if_version)
         if memory.state == "deleted":
             result = Forgotten(
-                memory_id=memory_id, event="FORGET", status="unchanged", version=memory.version, state="deleted",
+                memory_id=memory_id,
+                event="FORGET",
+                status="unchanged",
+                version=memory.version,
+                state="deleted",
                 recoverable_until=_until(room, current.forgotten_at),
-            )  # fmt: skip
+            )
         else:
             if memory.pinned and not (force and actor.is_operator):
                 raise StateConflict(
-                    memory_id, state="pinned", reason="pinned_memory",
+                    memory_id,
+                    state="pinned",
+                    reason="pinned_memory",
                     hint="Unpin it first, or let an operator forget it with force=True.",
-                )  # fmt: skip
+                )
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
             require_unlocked(memory, actor, writing.now)
             result = forget_one(writing, current, reason)
@@ -170,24 +261,39 @@ def forget(
 
 
 def forget_one(writing: Writing, current: memories.Stored, reason: str) -> Forgotten:
-    """Forget a memory that may be forgotten, and its shared copies with it, inside the open transaction."""
+    """Forget a memory that may be forgotten, and its shared copies with it, inside the open
+    transaction.
+    """
     memory = current.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
     _, audit_id = writing.rewrite(current, memory, "memory.forget", reason=reason)
     follow(writing, current, None)
     return Forgotten(
-        memory_id=current.memory.id, event="FORGET", status="changed", version=current.memory.version + 1,
-        state="deleted", audit_id=audit_id, recoverable_until=_until(writing.room, writing.now),
-    )  # fmt: skip
+        memory_id=current.memory.id,
+        event="FORGET",
+        status="changed",
+        version=current.memory.version + 1,
+        state="deleted",
+        audit_id=audit_id,
+        recoverable_until=_until(writing.room, writing.now),
+    )
 
 
 def recover(
-    room: MemoryRoom, actor: Actor, memory_id: str, *, reason: str, if_version: int | None = None,
-    idempotency_key: str | None = None, correlation_id: str | None = None,
-) -> Change:  # fmt: skip
-    """Bring a forgotten memory back as it stood, within its window. Recovering an active one changes nothing.
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    *,
+    reason: str,
+    if_version: int | None = None,
+    idempotency_key: str | None = None,
+    correlation_id: str | None = None,
+) -> Change:
+    """Bring a forgotten memory back as it stood, within its window. Recovering an active one
+    changes nothing.
 
-    What was hidden, redacted or replaced before it was forgotten is so again. An end that has passed since is taken
-    away. Raises as `modify`, and StateConflict when the window has passed or another memory says the same by now.
+    What was hidden, redacted or replaced before it was forgotten is so again. An end that has
+    passed since is taken away. Raises as `modify`, and StateConflict when the window has passed or
+    another memory says the same by now.
     """
     require_reason(reason)
     before = _look(room, actor, memory_id, "delete")
@@ -215,11 +321,17 @@ def recover(
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
             again = returned(tx, room, current, writing.now)
             fits = vector if memory.content == before.memory.content else None
-            again, audit_id = writing.rewrite(current, again, "memory.recover", reason=reason, vector=fits)
+            again, audit_id = writing.rewrite(
+                current, again, "memory.recover", reason=reason, vector=fits
+            )
             result = Change(
-                memory_id=memory_id, event="RECOVER", status="changed", version=again.version, state=again.state,
+                memory_id=memory_id,
+                event="RECOVER",
+                status="changed",
+                version=again.version,
+                state=again.state,
                 audit_id=audit_id,
-            )  # fmt: skip
+            )
         _keep(tx, scope, "recover", idempotency_key, request, result, room)
         return result
 
@@ -232,17 +344,28 @@ def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_modify(
-    writing: Writing, current: memories.Stored, memory: Memory, scope: ScopeRow, vector: bytes | None,
-    fields: list[str], reason: str,
-) -> Change:  # fmt: skip
-    """Let `memory` stand in place of `current`, inside the open transaction. Raises StateConflict."""
+    writing: Writing,
+    current: memories.Stored,
+    memory: Memory,
+    scope: ScopeRow,
+    vector: bytes | None,
+    fields: list[str],
+    reason: str,
+) -> Change:
+    """Let `memory` stand in place of `current`, inside the open transaction. Raises
+    StateConflict.
+    """
     tx, actor, now = writing.tx, writing.actor, writing.now
     content_key, sharing = current.content_key, edges.sharing(tx, current.doc)
-    if sharing.origin is not None and any(getattr(memory, name) != getattr(current.memory, name) for name in SHARED):
+    if sharing.origin is not None and any(
+        getattr(memory, name) != getattr(current.memory, name) for name in SHARED
+    ):
         raise StateConflict(
-            memory.id, state="shared", reason="a shared copy says what its origin says",
+            memory.id,
+            state="shared",
+            reason="a shared copy says what its origin says",
             hint="Let its owner change that, or remember what holds here.",
-        )  # fmt: skip
+        )
     details: dict[str, Any] = {"fields": fields}
     if memory.content != current.memory.content:
         # The new words arrived from somebody: they are a source of their own.
@@ -250,28 +373,49 @@ def apply_modify(
         source_id = writing.add_source(scope, _said_by(actor), content_key)
         memories.link_source(tx, current.doc, source_id)
         details["source"] = source_id
-    if memory.conversation is None and (content_key, memory.kind) != (current.content_key, current.memory.kind):
+    if memory.conversation is None and (content_key, memory.kind) != (
+        current.content_key,
+        current.memory.kind,
+    ):
         same = memories.find_statement(tx, scope.id, memory.kind, content_key)
         if same is not None and same[0] != current.doc:
             raise StateConflict(
-                memory.id, state=memory.state, reason=f"memory {same[1]} says the same already",
+                memory.id,
+                state=memory.state,
+                reason=f"memory {same[1]} says the same already",
                 hint="Forget one of the two.",
-            )  # fmt: skip
+            )
     memory, audit_id = writing.rewrite(
-        current, memory, "memory.update", reason=reason, vector=vector, content_key=content_key, details=details
+        current,
+        memory,
+        "memory.update",
+        reason=reason,
+        vector=vector,
+        content_key=content_key,
+        details=details,
     )
     follow(writing, current, memory, vector=vector, sharing=sharing)
     return Change(
-        memory_id=memory.id, event="UPDATE", status="changed", version=memory.version, state=memory.state,
+        memory_id=memory.id,
+        event="UPDATE",
+        status="changed",
+        version=memory.version,
+        state=memory.state,
         audit_id=audit_id,
-    )  # fmt: skip
+    )
 
 
 def follow(
-    writing: Writing, origin: memories.Stored, memory: Memory | None, *, vector: bytes | None = None,
+    writing: Writing,
+    origin: memories.Stored,
+    memory: Memory | None,
+    *,
+    vector: bytes | None = None,
     sharing: edges.Sharing | None = None,
-) -> None:  # fmt: skip
-    """Bring shared copies along: they say what their origin says, and go when it goes (`memory` is None)."""
+) -> None:
+    """Bring shared copies along: they say what their origin says, and go when it goes (`memory` is
+    None).
+    """
     sharing = edges.sharing(writing.tx, origin.doc) if sharing is None else sharing
     for edge_id, copy in sharing.copies:
         copied = memories.get_docs(writing.tx, [copy])[copy]
@@ -287,11 +431,15 @@ def follow(
             continue
         key, scope = copied.content_key, copied.scope
         if again.content != copied.memory.content:
-            key = parts.put(writing.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=writing.now)
+            key = parts.put(
+                writing.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=writing.now
+            )
             vector = vector or _vector_of(writing, origin)
         same = memories.find_statement(writing.tx, scope.id, again.kind, key)
         if same is not None and same[0] != copied.doc:
-            again = copied.memory.model_copy(update={"state": "duplicate", "corrected": "mark_duplicate"})
+            again = copied.memory.model_copy(
+                update={"state": "duplicate", "corrected": "mark_duplicate"}
+            )
             key = copied.content_key
         why = "the shared memory was changed"
         # Where the copy says something else, it is not found by what its origin says.
@@ -300,10 +448,16 @@ def follow(
 
 
 def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
-    """A shared copy as its origin says it, which was `before` and is `after`. What was corrected in the copy stays."""
+    """A shared copy as its origin says it, which was `before` and is `after`. What was corrected in
+    the copy stays.
+    """
     own = {name for name in _CORRECTABLE if getattr(copied, name) != getattr(before, name)}
     fields: dict[str, Any] = {name: getattr(after, name) for name in SHARED if name not in own}
-    redacted = [path for path in copied.redacted if path not in before.redacted and path not in after.redacted]
+    redacted = [
+        path
+        for path in copied.redacted
+        if path not in before.redacted and path not in after.redacted
+    ]
     fields["redacted"] = (*after.redacted, *redacted)
     if copied.state in ("active", "redacted"):
         # What is redacted in its origin is withheld from the history of the copy too.
@@ -313,11 +467,15 @@ def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
 
 def _vector_of(writing: Writing, stored: memories.Stored) -> bytes | None:
     fingerprint = writing.room.embedder.fingerprint
-    return search.vectors_of(writing.tx, [stored.scope_id], fingerprint, [stored.doc]).get(stored.doc)
+    return search.vectors_of(writing.tx, [stored.scope_id], fingerprint, [stored.doc]).get(
+        stored.doc
+    )
 
 
 def _said_by(actor: Actor) -> SourceRef:
-    return SourceRef(source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user)
+    return SourceRef(
+        source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user
+    )
 
 
 _EMBEDDED = frozenset({"content", "attributes"})
@@ -330,18 +488,25 @@ def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     validate_attributes(wanted.kind, wanted.attributes)
     if not wanted.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
-    if wanted.valid_from is not None and wanted.valid_until is not None and wanted.valid_from >= wanted.valid_until:
+    if (
+        wanted.valid_from is not None
+        and wanted.valid_until is not None
+        and wanted.valid_from >= wanted.valid_until
+    ):
         raise InvalidInput("`valid_from` must come before `valid_until`.")
     for name in ("valid_from", "valid_until", "freshness_ts", "expires_at"):
         moment = getattr(wanted, name)
         if moment is not None and not FIRST_MOMENT <= moment <= LAST_MOMENT:
             raise InvalidInput(
-                f"`{name}` {moment} is no moment of the years 1 to 9999, in microseconds since 1970, UTC."
+                f"`{name}` {moment} is no moment of the years 1 to 9999, in microseconds since "
+                f"1970, UTC."
             )
     for name in ("subject", "who", "category", "tags"):
         words = getattr(wanted, name)
         if not all(is_storable(text) for text in ((words or "",) if name != "tags" else words)):
-            raise InvalidInput(f"`{name}` holds a NUL or half a character; only `content` may hold any text.")
+            raise InvalidInput(
+                f"`{name}` holds a NUL or half a character; only `content` may hold any text."
+            )
     return wanted
 
 
@@ -380,9 +545,11 @@ def require_unlocked(memory: Memory, actor: Actor, now: int) -> None:
     """Raise StateConflict where a person's edit is locked against this agent."""
     if is_locked(memory, actor, now):
         raise StateConflict(
-            memory.id, state="locked", reason="manual_override",
+            memory.id,
+            state="locked",
+            reason="manual_override",
             hint="A person locked this edit; ask one, or wait until the lock has ended.",
-        )  # fmt: skip
+        )
 
 
 def _check_version(memory: Memory, expected: int) -> None:
@@ -394,7 +561,9 @@ def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: in
     """A forgotten memory as it stood before. Raises StateConflict where it cannot come back."""
     memory = current.memory
     if memory.state != "deleted":
-        raise StateConflict(memory.id, state=memory.state, reason="only a forgotten memory can be recovered")
+        raise StateConflict(
+            memory.id, state=memory.state, reason="only a forgotten memory can be recovered"
+        )
     before = memories.before_deletion(tx, current.doc, memory.version)
     if current.content_key.startswith("erased:") or before is None:
         raise StateConflict(memory.id, state="erased", reason="its text was destroyed")
@@ -403,19 +572,25 @@ def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: in
         raise StateConflict(memory.id, state="deleted", reason="its recovery window has passed")
     if edges.withdrawn(tx, current.doc):
         raise StateConflict(
-            memory.id, state="deleted", reason="the shared memory was withdrawn",
+            memory.id,
+            state="deleted",
+            reason="the shared memory was withdrawn",
             hint="Ask who shared it to share it again.",
-        )  # fmt: skip
+        )
     if before["state"] == "active" and memory.conversation is None:
         same = memories.find_statement(tx, current.scope_id, memory.kind, current.content_key)
         if same is not None:
             raise StateConflict(
-                memory.id, state="deleted", reason=f"memory {same[1]} says the same by now",
+                memory.id,
+                state="deleted",
+                reason=f"memory {same[1]} says the same by now",
                 hint="Use that one, or forget it first.",
-            )  # fmt: skip
+            )
     # What ran out would be forgotten again at once.
     over = memory.expires_at is not None and memory.expires_at <= now
-    back = {"state": before["state"], "corrected": before.get("corrected")} | ({"expires_at": None} if over else {})
+    back = {"state": before["state"], "corrected": before.get("corrected")} | (
+        {"expires_at": None} if over else {}
+    )
     return memory.model_copy(update=back)
 
 
@@ -427,7 +602,9 @@ def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> 
     return part_key(scope.secret, json.dumps([memory_id, arguments], sort_keys=True).encode())
 
 
-def _answered(tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str) -> dict[str, Any] | None:
+def _answered(
+    tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str
+) -> dict[str, Any] | None:
     return None if key is None else keyed.first_answer(tx, scope.id, operation, key, request)
 
 
@@ -441,4 +618,6 @@ def _keep(
     room: MemoryRoom,
 ) -> None:
     if key is not None:
-        keyed.keep_answer(tx, scope.id, operation, key, request, result.dumps(), at=room.store.clock.now())
+        keyed.keep_answer(
+            tx, scope.id, operation, key, request, result.dumps(), at=room.store.clock.now()
+        )

@@ -1,7 +1,8 @@
-"""Correct: the nine corrections of a memory, each previewed and then applied with the token of its preview.
+"""Correct: the nine corrections of a memory, each previewed and then applied with the token of its
+preview.
 
-What a correction would do is worked out by one function of the stored state, once for the preview and once more
-inside the transaction that applies it; the token binds the two together.
+What a correction would do is worked out by one function of the stored state, once for the preview
+and once more inside the transaction that applies it; the token binds the two together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from sqlalchemy import Connection
 
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
-from tallystick.memory.change import SHARED, follow, is_locked, require_mode, require_reason, require_unlocked, returned
+from tallystick.memory.change import (
+    SHARED,
+    follow,
+    is_locked,
+    require_mode,
+    require_reason,
+    require_unlocked,
+    returned,
+)
 from tallystick.memory.room import MemoryRoom, searchable
 from tallystick.memory.writing import Writing
 from tallystick.records import (
@@ -66,14 +75,22 @@ _FROM: Mapping[CorrectionKind, tuple[MemoryState, ...]] = {
     "restore": ("active", "hidden", "redacted", "superseded", "duplicate", "deleted"),
 }
 _BECOMES: Mapping[CorrectionKind, MemoryState] = {
-    "mark_wrong": "hidden", "mark_duplicate": "duplicate", "supersede": "superseded", "hide": "hidden",
+    "mark_wrong": "hidden",
+    "mark_duplicate": "duplicate",
+    "supersede": "superseded",
+    "hide": "hidden",
     "delete": "deleted",
-}  # fmt: skip
+}
 _IMPACT: Mapping[CorrectionKind, RecallImpact] = {
-    "mark_wrong": "leaves_recall", "mark_stale": "history", "mark_sensitive": "local_only",
-    "mark_duplicate": "under_canonical", "supersede": "below_replacement", "hide": "leaves_recall",
-    "delete": "leaves_recall", "restore": "returns",
-}  # fmt: skip
+    "mark_wrong": "leaves_recall",
+    "mark_stale": "history",
+    "mark_sensitive": "local_only",
+    "mark_duplicate": "under_canonical",
+    "supersede": "below_replacement",
+    "hide": "leaves_recall",
+    "delete": "leaves_recall",
+    "restore": "returns",
+}
 _TEXTS = ("content", "subject", "who", "category")
 _PLACEHOLDER = "[redacted]"
 
@@ -98,9 +115,15 @@ class Asked:
     def bound(self) -> Json:
         """What a token confirms of it."""
         return [
-            self.correction, self.reason, self.other_id, self.field, self.replacement, list(self.evidence),
-            self.valid_from, self.force,
-        ]  # fmt: skip
+            self.correction,
+            self.reason,
+            self.other_id,
+            self.field,
+            self.replacement,
+            list(self.evidence),
+            self.valid_from,
+            self.force,
+        ]
 
 
 @dataclass(frozen=True)
@@ -112,21 +135,30 @@ class _Plan:
 
 
 def correct(
-    room: MemoryRoom, actor: Actor, memory_id: str, asked: Asked, *, mode: Literal["preview", "apply"],
-    confirm_token: str | None = None, if_version: int | None = None, idempotency_key: str | None = None,
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    asked: Asked,
+    *,
+    mode: Literal["preview", "apply"],
+    confirm_token: str | None = None,
+    if_version: int | None = None,
+    idempotency_key: str | None = None,
     correlation_id: str | None = None,
-) -> Correction:  # fmt: skip
+) -> Correction:
     """Preview a correction, or apply one that was previewed.
 
-    Raises InvalidInput, NotFound, Denied (`confirm_token_required`), VersionConflict, StateConflict or
-    IdempotencyMismatch; then nothing changed.
+    Raises InvalidInput, NotFound, Denied (`confirm_token_required`), VersionConflict, StateConflict
+    or IdempotencyMismatch; then nothing changed.
     """
     _check(asked)
     require_mode(mode)
     with room.store.database.read() as connection:
         seen = room.visible(connection, actor, memory_id, _operation(asked, None))
         row = seen.scope
-        request = part_key(row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token]))
+        request = part_key(
+            row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token])
+        )
         if mode == "apply" and idempotency_key is not None:
             answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)
             if answered is not None:
@@ -148,15 +180,24 @@ def correct(
     def unit(tx: Connection) -> Correction:
         writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
         again = _plan(tx, room, actor, memory_id, asked, if_version, writing.now)
-        if not fits(confirm_token, row.secret, _OPERATION, actor, _bound(asked, again), now=writing.now):
+        if not fits(
+            confirm_token, row.secret, _OPERATION, actor, _bound(asked, again), now=writing.now
+        ):
             raise StateConflict(
-                memory_id, state="not as previewed", reason="the token has run out, is not for this, or what it "
-                "touches changed since", hint="Preview again and confirm what it shows.",
-            )  # fmt: skip
-        same = again.after.content == plan.after.content and again.after.attributes == plan.after.attributes
+                memory_id,
+                state="not as previewed",
+                reason="the token has run out, is not for this, or what it touches changed since",
+                hint="Preview again and confirm what it shows.",
+            )
+        same = (
+            again.after.content == plan.after.content
+            and again.after.attributes == plan.after.attributes
+        )
         done = _apply(writing, again, asked, vector if same else None)
         if idempotency_key is not None:
-            keyed.keep_answer(tx, row.id, _OPERATION, idempotency_key, request, done.dumps(), at=writing.now)
+            keyed.keep_answer(
+                tx, row.id, _OPERATION, idempotency_key, request, done.dumps(), at=writing.now
+            )
         return done
 
     return room.store.database.write(unit, name="apply.correct")
@@ -171,43 +212,57 @@ def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
     return memory.state in _FROM[correction]
 
 
-def affected_by(connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored) -> Affected:
+def affected_by(
+    connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored
+) -> Affected:
     """What is linked with a memory. Ids of what the actor may not read are counted only."""
     around = edges.of(connection, current.doc)
     others = memories.get_docs(
-        connection, {edge.from_doc if edge.to_doc == current.doc else edge.to_doc for edge in around}
+        connection,
+        {edge.from_doc if edge.to_doc == current.doc else edge.to_doc for edge in around},
     )
     seen = {
-        doc: other for doc, other in others.items()
+        doc: other
+        for doc, other in others.items()
         if room.gate.decide(connection, actor, "read", other.memory.scope).allowed
-    }  # fmt: skip
+    }
     links, derived, shared = [], [], []
     for edge in around:
         to_it = edge.to_doc == current.doc
         other = seen.get(edge.from_doc if to_it else edge.to_doc)
         if other is None:
             continue
-        links.append(Link(kind=edge.kind, direction="from" if to_it else "to", memory_id=other.memory.id))
+        links.append(
+            Link(kind=edge.kind, direction="from" if to_it else "to", memory_id=other.memory.id)
+        )
         if to_it and edge.kind == "DERIVED_FROM":
             derived.append(other.memory.id)
         if to_it and edge.kind == "SHARES":
             shared.append(other.memory.id)
     return Affected(
         sources=tuple(source.source_id for source in current.memory.sources),
-        derived=tuple(derived), shared=tuple(shared), links=tuple(links), elsewhere=len(others) - len(seen),
-    )  # fmt: skip
+        derived=tuple(derived),
+        shared=tuple(shared),
+        links=tuple(links),
+        elsewhere=len(others) - len(seen),
+    )
 
 
 def _check(asked: Asked) -> None:
     require_reason(asked.reason)
     if asked.correction not in get_args(CorrectionKind):
-        raise InvalidInput(f"{asked.correction!r} is no correction. Use one of {', '.join(get_args(CorrectionKind))}.")
+        raise InvalidInput(
+            f"{asked.correction!r} is no correction. Use one of "
+            f"{', '.join(get_args(CorrectionKind))}."
+        )
     needs_other = asked.correction in ("supersede", "mark_duplicate")
     if needs_other and asked.other_id is None:
         what = "replacement" if asked.correction == "supersede" else "memory that it repeats"
         raise InvalidInput(f"{asked.correction} needs `by`: the id of the {what}.")
     if not needs_other and asked.other_id is not None:
-        raise InvalidInput(f"{asked.correction} takes no `by`; only supersede and mark_duplicate do.")
+        raise InvalidInput(
+            f"{asked.correction} takes no `by`; only supersede and mark_duplicate do."
+        )
     if asked.correction == "redact" and not asked.replacement.strip():
         raise InvalidInput("`replacement` is empty. Say in a few words what stood there.")
 
@@ -219,16 +274,22 @@ def _operation(asked: Asked, memory: Memory | None) -> Operation:
 
 
 def _bound(asked: Asked, plan: _Plan) -> Json:
-    # Everything that the preview showed: where anything of it is other by now, the token does not fit.
+    # Everything that the preview showed: where anything of it is other by now, the token does not
+    # fit.
     shown = plan.correction.dump()
     shown.pop("reversible_until")
     return [asked.bound(), json.dumps(shown, sort_keys=True)]
 
 
 def _plan(
-    connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str, asked: Asked, if_version: int | None,
+    connection: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    asked: Asked,
+    if_version: int | None,
     now: int,
-) -> _Plan:  # fmt: skip
+) -> _Plan:
     current = room.visible(connection, actor, memory_id, _operation(asked, None))
     memory = current.memory
     if _operation(asked, memory) == "delete":
@@ -237,14 +298,19 @@ def _plan(
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
     if memory.state not in _FROM[asked.correction]:
         raise StateConflict(
-            memory_id, state=memory.state, reason=f"{asked.correction} does not apply to it", hint="Restore it first."
+            memory_id,
+            state=memory.state,
+            reason=f"{asked.correction} does not apply to it",
+            hint="Restore it first.",
         )
     require_unlocked(memory, actor, now)
     if asked.correction == "delete" and memory.pinned and not (asked.force and actor.is_operator):
         raise StateConflict(
-            memory_id, state="pinned", reason="pinned_memory",
+            memory_id,
+            state="pinned",
+            reason="pinned_memory",
             hint="Unpin it first, or let an operator delete it with force=True.",
-        )  # fmt: skip
+        )
     other = None
     if asked.other_id is not None:
         other = _other(connection, room, actor, current, asked)
@@ -273,21 +339,28 @@ def _plan(
 def _impact(asked: Asked, after: Memory) -> RecallImpact:
     if asked.correction == "redact":
         return "metadata_only" if after.state == "redacted" else "field_redacted"
-    if asked.correction == "restore" and after.state not in ("active", "superseded", "duplicate", "redacted"):
+    if asked.correction == "restore" and after.state not in (
+        "active",
+        "superseded",
+        "duplicate",
+        "redacted",
+    ):
         return "unchanged"
     return _IMPACT[asked.correction]
 
 
 def _other(
     connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, asked: Asked
-) -> memories.Stored:  # fmt: skip
+) -> memories.Stored:
     assert asked.other_id is not None
     other = room.visible(connection, actor, asked.other_id, "correct")
     if other.doc == current.doc:
         raise InvalidInput("A memory neither replaces nor repeats itself: `by` names another one.")
     if other.memory.state != "active":
         raise StateConflict(
-            asked.other_id, state=other.memory.state, reason="only an active memory can stand in another's place"
+            asked.other_id,
+            state=other.memory.state,
+            reason="only an active memory can stand in another's place",
         )
     if asked.correction == "mark_duplicate" and other.scope_id != current.scope_id:
         raise InvalidInput("Duplicates collapse within one scope; `by` stands in another one.")
@@ -295,24 +368,41 @@ def _other(
 
 
 def _after(
-    connection: Connection, room: MemoryRoom, current: memories.Stored, other: memories.Stored | None, asked: Asked,
+    connection: Connection,
+    room: MemoryRoom,
+    current: memories.Stored,
+    other: memories.Stored | None,
+    asked: Asked,
     now: int,
-) -> Memory:  # fmt: skip
+) -> Memory:
     memory = current.memory
     if asked.correction == "restore":
         return _restored(connection, room, current, now)
-    update: dict[str, Any] = {"corrected": asked.correction, "state": _BECOMES.get(asked.correction, memory.state)}
+    update: dict[str, Any] = {
+        "corrected": asked.correction,
+        "state": _BECOMES.get(asked.correction, memory.state),
+    }
     if asked.correction == "mark_stale":
-        if memory.corrected == "mark_stale" or (memory.valid_until is not None and memory.valid_until <= now):
+        if memory.corrected == "mark_stale" or (
+            memory.valid_until is not None and memory.valid_until <= now
+        ):
             raise StateConflict(memory.id, state="stale", reason="it is marked as such already")
         update["valid_until"] = now
     elif asked.correction == "supersede":
         since = asked.valid_from
         if since is None:
-            since = now if other is None or other.memory.valid_from is None else other.memory.valid_from
-        update["valid_until"] = since if memory.valid_until is None else min(since, memory.valid_until)
+            since = (
+                now if other is None or other.memory.valid_from is None else other.memory.valid_from
+            )
+        update["valid_until"] = (
+            since if memory.valid_until is None else min(since, memory.valid_until)
+        )
     elif asked.correction == "mark_sensitive":
-        update["attributes"] = {**memory.attributes, "sensitivity": "restricted", "local_only": True}
+        update["attributes"] = {
+            **memory.attributes,
+            "sensitivity": "restricted",
+            "local_only": True,
+        }
     elif asked.correction == "redact":
         update |= _redaction(memory, asked.field, asked.replacement)
     return memory.model_copy(update=update)
@@ -331,22 +421,31 @@ def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
     if head == "tags" and not rest:
         return {"tags": (), "redacted": redacted}
     if head == "attributes" and rest:
-        return {"attributes": _replaced(memory.attributes, rest, replacement, field), "redacted": redacted}
+        return {
+            "attributes": _replaced(memory.attributes, rest, replacement, field),
+            "redacted": redacted,
+        }
     raise InvalidInput(
-        f"`field` {field!r} cannot be redacted. Name one of {', '.join(_TEXTS)}, tags, or a path such as "
+        f"`field` {field!r} cannot be redacted. Name one of {', '.join(_TEXTS)}, tags, or a path "
+        f"such as "
         "attributes.phone."
     )
 
 
 def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any:
-    """A copy with the value at `path` replaced. The error names the path alone, not what stands beside it."""
+    """A copy with the value at `path` replaced. The error names the path alone, not what stands
+    beside it.
+    """
     head, *rest = path
     if isinstance(value, dict):
         # A key may hold dots itself: the longest that is there is meant.
         for end in range(len(path), 0, -1):
             name, rest = ".".join(path[:end]), path[end:]
             if name in value:
-                return {**value, name: _replaced(value[name], rest, replacement, field) if rest else replacement}
+                return {
+                    **value,
+                    name: _replaced(value[name], rest, replacement, field) if rest else replacement,
+                }
     if isinstance(value, list) and head.isdigit() and int(head) < len(value):
         place = int(head)
         changed = _replaced(value[place], rest, replacement, field) if rest else replacement
@@ -354,7 +453,9 @@ def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any
     raise InvalidInput(f"There is nothing at `field` {field!r}.")
 
 
-def _restored(connection: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> Memory:
+def _restored(
+    connection: Connection, room: MemoryRoom, current: memories.Stored, now: int
+) -> Memory:
     memory, under = current.memory, current.memory.corrected
     if memory.state == "deleted":
         return returned(connection, room, current, now)
@@ -362,14 +463,18 @@ def _restored(connection: Connection, room: MemoryRoom, current: memories.Stored
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     before = _before(connection, current, under)
     if before is None:
-        raise StateConflict(memory.id, state=memory.state, reason="what stood there before was erased")
+        raise StateConflict(
+            memory.id, state=memory.state, reason="what stood there before was erased"
+        )
     kept = {name: getattr(before, name) for name in (*_TOUCHES[under], "corrected")}
     after = memory.model_copy(update=kept)
     origin = edges.sharing(connection, current.doc).origin
     if origin is not None:
         # A shared copy says what its origin says by now, which may have been redacted in between.
         says = memories.get_docs(connection, [origin])[origin].memory
-        update: dict[str, Any] = {name: getattr(says, name) for name in _TOUCHES[under] if name in SHARED}
+        update: dict[str, Any] = {
+            name: getattr(says, name) for name in _TOUCHES[under] if name in SHARED
+        }
         redacted = says.redacted if under == "redact" else after.redacted
         if after.state in ("active", "redacted"):
             update["state"] = "redacted" if "content" in redacted else "active"
@@ -379,14 +484,20 @@ def _restored(connection: Connection, room: MemoryRoom, current: memories.Stored
         same = memories.find_statement(connection, current.scope_id, memory.kind, key)
         if same is not None and same[0] != current.doc:
             raise StateConflict(
-                memory.id, state=memory.state, reason=f"memory {same[1]} says the same by now",
+                memory.id,
+                state=memory.state,
+                reason=f"memory {same[1]} says the same by now",
                 hint="Use that one, or forget it first.",
-            )  # fmt: skip
+            )
     return after
 
 
-def _before(connection: Connection, current: memories.Stored, under: CorrectionKind) -> Memory | None:
-    """The memory as it was before the correction `under` which it stands; None once that was erased."""
+def _before(
+    connection: Connection, current: memories.Stored, under: CorrectionKind
+) -> Memory | None:
+    """The memory as it was before the correction `under` which it stands; None once that was
+    erased.
+    """
     for version in reversed(memories.versions(connection, current.doc)):
         if version.body is None:
             return None
@@ -398,7 +509,11 @@ def _before(connection: Connection, current: memories.Stored, under: CorrectionK
 
 def _apply(writing: Writing, plan: _Plan, asked: Asked, vector: bytes | None) -> Correction:
     current, after = plan.current, plan.after
-    details: dict[str, Any] = {"correction": asked.correction, "before": current.memory.state, "after": after.state}
+    details: dict[str, Any] = {
+        "correction": asked.correction,
+        "before": current.memory.state,
+        "after": after.state,
+    }
     if asked.correction == "redact":
         details["field"] = asked.field
     if plan.other is not None:
@@ -407,41 +522,76 @@ def _apply(writing: Writing, plan: _Plan, asked: Asked, vector: bytes | None) ->
     if asked.correction == "restore":
         _unlink(writing, current)
     event = {"delete": "memory.forget"}.get(asked.correction, "memory.correct")
-    memory, audit_id = writing.rewrite(current, after, event, reason=asked.reason, vector=vector, details=details)
+    memory, audit_id = writing.rewrite(
+        current, after, event, reason=asked.reason, vector=vector, details=details
+    )
     stays = memory.state in ("active", "redacted")
     if stays or asked.correction != "restore":
         follow(writing, current, memory if stays else None, vector=vector)
     change = Change(
-        memory_id=memory.id, event="FORGET" if asked.correction == "delete" else "CORRECT", status="changed",
-        version=memory.version, state=memory.state, audit_id=audit_id,
-    )  # fmt: skip
+        memory_id=memory.id,
+        event="FORGET" if asked.correction == "delete" else "CORRECT",
+        status="changed",
+        version=memory.version,
+        state=memory.state,
+        audit_id=audit_id,
+    )
     return plan.correction.model_copy(update={"mode": "apply", "result": change})
 
 
 def _link(writing: Writing, plan: _Plan, asked: Asked, other: memories.Stored) -> None:
-    """Note what stands in whose place, why and by which evidence; the replacement holds from then on."""
+    """Note what stands in whose place, why and by which evidence; the replacement holds from then
+    on.
+    """
     supersedes = asked.correction == "supersede"
     since = plan.after.valid_until if supersedes else None
-    from_doc, to_doc = (other.doc, plan.current.doc) if supersedes else (plan.current.doc, other.doc)
+    from_doc, to_doc = (
+        (other.doc, plan.current.doc) if supersedes else (plan.current.doc, other.doc)
+    )
     edges.add(
-        writing.tx, edge_id=writing.room.store.ids.new(), kind="SUPERSEDES" if supersedes else "DUPLICATE_OF",
-        scope_id=plan.current.scope_id, from_doc=from_doc, to_doc=to_doc, at=writing.now, reason=asked.reason,
-        evidence=asked.evidence, valid_from=since,
-    )  # fmt: skip
-    if supersedes and other.memory.valid_from is None and not is_locked(other.memory, writing.actor, writing.now):
+        writing.tx,
+        edge_id=writing.room.store.ids.new(),
+        kind="SUPERSEDES" if supersedes else "DUPLICATE_OF",
+        scope_id=plan.current.scope_id,
+        from_doc=from_doc,
+        to_doc=to_doc,
+        at=writing.now,
+        reason=asked.reason,
+        evidence=asked.evidence,
+        valid_from=since,
+    )
+    if (
+        supersedes
+        and other.memory.valid_from is None
+        and not is_locked(other.memory, writing.actor, writing.now)
+    ):
         holds = other.memory.model_copy(update={"valid_from": since})
         writing.rewrite(
-            other, holds, "memory.correct", reason=asked.reason,
-            details={"correction": "supersede", "before": "active", "after": "active", "other": plan.current.memory.id},
-        )  # fmt: skip
+            other,
+            holds,
+            "memory.correct",
+            reason=asked.reason,
+            details={
+                "correction": "supersede",
+                "before": "active",
+                "after": "active",
+                "other": plan.current.memory.id,
+            },
+        )
 
 
 def _unlink(writing: Writing, current: memories.Stored) -> None:
     under = current.memory.corrected
-    ends = {"supersede": ("SUPERSEDES", "to_doc"), "mark_duplicate": ("DUPLICATE_OF", "from_doc")}.get(under or "")
+    ends = {
+        "supersede": ("SUPERSEDES", "to_doc"),
+        "mark_duplicate": ("DUPLICATE_OF", "from_doc"),
+    }.get(under or "")
     if ends is None:
         return
     kind, end = ends
-    found = [edge.id for edge in edges.of(writing.tx, current.doc)
-             if edge.kind == kind and getattr(edge, end) == current.doc]  # fmt: skip
+    found = [
+        edge.id
+        for edge in edges.of(writing.tx, current.doc)
+        if edge.kind == kind and getattr(edge, end) == current.doc
+    ]
     edges.close(writing.tx, found, at=writing.now)

@@ -1,7 +1,8 @@
-"""Crossing: promote and share, the two ways out of a scope, each previewed and then done with the preview's token.
+"""Crossing: promote and share, the two ways out of a scope, each previewed and then done with the
+preview's token.
 
-Both copy: bodies never stand in two scopes at once. A promoted copy goes on by itself; a shared one follows its
-origin, and goes when that goes.
+Both copy: bodies never stand in two scopes at once. A promoted copy goes on by itself; a shared one
+follows its origin, and goes when that goes.
 """
 
 from __future__ import annotations
@@ -38,14 +39,23 @@ _NEEDS_SPACE = ("team", "organization", "shared", "public")
 
 
 def cross(
-    room: MemoryRoom, actor: Actor, memory_id: str, into: Scope, operation: Literal["promote", "share"], *,
-    reason: str, mode: Literal["preview", "apply"], confirm_token: str | None = None, if_version: int | None = None,
-    idempotency_key: str | None = None, correlation_id: str | None = None,
-) -> Crossing:  # fmt: skip
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    into: Scope,
+    operation: Literal["promote", "share"],
+    *,
+    reason: str,
+    mode: Literal["preview", "apply"],
+    confirm_token: str | None = None,
+    if_version: int | None = None,
+    idempotency_key: str | None = None,
+    correlation_id: str | None = None,
+) -> Crossing:
     """Preview the way of a memory into another scope, or take it.
 
-    It needs leave to cross out of its scope and to write in the other one. Raises InvalidInput, NotFound, Denied,
-    VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
+    It needs leave to cross out of its scope and to write in the other one. Raises InvalidInput,
+    NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
     """
     require_reason(reason)
     require_mode(mode)
@@ -67,21 +77,32 @@ def cross(
             token = mint(row.secret, operation, actor, _bound(asked, plan), expires_at=until)
             return plan.model_copy(update={"confirm_token": token, "expires_at": until})
         if confirm_token is None:
-            raise Denied(plan.decisions[0].model_copy(update={"allowed": False, "reason": "confirm_token_required"}))
+            raise Denied(
+                plan.decisions[0].model_copy(
+                    update={"allowed": False, "reason": "confirm_token_required"}
+                )
+            )
         text = searchable(origin.memory.content, origin.memory.attributes)
         vector = room.vectors_for([text])[0][0]
 
         def unit(tx: Connection) -> Crossing:
             current, again = _plan(tx, room, actor, memory_id, into, operation, if_version)
             writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-            if not fits(confirm_token, row.secret, operation, actor, _bound(asked, again), now=writing.now):
+            if not fits(
+                confirm_token, row.secret, operation, actor, _bound(asked, again), now=writing.now
+            ):
                 raise StateConflict(
-                    memory_id, state="not as previewed", reason="the token has run out, is not for this, or who would "
-                    "read it changed since", hint="Preview again and confirm what it shows.",
-                )  # fmt: skip
+                    memory_id,
+                    state="not as previewed",
+                    reason="the token has run out, is not for this, or who would "
+                    "read it changed since",
+                    hint="Preview again and confirm what it shows.",
+                )
             done = _copied(writing, current, again, reason, vector)
             if idempotency_key is not None:
-                keyed.keep_answer(tx, row.id, operation, idempotency_key, request, done.dumps(), at=writing.now)
+                keyed.keep_answer(
+                    tx, row.id, operation, idempotency_key, request, done.dumps(), at=writing.now
+                )
             return done
 
         return room.store.database.write(unit, name=f"apply.{operation}")
@@ -92,9 +113,14 @@ def _bound(asked: Json, plan: Crossing) -> Json:
 
 
 def _plan(
-    connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str, into: Scope,
-    operation: Literal["promote", "share"], if_version: int | None,
-) -> tuple[memories.Stored, Crossing]:  # fmt: skip
+    connection: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    memory_id: str,
+    into: Scope,
+    operation: Literal["promote", "share"],
+    if_version: int | None,
+) -> tuple[memories.Stored, Crossing]:
     origin = room.visible(connection, actor, memory_id, "read")
     memory = origin.memory
     leaving = room.gate.confirmed(connection, actor, operation, memory.scope)
@@ -109,7 +135,9 @@ def _plan(
     if if_version is not None and memory.version != if_version:
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
     if memory.state != "active":
-        raise StateConflict(memory_id, state=memory.state, reason="only an active memory can leave its scope")
+        raise StateConflict(
+            memory_id, state=memory.state, reason="only an active memory can leave its scope"
+        )
     readers = [f"project:{into.key}"] if into.kind == "project" else []
     if space is not None:
         readers += [f"{member.principal_type}:{member.principal_id}" for member in space.members]
@@ -130,33 +158,57 @@ def _refusal(decision: AccessDecision, into: Scope, reason: ReasonCode) -> Denie
 
 def _copied(
     writing: Writing, origin: memories.Stored, plan: Crossing, reason: str, vector: bytes | None
-) -> Crossing:  # fmt: skip
+) -> Crossing:
     tx, room, memory = writing.tx, writing.room, origin.memory
     target = scopes.ensure(tx, plan.into)
     key = parts.put(tx, target, memory.content.encode("utf-8", "surrogatepass"), at=writing.now)
     same = memories.find_statement(tx, target.id, memory.kind, key)
     if same is not None:
         raise StateConflict(
-            memory.id, state=memory.state, reason=f"memory {same[1]} says the same in {plan.into} already"
+            memory.id,
+            state=memory.state,
+            reason=f"memory {same[1]} says the same in {plan.into} already",
         )
     source_id = writing.add_source(
-        target, SourceRef(source_type="memory", author=writing.actor.user), key, occurred_at=memory.occurred_at
+        target,
+        SourceRef(source_type="memory", author=writing.actor.user),
+        key,
+        occurred_at=memory.occurred_at,
     )
     copied = Memory(
-        id=room.store.ids.new(), scope=plan.into, sources=(SourceHash(source_id=source_id, content_hash=key),),
-        occurred_at=memory.occurred_at, created_at=writing.now, updated_at=writing.now,
-        created_by=writing.actor.user, embedding_model=room.embedder.fingerprint if vector is not None else None,
+        id=room.store.ids.new(),
+        scope=plan.into,
+        sources=(SourceHash(source_id=source_id, content_hash=key),),
+        occurred_at=memory.occurred_at,
+        created_at=writing.now,
+        updated_at=writing.now,
+        created_by=writing.actor.user,
+        embedding_model=room.embedder.fingerprint if vector is not None else None,
         **{name: getattr(memory, name) for name in SHARED},
-    )  # fmt: skip
+    )
     doc, committed = memories.insert_memory(tx, copied, scope=target, content_key=key)
     memories.link_source(tx, doc, source_id, ordinal=0)
     edges.add(
-        tx, edge_id=room.store.ids.new(), kind="SHARES" if plan.operation == "share" else "DERIVED_FROM",
-        scope_id=origin.scope_id, from_doc=doc, to_doc=origin.doc, at=writing.now, reason=reason,
-    )  # fmt: skip
-    details = {"version": 1, "kind": copied.kind, "commitment": committed, "source": source_id, "by": plan.operation}
+        tx,
+        edge_id=room.store.ids.new(),
+        kind="SHARES" if plan.operation == "share" else "DERIVED_FROM",
+        scope_id=origin.scope_id,
+        from_doc=doc,
+        to_doc=origin.doc,
+        at=writing.now,
+        reason=reason,
+    )
+    details = {
+        "version": 1,
+        "kind": copied.kind,
+        "commitment": committed,
+        "source": source_id,
+        "by": plan.operation,
+    }
     writing.write_down(plan.into, "memory.add", copied.id, details, reason=reason)
     writing.show(copied, doc=doc, scope_id=target.id, vector=vector)
     left = {"version": memory.version, "into": str(plan.into), "copy": copied.id}
-    audit_id = writing.write_down(memory.scope, f"memory.{plan.operation}", memory.id, left, reason=reason)
+    audit_id = writing.write_down(
+        memory.scope, f"memory.{plan.operation}", memory.id, left, reason=reason
+    )
     return plan.model_copy(update={"mode": "apply", "copy_id": copied.id, "audit_id": audit_id})

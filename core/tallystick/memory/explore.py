@@ -1,6 +1,8 @@
-"""Explore: look around without a query. From scopes to what stands in them, from a memory to what hangs on it.
+"""Explore: look around without a query. From scopes to what stands in them, from a memory to what
+hangs on it.
 
-Policy chooses the scopes before anything is looked for, and is asked again for each thing before it is shown.
+Policy chooses the scopes before anything is looked for, and is asked again for each thing before it
+is shown.
 """
 
 from __future__ import annotations
@@ -41,12 +43,20 @@ _FAN = 200
 
 
 def explore(
-    room: MemoryRoom, actor: Actor, around: str | Scope | None, *, depth: int = 1, limit: int = 50,
-    before: str | None = None, states: Sequence[MemoryState] = ("active",),
-) -> Explored:  # fmt: skip
-    """Everything that `actor` may look into; a scope with its memories, newest first; a memory with what hangs on it.
+    room: MemoryRoom,
+    actor: Actor,
+    around: str | Scope | None,
+    *,
+    depth: int = 1,
+    limit: int = 50,
+    before: str | None = None,
+    states: Sequence[MemoryState] = ("active",),
+) -> Explored:
+    """Everything that `actor` may look into; a scope with its memories, newest first; a memory with
+    what hangs on it.
 
-    Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is absent, InvalidInput.
+    Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
+    absent, InvalidInput.
     """
     if not 1 <= depth <= _DEEPEST or limit < 1:
         raise InvalidInput(f"`depth` is 1 or {_DEEPEST}, `limit` at least 1.")
@@ -79,7 +89,9 @@ def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:
 
 
 def _scopes(connection: Connection, room: MemoryRoom, actor: Actor) -> Explored:
-    """The scopes that were written to or have a space, where the actor may read or inspect, with what is there."""
+    """The scopes that were written to or have a space, where the actor may read or inspect, with
+    what is there.
+    """
     stored = {space.scope: space for space in spaces.all_spaces(connection)}
     every = sorted({*scopes.all_scopes(connection), *stored}, key=str)
     state = PolicyState(stored, room.store.clock.now())
@@ -89,31 +101,52 @@ def _scopes(connection: Connection, room: MemoryRoom, actor: Actor) -> Explored:
         inspects = decide(actor, "inspect", scope, state).allowed
         if read.allowed or inspects:
             name = stored[scope].name if scope in stored and inspects else None
-            found.append(_place(connection, scope, read.reason, readable=read.allowed, whole=inspects, name=name))
+            found.append(
+                _place(
+                    connection, scope, read.reason, readable=read.allowed, whole=inspects, name=name
+                )
+            )
     return Explored(scopes=tuple(found))
 
 
 def _place(
-    connection: Connection, scope: Scope, reason: ReasonCode, *, readable: bool, whole: bool, name: str | None
-) -> ExploredScope:  # fmt: skip
+    connection: Connection,
+    scope: Scope,
+    reason: ReasonCode,
+    *,
+    readable: bool,
+    whole: bool,
+    name: str | None,
+) -> ExploredScope:
     """What stands in a scope, counted; what is not recalled there only for who may inspect."""
     states: dict[str, int] = {}
     kinds: dict[str, int] = {}
-    for state, kind, count in memories.counted(connection, [row.id for row in scopes.find(connection, [scope])]):
+    for state, kind, count in memories.counted(
+        connection, [row.id for row in scopes.find(connection, [scope])]
+    ):
         if state == "active":
             kinds[kind] = kinds.get(kind, 0) + count
         if whole or state == "active":
             states[state] = states.get(state, 0) + count
     return ExploredScope(
-        scope=scope, name=name, readable=readable, reason=reason, states=dict(sorted(states.items())),
+        scope=scope,
+        name=name,
+        readable=readable,
+        reason=reason,
+        states=dict(sorted(states.items())),
         kinds=dict(sorted(kinds.items())),
-    )  # fmt: skip
+    )
 
 
 def _in_scope(
-    connection: Connection, room: MemoryRoom, actor: Actor, scope: Scope, limit: int, before: str | None,
+    connection: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    limit: int,
+    before: str | None,
     states: Sequence[MemoryState],
-) -> Explored:  # fmt: skip
+) -> Explored:
     decision = room.gate.decide(connection, actor, "read", scope)
     if not decision.allowed:
         raise Denied(decision)
@@ -123,14 +156,16 @@ def _in_scope(
     whole = room.gate.decide(connection, actor, "inspect", scope).allowed
     place = _place(connection, scope, decision.reason, readable=True, whole=whole, name=None)
     return Explored(
-        around=str(scope), scopes=(place,), more=len(page) > limit,
+        around=str(scope),
+        scopes=(place,),
+        more=len(page) > limit,
         memories=_shown(connection, room, actor, page[:limit], {}),
-    )  # fmt: skip
+    )
 
 
 def _around(
     connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str, depth: int, limit: int
-) -> Explored:  # fmt: skip
+) -> Explored:
     may_read = _reading(connection, room, actor)
     first = room.visible(connection, actor, memory_id, "read")
     known = {first.doc: first}
@@ -157,9 +192,12 @@ def _around(
                 links[link.kind, link.from_id, link.to_id] = link
     ordered = sorted(known.values(), key=lambda one: (distance[one.doc], one.doc))
     return Explored(
-        around=memory_id, memories=_shown(connection, room, actor, ordered, distance), links=tuple(links.values()),
-        elsewhere=len(hidden), more=more,
-    )  # fmt: skip
+        around=memory_id,
+        memories=_shown(connection, room, actor, ordered, distance),
+        links=tuple(links.values()),
+        elsewhere=len(hidden),
+        more=more,
+    )
 
 
 def _reading(connection: Connection, room: MemoryRoom, actor: Actor) -> Callable[[Scope], bool]:
@@ -172,8 +210,12 @@ def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
 
 
 def _shown(
-    connection: Connection, room: MemoryRoom, actor: Actor, page: Sequence[memories.Stored], distance: dict[int, int]
-) -> tuple[ExploredMemory, ...]:  # fmt: skip
+    connection: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    page: Sequence[memories.Stored],
+    distance: dict[int, int],
+) -> tuple[ExploredMemory, ...]:
     """What may be told of each, policy asked once more; those that may not be read are left out."""
     may_read = _reading(connection, room, actor)
     page = [one for one in page if may_read(one.memory.scope)]
@@ -185,20 +227,28 @@ def _shown(
     for one in page:
         memory, says = one.memory, one.doc in shown
         counts = Counter(
-            (edge.kind, "to" if edge.from_doc == one.doc else "from") for edge in around
+            (edge.kind, "to" if edge.from_doc == one.doc else "from")
+            for edge in around
             if one.doc in (edge.from_doc, edge.to_doc) and {edge.from_doc, edge.to_doc} <= readable
-        )  # fmt: skip
+        )
         found.append(
             ExploredMemory(
-                memory_id=memory.id, scope=memory.scope, kind=memory.kind, state=memory.state, version=memory.version,
-                pinned=memory.pinned, updated_at=memory.updated_at, distance=distance.get(one.doc, 0),
+                memory_id=memory.id,
+                scope=memory.scope,
+                kind=memory.kind,
+                state=memory.state,
+                version=memory.version,
+                pinned=memory.pinned,
+                updated_at=memory.updated_at,
+                distance=distance.get(one.doc, 0),
                 preview=beginning(room, memory, most=_MOST) if says else None,
-                subject=memory.subject if says else None, tags=memory.tags if says else (),
+                subject=memory.subject if says else None,
+                tags=memory.tags if says else (),
                 sources=tuple(source.source_id for source in memory.sources),
                 links=tuple(
                     LinkCount.load({"kind": kind, "direction": way, "count": count})
                     for (kind, way), count in sorted(counts.items())
                 ),
             )
-        )  # fmt: skip
+        )
     return tuple(found)

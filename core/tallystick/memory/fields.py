@@ -1,4 +1,6 @@
-"""Fields of a value by their paths: `title`, `author.name`, `parts[0].text`, `parts[*].text`, and `$` for all of it."""
+"""Fields of a value by their paths: `title`, `author.name`, `parts[0].text`, `parts[*].text`, and
+`$` for all of it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ _STEP = re.compile(r"\[(\*|-?\d+)\]|([^.\[\]]+)")
 
 
 def item_content(namespace: tuple[str, ...], key: str, value: Any) -> str:
-    """An item as the text of a memory: its address belongs to it, so that equal values are two items."""
+    """An item as the text of a memory: its address belongs to it, so that equal values are two
+    items.
+    """
     return json.dumps({"namespace": namespace, "key": key, "value": value}, ensure_ascii=False)
 
 
 def item_value(content: str) -> dict[str, Any]:
-    """The value in the text of an item; text that a person put in its place is `{"content": text}`."""
+    """The value in the text of an item; text that a person put in its place is `{"content":
+    text}`.
+    """
     try:
         found = json.loads(content)
     except ValueError:
@@ -30,10 +36,18 @@ def item_value(content: str) -> dict[str, Any]:
 
 
 def texts_of_item(content: str, paths: Any) -> list[str]:
-    """What of an item is to be found, in the order of the paths; none for an item that is not indexed."""
+    """What of an item is to be found, in the order of the paths; none for an item that is not
+    indexed.
+    """
     value = item_value(content)
     wanted = paths if isinstance(paths, list) else []
-    return [text for path in wanted if isinstance(path, str) for text in texts_at(value, path) if text.strip()]
+    return [
+        text
+        for path in wanted
+        if isinstance(path, str)
+        for text in texts_at(value, path)
+        if text.strip()
+    ]
 
 
 def texts_at(value: Any, path: str) -> Iterator[str]:
@@ -54,7 +68,9 @@ def _step(value: Any, position: str | None, name: str | None) -> Iterator[Any]:
         if isinstance(value, dict) and name in value:
             yield value[name]
     elif position == "*":
-        yield from value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        yield from (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
     elif isinstance(value, list) and -len(value) <= int(position or 0) < len(value):
         yield value[int(position or 0)]
 

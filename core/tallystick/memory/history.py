@@ -1,4 +1,6 @@
-"""History: everything that happened to a memory, from ADD to RECOVER, with old and new values while they exist."""
+"""History: everything that happened to a memory, from ADD to RECOVER, with old and new values while
+they exist.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tallystick.storage import journal, memories
 
 __all__ = ["entries", "history"]
 
-_Event = Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"]
+_Event = Literal[
+    "ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"
+]
 _EVENTS: dict[str, _Event] = {
     "memory.add": "ADD",
     "memory.seen": "SEEN",
@@ -58,9 +62,15 @@ def history(room: MemoryRoom, actor: Actor, memory_id: str) -> list[HistoryEntry
 
 
 def entries(
-    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored, events: Iterable[JournalEntry]
-) -> list[HistoryEntry]:  # fmt: skip
-    """Events of a memory with what they changed, as far as it is shown to this actor, who may read there."""
+    connection: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    stored: memories.Stored,
+    events: Iterable[JournalEntry],
+) -> list[HistoryEntry]:
+    """Events of a memory with what they changed, as far as it is shown to this actor, who may read
+    there.
+    """
     versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
@@ -69,7 +79,9 @@ def entries(
     return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
 
 
-def _entry(event: JournalEntry, versions: Mapping[int, memories.VersionBody], hidden: AbstractSet[str]) -> HistoryEntry:
+def _entry(
+    event: JournalEntry, versions: Mapping[int, memories.VersionBody], hidden: AbstractSet[str]
+) -> HistoryEntry:
     number = int(cast(int, event.details["version"]))
     kind = _EVENTS[event.event]
     old: dict[str, Any] = {}

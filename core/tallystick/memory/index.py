@@ -14,17 +14,21 @@ __all__ = ["analyze_anew", "hide", "keeps_vectors", "show", "show_anew", "text_r
 
 _ANALYSIS = "text_analysis"
 _VERSION = "3"
-"""Raise it when the words of a text come out differently: they are then analyzed anew on opening."""
+"""Raise it when the words of a text come out differently: they are then analyzed anew on opening.
+"""
 _PAGE = 500
 
 
 def text_row(memory: Memory) -> search.TextRow:
-    """What a memory is found by: its text in slices, each beginning with who said it, its subject and its tags."""
+    """What a memory is found by: its text in slices, each beginning with who said it, its subject
+    and its tags.
+    """
     header = " ".join(filter(None, (memory.who, memory.subject, *memory.tags)))
     text = searchable(memory.content, memory.attributes)
     return search.TextRow(
         words=indexed_words(slices(text), header=header),
-        marks=marks_of(memory.content) | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
+        marks=marks_of(memory.content)
+        | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
         speaker=memory.who,
         tags=memory.tags,
         names=_names(memory),
@@ -36,12 +40,22 @@ def _names(memory: Memory) -> tuple[str, ...]:
     aliases = memory.attributes.get("aliases")
     if memory.kind != "entity" or memory.subject is None or not isinstance(aliases, list):
         return ()
-    return (memory.subject, *(alias for alias in aliases if isinstance(alias, str) and alias.strip()))
+    return (
+        memory.subject,
+        *(alias for alias in aliases if isinstance(alias, str) and alias.strip()),
+    )
 
 
 def show(
-    tx: Connection, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None, fingerprint: str, revision: int
-) -> None:  # fmt: skip
+    tx: Connection,
+    memory: Memory,
+    *,
+    doc: int,
+    scope_id: int,
+    vector: bytes | None,
+    fingerprint: str,
+    revision: int,
+) -> None:
     """Index the words and, when there is one, the vector of a memory."""
     search.show_text(tx, doc, scope_id, text_row(memory), revision=revision)
     if vector is not None:
@@ -58,7 +72,8 @@ def keeps_vectors(before: Memory, after: Memory) -> bool:
     """Whether the vectors of a memory hold for what it says now."""
     return (
         before.content == after.content
-        and searchable(before.content, before.attributes) == searchable(after.content, after.attributes)
+        and searchable(before.content, before.attributes)
+        == searchable(after.content, after.attributes)
         and is_local_only(before.attributes) == is_local_only(after.attributes)
     )
 
@@ -70,7 +85,9 @@ def hide(tx: Connection, doc: int, *, revision: int) -> None:
 
 
 def analyze_anew(room: MemoryRoom) -> int:
-    """Write the words of every findable memory where they were analyzed by an older release; how many those are."""
+    """Write the words of every findable memory where they were analyzed by an older release; how
+    many those are.
+    """
     database = room.store.database
     with database.read() as connection:
         if keyed.get_setting(connection, _ANALYSIS) == _VERSION:
@@ -86,7 +103,11 @@ def analyze_anew(room: MemoryRoom) -> int:
                 if stored.scope_id not in revisions:
                     revisions[stored.scope_id] = scopes.next_revision(tx, stored.scope_id)
                 search.show_text(
-                    tx, stored.doc, stored.scope_id, text_row(stored.memory), revision=revisions[stored.scope_id]
+                    tx,
+                    stored.doc,
+                    stored.scope_id,
+                    text_row(stored.memory),
+                    revision=revisions[stored.scope_id],
                 )
             done, last = done + len(docs), docs[-1]
         keyed.set_setting(tx, _ANALYSIS, _VERSION)

@@ -1,6 +1,7 @@
 """Inspect: what is this, why can or can't I see it, what hangs on it, what may I do next.
 
-What is hidden, forgotten or not the actor's to read gives its metadata alone: no text stands in nested details.
+What is hidden, forgotten or not the actor's to read gives its metadata alone: no text stands in
+nested details.
 """
 
 from __future__ import annotations
@@ -36,16 +37,24 @@ __all__ = ["inspect"]
 _MOST = 280
 """Characters of a preview."""
 _AUDITS = 10
-_CLOSED: dict[str, ReasonCode] = {"hidden": "hidden_source", "deleted": "source_deleted", "redacted": "redacted_source"}
+_CLOSED: dict[str, ReasonCode] = {
+    "hidden": "hidden_source",
+    "deleted": "source_deleted",
+    "redacted": "redacted_source",
+}
 
 
 def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
-    """Everything about one memory that `actor` may know. Raises NotFound for hidden scopes and absent ones alike."""
+    """Everything about one memory that `actor` may know. Raises NotFound for hidden scopes and
+    absent ones alike.
+    """
     with room.store.database.read() as connection:
         stored = room.visible(connection, actor, memory_id, "inspect")
         memory, now = stored.memory, room.store.clock.now()
         decision = room.gate.decide(connection, actor, "read", memory.scope)
-        readable = decision.allowed and stored.doc in shown_to(connection, room.gate, actor, [stored], now)
+        readable = decision.allowed and stored.doc in shown_to(
+            connection, room.gate, actor, [stored], now
+        )
         events = journal.about(connection, memory_id)
         found = Inspection(
             memory_id=memory.id,
@@ -69,7 +78,9 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
             sources=tuple(source.source_id for source in memory.sources),
             affected=affected_by(connection, room, actor, stored),
             # Reasons may quote what they are about: they are told to who may read there.
-            history=tuple(entries(connection, room, actor, stored, events)) if decision.allowed else (),
+            history=tuple(entries(connection, room, actor, stored, events))
+            if decision.allowed
+            else (),
             promoted=_promoted(connection, room, actor, stored),
             audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
             freshness=_freshness(connection, room, actor, stored, now),
@@ -80,11 +91,14 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
         return found
     return found.model_copy(
         update={
-            "preview": beginning(room, memory, most=_MOST), "subject": memory.subject, "speaker": memory.who,
-            "tags": memory.tags, "attributes": room.redactor.redact_json(memory.attributes)[0],
+            "preview": beginning(room, memory, most=_MOST),
+            "subject": memory.subject,
+            "speaker": memory.who,
+            "tags": memory.tags,
+            "attributes": room.redactor.redact_json(memory.attributes)[0],
             "conversation": memory.conversation,
         }
-    )  # fmt: skip
+    )
 
 
 def _reading(room: MemoryRoom, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]
@@ -103,44 +117,63 @@ def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
     space = spaces.of_scopes(connection, [scope]).get(scope)
     if space is not None and space.state == "open":
         readers += [
-            f"{member.principal_type}:{member.principal_id}" for member in space.members
+            f"{member.principal_type}:{member.principal_id}"
+            for member in space.members
             if "read" in ROLES[member.role] or "read" in member.permissions
-        ]  # fmt: skip
+        ]
     return tuple(readers)
 
 
-def _promoted(connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored) -> tuple[str, ...]:
+def _promoted(
+    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored
+) -> tuple[str, ...]:
     copies = [
-        edge.from_doc for edge in edges.of(connection, stored.doc)
+        edge.from_doc
+        for edge in edges.of(connection, stored.doc)
         if edge.to_doc == stored.doc and edge.kind in ("SHARES", "DERIVED_FROM")
-    ]  # fmt: skip
+    ]
     return tuple(
-        other.memory.id for other in memories.get_docs(connection, copies).values()
+        other.memory.id
+        for other in memories.get_docs(connection, copies).values()
         if other.memory.scope != stored.memory.scope
         and room.gate.decide(connection, actor, "read", other.memory.scope).allowed
-    )  # fmt: skip
+    )
 
 
-def _freshness(connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored, now: int) -> Freshness:
+def _freshness(
+    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored, now: int
+) -> Freshness:
     memory, may_read = stored.memory, _reading(room, connection, actor)
-    heads = replacements(connection, [stored.doc], may_read, now) if memory.state == "superseded" else {}
+    heads = (
+        replacements(connection, [stored.doc], may_read, now)
+        if memory.state == "superseded"
+        else {}
+    )
     origins = [
-        edge.to_doc for edge in edges.of(connection, stored.doc)
+        edge.to_doc
+        for edge in edges.of(connection, stored.doc)
         if edge.from_doc == stored.doc and edge.kind == "DERIVED_FROM"
-    ]  # fmt: skip
+    ]
     changed = [
-        origin.memory.id for origin in memories.get_docs(connection, origins).values()
-        if may_read(origin.memory.scope) and (origin.memory.state != "active" or origin.memory.corrected is not None)
-    ]  # fmt: skip
+        origin.memory.id
+        for origin in memories.get_docs(connection, origins).values()
+        if may_read(origin.memory.scope)
+        and (origin.memory.state != "active" or origin.memory.corrected is not None)
+    ]
     return Freshness(
         current=memory.state == "active" and is_current(memory, now) and not changed,
-        valid_from=memory.valid_from, valid_until=memory.valid_until, known_at=memory.freshness_ts,
-        expires_at=memory.expires_at, replaced_by=heads[stored.doc].memory.id if stored.doc in heads else None,
+        valid_from=memory.valid_from,
+        valid_until=memory.valid_until,
+        known_at=memory.freshness_ts,
+        expires_at=memory.expires_at,
+        replaced_by=heads[stored.doc].memory.id if stored.doc in heads else None,
         origins_changed=tuple(changed),
-    )  # fmt: skip
+    )
 
 
-def _actions(connection: Connection, room: MemoryRoom, actor: Actor, memory: Memory, now: int) -> tuple[Action, ...]:
+def _actions(
+    connection: Connection, room: MemoryRoom, actor: Actor, memory: Memory, now: int
+) -> tuple[Action, ...]:
     def action(name: str, operation: Operation, fits: bool, *, previewed: bool) -> Action:
         decision = room.gate.decide(connection, actor, operation, memory.scope)
         if not decision.allowed:
@@ -149,7 +182,12 @@ def _actions(connection: Connection, room: MemoryRoom, actor: Actor, memory: Mem
             return Action(name=name, allowed=False, reason="manual_override", previewed=previewed)
         if name in ("forget", "delete") and memory.pinned and not actor.is_operator:
             return Action(name=name, allowed=False, reason="pinned_memory", previewed=previewed)
-        return Action(name=name, allowed=fits, reason=decision.reason if fits else memory.state, previewed=previewed)
+        return Action(
+            name=name,
+            allowed=fits,
+            reason=decision.reason if fits else memory.state,
+            previewed=previewed,
+        )
 
     active = memory.state == "active"
     found = [
@@ -159,12 +197,24 @@ def _actions(connection: Connection, room: MemoryRoom, actor: Actor, memory: Mem
     ]
     for correction in get_args(CorrectionKind):
         deletes = correction == "delete" or (correction == "restore" and memory.state == "deleted")
-        found.append(action(correction, "delete" if deletes else "correct", applies_to(correction, memory),
-                            previewed=True))  # fmt: skip
+        found.append(
+            action(
+                correction,
+                "delete" if deletes else "correct",
+                applies_to(correction, memory),
+                previewed=True,
+            )
+        )
     found += [action(name, name, active, previewed=True) for name in ("promote", "share")]
-    manages = actor.is_operator and room.gate.decide(connection, actor, "manage", memory.scope).allowed
+    manages = (
+        actor.is_operator and room.gate.decide(connection, actor, "manage", memory.scope).allowed
+    )
     found.append(
-        Action(name="erase", allowed=manages, reason="allowed_operator" if manages else "missing_permission",
-               previewed=True)
-    )  # fmt: skip
+        Action(
+            name="erase",
+            allowed=manages,
+            reason="allowed_operator" if manages else "missing_permission",
+            previewed=True,
+        )
+    )
     return tuple(found)

@@ -1,7 +1,8 @@
 """Items: memories that are addressed by a namespace and a key, as the stores of runtimes keep them.
 
-Each put is a version with its source and its journal entry; a delete is a forget, and a put after it a new memory.
-Address and memory are written in one transaction, so that what is found is what stands.
+Each put is a version with its source and its journal entry; a delete is a forget, and a put after
+it a new memory. Address and memory are written in one transaction, so that what is found is what
+stands.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import ScopeRow, items, memories, scopes, search
 from tallystick.storage.once import Once
 
-__all__ = ["Item", "Items", "Put", "find_items", "get_items", "namespaces", "put_items", "sweep_items"]
+__all__ = [
+    "Item",
+    "Items",
+    "Put",
+    "find_items",
+    "get_items",
+    "namespaces",
+    "put_items",
+    "sweep_items",
+]
 
 KIND = "store_item"
 
@@ -60,18 +70,28 @@ class Item:
 
 
 def put_items(
-    room: MemoryRoom, actor: Actor, scope: Scope, puts: Sequence[Put], *, idempotency_key: str | None = None
-) -> None:  # fmt: skip
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    puts: Sequence[Put],
+    *,
+    idempotency_key: str | None = None,
+) -> None:
     """Carry out `puts` in one transaction, in order, all or none.
 
-    Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an item that is pinned or
-    locked.
+    Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an item
+    that is pinned or locked.
     """
     room.gate.require(actor, "write", scope)
     for put in puts:
-        if not put.namespace or not is_storable(put.key) or any("\x00" in label for label in put.namespace):
+        if (
+            not put.namespace
+            or not is_storable(put.key)
+            or any("\x00" in label for label in put.namespace)
+        ):
             raise InvalidInput(
-                "An item needs a namespace; neither its labels nor its key may hold a NUL or half a character."
+                "An item needs a namespace; neither its labels nor its key may hold a NUL or "
+                "half a character."
             )
     made = [_new(put) for put in puts]
     for new in made:
@@ -79,10 +99,15 @@ def put_items(
             check_new(new)
     ready = iter(prepare(room, actor, [new for new in made if new is not None]))
     prepared = [None if new is None else next(ready) for new in made]
-    once = Once(scope, "store.put", idempotency_key, [
-        [put.namespace, put.key, None if new is None else new.content, put.index, put.ttl]
-        for put, new in zip(puts, made, strict=True)
-    ])  # fmt: skip
+    once = Once(
+        scope,
+        "store.put",
+        idempotency_key,
+        [
+            [put.namespace, put.key, None if new is None else new.content, put.index, put.ttl]
+            for put, new in zip(puts, made, strict=True)
+        ],
+    )
 
     def unit(tx: Connection) -> None:
         room.gate.confirm(tx, actor, "write", scope)
@@ -133,10 +158,14 @@ def _put(writing: Writing, scope: ScopeRow, put: Put, item: Prepared | None) -> 
     else:
         doc = current.doc
         new = item.new
-        memory = current.memory.model_copy(update={"content": new.content, "attributes": new.attributes})
+        memory = current.memory.model_copy(
+            update={"content": new.content, "attributes": new.attributes}
+        )
         if memories.body_of(memory) != memories.body_of(current.memory):
             _free(writing, current.memory)
-            apply_modify(writing, current, memory, scope, item.vector, ["content"], "put in the store")
+            apply_modify(
+                writing, current, memory, scope, item.vector, ["content"], "put in the store"
+            )
             current = memories.get_docs(tx, [doc])[doc]
         if expires != current.memory.expires_at:
             _expire(writing, current, expires)
@@ -146,14 +175,19 @@ def _put(writing: Writing, scope: ScopeRow, put: Put, item: Prepared | None) -> 
 def _free(writing: Writing, memory: Memory) -> None:
     if memory.pinned:
         raise StateConflict(
-            memory.id, state="pinned", reason="pinned_memory", hint="Unpin it before the store may change it."
+            memory.id,
+            state="pinned",
+            reason="pinned_memory",
+            hint="Unpin it before the store may change it.",
         )
     require_unlocked(memory, writing.actor, writing.now)
 
 
 def _expire(writing: Writing, stored: memories.Stored, at: int | None) -> None:
     memories.set_expiry(writing.tx, stored.doc, at)
-    search.touch(writing.tx, [stored.doc], revision=scopes.next_revision(writing.tx, stored.scope_id))
+    search.touch(
+        writing.tx, [stored.doc], revision=scopes.next_revision(writing.tx, stored.scope_id)
+    )
 
 
 def _stands(memory: Memory, now: int) -> bool:
@@ -161,10 +195,15 @@ def _stands(memory: Memory, now: int) -> bool:
 
 
 def get_items(
-    room: MemoryRoom, actor: Actor, scope: Scope, addresses: Sequence[tuple[tuple[str, ...], str]], *,
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    addresses: Sequence[tuple[tuple[str, ...], str]],
+    *,
     refresh: Sequence[bool] = (),
-) -> list[Item | None]:  # fmt: skip
-    """What stands under each address, None where nothing does; those with `refresh` live their time anew.
+) -> list[Item | None]:
+    """What stands under each address, None where nothing does; those with `refresh` live their time
+    anew.
 
     Raises Denied.
     """
@@ -181,21 +220,33 @@ def get_items(
     for row in rows:
         memory = stored[row.doc].memory if row is not None and row.doc in stored else None
         shown = row is not None and memory is not None and _stands(memory, now)
-        given.append(Item(row.namespace, row.key, memory, row.ttl) if shown and row and memory else None)
-    _refresh(room, [item for item, wanted in zip(given, refresh, strict=False) if wanted and item is not None])
+        given.append(
+            Item(row.namespace, row.key, memory, row.ttl) if shown and row and memory else None
+        )
+    _refresh(
+        room,
+        [item for item, wanted in zip(given, refresh, strict=False) if wanted and item is not None],
+    )
     room.gate.log_read(actor, "get", [scope], results=sum(item is not None for item in given))
     return given
 
 
 def find_items(
-    room: MemoryRoom, actor: Actor, scope: Scope, prefix: Sequence[str], *, query: str | None = None,
-    keep: Callable[[dict[str, Any]], bool] = lambda value: True, limit: int = 10, offset: int = 0,
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    prefix: Sequence[str],
+    *,
+    query: str | None = None,
+    keep: Callable[[dict[str, Any]], bool] = lambda value: True,
+    limit: int = 10,
+    offset: int = 0,
     refresh: bool = False,
-) -> list[Item]:  # fmt: skip
+) -> list[Item]:
     """The items whose namespace begins with `prefix` and whose value passes `keep`.
 
-    With a `query` the best answers come first, by the scores of recall for what an item says itself, then the
-    others; without one the newest come first. Raises Denied.
+    With a `query` the best answers come first, by the scores of recall for what an item says
+    itself, then the others; without one the newest come first. Raises Denied.
     """
     room.gate.require(actor, "read", scope)
     now = room.store.clock.now()
@@ -222,12 +273,19 @@ def find_items(
 
 
 def _ranked(
-    room: MemoryRoom, actor: Actor, scope: Scope, query: str, standing: Sequence[Item], docs: dict[str, int], most: int
-) -> list[Item]:  # fmt: skip
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    query: str,
+    standing: Sequence[Item],
+    docs: dict[str, int],
+    most: int,
+) -> list[Item]:
     wanted = Wanted(
-        limit=max(1, most), weights=room.weights.by_itself().replace(vector_only=0.0),
+        limit=max(1, most),
+        weights=room.weights.by_itself().replace(vector_only=0.0),
         docs=frozenset(docs[item.memory.id] for item in standing),
-    )  # fmt: skip
+    )
     hits = recall(room, actor, [scope], query, wanted, logged=False)
     scores = {hit.memory.id: hit.score for hit in hits}
     by_id = {item.memory.id: item for item in standing}
@@ -261,8 +319,12 @@ def _refresh(room: MemoryRoom, found: Sequence[Item]) -> None:
     room.store.database.write(unit, name="store.refresh")
 
 
-def sweep_items(room: MemoryRoom, actor: Actor, scope: Scope, *, idempotency_key: str | None = None) -> int:
-    """Forget the items whose time to live is over; how many. They are found by nobody before, either. Raises Denied."""
+def sweep_items(
+    room: MemoryRoom, actor: Actor, scope: Scope, *, idempotency_key: str | None = None
+) -> int:
+    """Forget the items whose time to live is over; how many. They are found by nobody before,
+    either. Raises Denied.
+    """
     room.gate.require(actor, "delete", scope)
     once = Once(scope, "store.sweep", idempotency_key, None)
 
@@ -273,7 +335,9 @@ def sweep_items(room: MemoryRoom, actor: Actor, scope: Scope, *, idempotency_key
             return int(answered["forgotten"])
         writing = Writing(tx, room, actor, room.store.clock.now(), None)
         found = [row.id for row in scopes.find(tx, [scope])]
-        rows = [row for row in items.beneath(tx, found[0], ()) if row.ttl is not None] if found else []
+        rows = (
+            [row for row in items.beneath(tx, found[0], ()) if row.ttl is not None] if found else []
+        )
         over = [
             stored
             for stored in memories.get_docs(tx, [row.doc for row in rows]).values()
@@ -301,8 +365,8 @@ class Items:
     def put(self, puts: Sequence[Put], *, idempotency_key: str | None = None) -> None:
         """Put and delete in one transaction, all or none.
 
-        Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an item that is pinned
-        or locked.
+        Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an
+        item that is pinned or locked.
         """
         put_items(self.room, self.actor, self.scope, puts, idempotency_key=idempotency_key)
         self.written()
@@ -315,7 +379,9 @@ class Items:
         return get_items(self.room, self.actor, self.scope, addresses, refresh=refresh)
 
     def find(self, prefix: Sequence[str] = (), **wanted: Any) -> list[Item]:
-        """The items beneath a namespace; `wanted` are query, keep, limit, offset and refresh. Raises Denied."""
+        """The items beneath a namespace; `wanted` are query, keep, limit, offset and refresh.
+        Raises Denied.
+        """
         self.room.gate.admit(self.actor, "read", self.scope)
         return find_items(self.room, self.actor, self.scope, prefix, **wanted)
 
@@ -325,5 +391,7 @@ class Items:
         return namespaces(self.room, self.actor, self.scope)
 
     def sweep(self, *, idempotency_key: str | None = None) -> int:
-        """Forget the items whose time to live is over; how many. Raises Denied, IdempotencyMismatch."""
+        """Forget the items whose time to live is over; how many. Raises Denied,
+        IdempotencyMismatch.
+        """
         return sweep_items(self.room, self.actor, self.scope, idempotency_key=idempotency_key)

@@ -1,4 +1,5 @@
-"""Packs: text for an agent within a budget, framed as data, each item with its source, reason and freshness.
+"""Packs: text for an agent within a budget, framed as data, each item with its source, reason and
+freshness.
 
 A pack answers a query; a wake is what one should know before anything was asked.
 """
@@ -21,7 +22,9 @@ from tallystick.storage import memories, scopes
 __all__ = ["context_pack", "wake"]
 
 _LONGEST, _SHORTEST = 1_200, 40
-"""Characters of one item; what is longer is cut and says so, and is left out rather than cut shorter."""
+"""Characters of one item; what is longer is cut and says so, and is left out rather than cut
+shorter.
+"""
 _LEAST = 16
 """Tokens below which nothing more is looked for that would fit."""
 _MOST = 100
@@ -44,13 +47,26 @@ _OF_WAKE, _OF_PACK = 0.2, 0.5
 
 
 def context_pack(
-    room: MemoryRoom, actor: Actor, scope_list: Sequence[Scope], query: str, *, budget_tokens: int,
-    counter: TokenCounter, wanted: Wanted | None = None,
-) -> ContextPack:  # fmt: skip
+    room: MemoryRoom,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    query: str,
+    *,
+    budget_tokens: int,
+    counter: TokenCounter,
+    wanted: Wanted | None = None,
+) -> ContextPack:
     """What answers `query`, best first, as far as it fits. Raises Denied, InvalidInput."""
     found = recall(room, actor, scope_list, query, wanted or Wanted(limit=_MOST))
     items = [
-        _item(hit.memory, hit.source_ids, hit.reason, why="relevance", score=hit.score, history=hit.history)
+        _item(
+            hit.memory,
+            hit.source_ids,
+            hit.reason,
+            why="relevance",
+            score=hit.score,
+            history=hit.history,
+        )
         for hit in found
     ]
     filling = _Filling(room, budget_tokens, counter, longest=_OF_PACK)
@@ -60,18 +76,29 @@ def context_pack(
 
 
 def wake(
-    room: MemoryRoom, actor: Actor, scope_list: Sequence[Scope], *, budget_tokens: int, counter: TokenCounter
-) -> ContextPack:  # fmt: skip
-    """What to know at the start: pins, constraints, preferences, decisions, open tasks, what came last.
+    room: MemoryRoom,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    *,
+    budget_tokens: int,
+    counter: TokenCounter,
+) -> ContextPack:
+    """What to know at the start: pins, constraints, preferences, decisions, open tasks, what came
+    last.
 
-    Newest first within each; each but pins and constraints takes a part of the budget, and more where others leave it.
-    What is too long is cut. Raises Denied, InvalidInput.
+    Newest first within each; each but pins and constraints takes a part of the budget, and more
+    where others leave it. What is too long is cut. Raises Denied, InvalidInput.
     """
     decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
     now = room.store.clock.now()
     with room.store.database.read() as connection:
         state = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
-        ids = [row.id for row in scopes.find(connection, [scope for scope, one in state.items() if one.allowed])]
+        ids = [
+            row.id
+            for row in scopes.find(
+                connection, [scope for scope, one in state.items() if one.allowed]
+            )
+        ]
         taken: dict[str, PackItem] = {}
         reasons: dict[str, list[PackItem]] = {}
         for why, kinds in _WAKES:
@@ -110,9 +137,14 @@ def _wakes(memory: Memory, why: str, now: int) -> bool:
 
 
 def _item(
-    memory: Memory, source_ids: Iterable[str], reason: str, *, why: str, score: float | None = None,
+    memory: Memory,
+    source_ids: Iterable[str],
+    reason: str,
+    *,
+    why: str,
+    score: float | None = None,
     history: bool = False,
-) -> PackItem:  # fmt: skip
+) -> PackItem:
     return PackItem(
         memory_id=memory.id,
         source_ids=tuple(source_ids),
@@ -130,7 +162,9 @@ def _item(
 class _Filling:
     """A budget that is filled item by item, the frame and every label counted."""
 
-    def __init__(self, room: MemoryRoom, budget_tokens: int, counter: TokenCounter, *, longest: float) -> None:
+    def __init__(
+        self, room: MemoryRoom, budget_tokens: int, counter: TokenCounter, *, longest: float
+    ) -> None:
         """`longest` is the part of the budget to which one item is cut. Raises InvalidInput."""
         if budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
@@ -141,7 +175,9 @@ class _Filling:
         self.left = budget_tokens - counter.count(framed(["x"]))
 
     def take(self, item: PackItem, left: int) -> int:
-        """Take an item if it costs no more than `left` tokens and was not taken before; what it costs, else 0."""
+        """Take an item if it costs no more than `left` tokens and was not taken before; what it
+        costs, else 0.
+        """
         left = min(left, self.left)
         if item.memory_id in self._taken or left < _LEAST:
             return 0
@@ -182,7 +218,9 @@ class _Filling:
         bare = self._cost(item.model_copy(update={"text": "…"}))
         while length >= min(len(text), _SHORTEST):
             cut = length < len(text)
-            said = item.model_copy(update={"text": text[: length - 1] + "…" if cut else text, "cut": cut})
+            said = item.model_copy(
+                update={"text": text[: length - 1] + "…" if cut else text, "cut": cut}
+            )
             cost = self._cost(said)
             if cost <= self._most:
                 return said, cost, found
@@ -196,8 +234,14 @@ class _Filling:
 
 
 def _line(item: PackItem) -> str:
-    """One item as the agent reads it: what it is and how old, its text, and by which id it is cited."""
-    day = "" if item.known_at is None else f", {datetime.fromtimestamp(item.known_at / 1_000_000, tz=UTC):%Y-%m-%d}"
+    """One item as the agent reads it: what it is and how old, its text, and by which id it is
+    cited.
+    """
+    day = (
+        ""
+        if item.known_at is None
+        else f", {datetime.fromtimestamp(item.known_at / 1_000_000, tz=UTC):%Y-%m-%d}"
+    )
     standing = {"history": ", holds no longer", "redacted": ", redacted"}.get(item.fresh, "")
     source = f"source {item.source_ids[0]}" if item.source_ids else "no source"
     return f"[{item.kind}{day}{standing}] {item.text} ({source}; {item.visible_to}; {item.reason})"

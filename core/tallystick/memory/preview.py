@@ -1,4 +1,6 @@
-"""Access preview: what an actor could recall from some scopes, and why not the rest. Changes nothing."""
+"""Access preview: what an actor could recall from some scopes, and why not the rest. Changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,34 @@ _RECALLED = ("active", "redacted", "superseded")
 _EXPIRED = "expired"
 
 
-def preview_access(room: MemoryRoom, asker: Actor, subject: Actor, wanted: Sequence[Scope]) -> AccessPreview:
+def preview_access(
+    room: MemoryRoom, asker: Actor, subject: Actor, wanted: Sequence[Scope]
+) -> AccessPreview:
     """What `subject` could recall from the scopes `wanted`, as far as `asker` may know.
 
-    Of itself an actor learns what it may recall; of another, and of what is hidden or denied, only where it may
-    inspect. Nothing is journaled or logged, no access is counted.
+    Of itself an actor learns what it may recall; of another, and of what is hidden or denied, only
+    where it may inspect. Nothing is journaled or logged, no access is counted.
     """
     with room.store.database.read() as connection:
         state = room.gate.state(connection, wanted)
         return AccessPreview(
             user=subject.user,
             agent=subject.agent,
-            scopes=tuple(_scope(connection, room, state, asker, subject, scope) for scope in dict.fromkeys(wanted)),
+            scopes=tuple(
+                _scope(connection, room, state, asker, subject, scope)
+                for scope in dict.fromkeys(wanted)
+            ),
         )
 
 
 def _scope(
-    connection: Connection, room: MemoryRoom, state: PolicyState, asker: Actor, subject: Actor, scope: Scope
-) -> ScopePreview:  # fmt: skip
+    connection: Connection,
+    room: MemoryRoom,
+    state: PolicyState,
+    asker: Actor,
+    subject: Actor,
+    scope: Scope,
+) -> ScopePreview:
     decision = decide(subject, "read", scope, state)
     inspects = decide(asker, "inspect", scope, state).allowed
     if not inspects and not (asker.same_as(subject) and decision.allowed):
@@ -55,16 +67,20 @@ def _scope(
         decision=decision,
         visible=ids if decision.allowed else (),
         denied=() if decision.allowed else ids,
-        hidden=dict(sorted(Counter({name: len(found) for name, found in groups.items()}).items())) if inspects else {},
+        hidden=dict(sorted(Counter({name: len(found) for name, found in groups.items()}).items()))
+        if inspects
+        else {},
     )
 
 
 def _standings(
     connection: Connection, scope: Scope, now: int, may_read: Callable[[Scope], bool]
-) -> list[tuple[str, str]]:  # fmt: skip
+) -> list[tuple[str, str]]:
     rows = memories.standings(connection, [row.id for row in scopes.find(connection, [scope])])
     # What was replaced is shown only where its replacement is.
-    shown = replacements(connection, [row.doc for row in rows if row.state == "superseded"], may_read, now)
+    shown = replacements(
+        connection, [row.doc for row in rows if row.state == "superseded"], may_read, now
+    )
     found = []
     for row in rows:
         standing = row.state

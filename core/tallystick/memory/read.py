@@ -18,24 +18,34 @@ _MOST = 2**53
 
 
 def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
-    """One memory. Raises NotFound alike for absent, forgotten and hidden ones, and where only a part may be seen."""
+    """One memory. Raises NotFound alike for absent, forgotten and hidden ones, and where only a
+    part may be seen.
+    """
     with room.store.database.read() as connection:
         stored = room.visible(connection, actor, memory_id, "read")
-        if stored.doc not in shown_to(connection, room.gate, actor, [stored], room.store.clock.now()):
+        if stored.doc not in shown_to(
+            connection, room.gate, actor, [stored], room.store.clock.now()
+        ):
             raise room.absent(actor, memory_id)
     room.gate.log_read(actor, "get", [stored.memory.scope], results=1)
     return stored.memory
 
 
 def list_memories(
-    room: MemoryRoom, actor: Actor, scope: Scope, *, kinds: Sequence[str] = (),
-    states: Sequence[MemoryState] = ("active",), conversation: str | None = None, limit: int = 50,
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    *,
+    kinds: Sequence[str] = (),
+    states: Sequence[MemoryState] = ("active",),
+    conversation: str | None = None,
+    limit: int = 50,
     before: str | None = None,
-) -> list[Memory]:  # fmt: skip
+) -> list[Memory]:
     """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
 
-    Those that were forgotten or hidden, or replaced by what the actor may not see, come without their text.
-    Raises Denied, InvalidInput, and NotFound for an unknown `before`.
+    Those that were forgotten or hidden, or replaced by what the actor may not see, come without
+    their text. Raises Denied, InvalidInput, and NotFound for an unknown `before`.
     """
     require_states(states)
     if limit < 1:
@@ -59,12 +69,18 @@ def list_memories(
 
 
 def still_stand(room: MemoryRoom, actor: Actor, found: Iterable[Memory]) -> bool:
-    """Whether memories that were recalled stand as they stood then, and may be read still. Nothing is logged."""
+    """Whether memories that were recalled stand as they stood then, and may be read still. Nothing
+    is logged.
+    """
     now = room.store.clock.now()
     with room.store.database.read() as connection:
         for memory in found:
             stored = memories.get(connection, memory.id, sources=False)
-            if stored is None or stored.memory.version != memory.version or is_over(stored.memory, now):
+            if (
+                stored is None
+                or stored.memory.version != memory.version
+                or is_over(stored.memory, now)
+            ):
                 return False
             if not room.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
                 return False
@@ -82,4 +98,6 @@ def require_states(states: Sequence[str]) -> None:
     """Raise InvalidInput for what is no state of a memory."""
     unknown = sorted(set(states) - set(get_args(MemoryState)))
     if unknown:
-        raise InvalidInput(f"There is no state {unknown[0]!r}. Use {', '.join(get_args(MemoryState))}.")
+        raise InvalidInput(
+            f"There is no state {unknown[0]!r}. Use {', '.join(get_args(MemoryState))}."
+        )

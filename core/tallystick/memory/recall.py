@@ -1,4 +1,6 @@
-"""Recall: scope predicate first, then candidates by words and vectors, then one weighted order with its reasons."""
+"""Recall: scope predicate first, then candidates by words and vectors, then one weighted order with
+its reasons.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ _OVERFETCH = 200
 
 @dataclass(frozen=True)
 class Recalled(Sequence[Hit]):
-    """Hits, best first: a sequence of them, with what a person should know about how they were found."""
+    """Hits, best first: a sequence of them, with what a person should know about how they were
+    found.
+    """
 
     hits: tuple[Hit, ...]
     path: str
@@ -99,7 +103,9 @@ class Wanted:
     states: tuple[MemoryState, ...] = ()
     """By default what is active, superseded or redacted; never what is hidden or deleted."""
     as_of: int | None = None
-    """What held at this moment, microseconds UTC; None is what holds now, and then what held before."""
+    """What held at this moment, microseconds UTC; None is what holds now, and then what held
+    before.
+    """
     asked_at: int | None = None
     """The moment from which "last week" is seen; None is now."""
     run_id: str | None = None
@@ -116,15 +122,26 @@ class Wanted:
     def filters(self) -> bool:
         """Whether anything is filtered by."""
         return bool(
-            self.kinds or self.tags or self.conversation or self.source or self.docs is not None or self.states
+            self.kinds
+            or self.tags
+            or self.conversation
+            or self.source
+            or self.docs is not None
+            or self.states
         ) or not (self.since is None and self.until is None and self.as_of is None)
 
 
 def recall(
-    room: MemoryRoom, actor: Actor, scope_list: Sequence[Scope], query: str, wanted: Wanted | None = None, *,
+    room: MemoryRoom,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    query: str,
+    wanted: Wanted | None = None,
+    *,
     logged: bool = True,
-) -> Recalled:  # fmt: skip
-    """The memories of these scopes that answer `query`, best first; equal scores by age, oldest first.
+) -> Recalled:
+    """The memories of these scopes that answer `query`, best first; equal scores by age, oldest
+    first.
 
     Raises Denied for the first scope that `actor` may not read, and InvalidInput.
     """
@@ -134,7 +151,8 @@ def recall(
     closed = sorted(set(wanted.states) - set(memories.FINDABLE))
     if closed:
         raise InvalidInput(
-            f"Recall never shows what is {' or '.join(closed)}. Use states of {', '.join(memories.FINDABLE)}, or list "
+            f"Recall never shows what is {' or '.join(closed)}. Use states of "
+            f"{', '.join(memories.FINDABLE)}, or list "
             "it by `memories(states=…)`."
         )
     decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
@@ -147,7 +165,9 @@ def recall(
         found = _search(connection, room, asked, vector, wanted, now)
         stored = _loaded(connection, found, wanted, now)
         # Once more by what this snapshot sees: a membership may have ended since.
-        decisions = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
+        decisions = {
+            scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions
+        }
         standing = arranged(
             connection,
             [
@@ -159,12 +179,23 @@ def recall(
                 and (ranked.score > 0 or ranked.signals["text"] > 0)
             ],
             may_read=lambda scope: room.gate.decide(connection, actor, "read", scope).allowed,
-            within=tuple(scope_list), now=now, as_of=wanted.as_of, collapse=not wanted.states,
+            within=tuple(scope_list),
+            now=now,
+            as_of=wanted.as_of,
+            collapse=not wanted.states,
             bring=not wanted.filters,
-        )  # fmt: skip
+        )
         # A reranker and a budget choose among more than are asked for.
-        chosen = standing if room.reranker is not None or wanted.budget is not None else standing[: wanted.limit]
-        refs = memories.source_refs(connection, [one.stored.doc for one in chosen]) if wanted.sources else {}
+        chosen = (
+            standing
+            if room.reranker is not None or wanted.budget is not None
+            else standing[: wanted.limit]
+        )
+        refs = (
+            memories.source_refs(connection, [one.stored.doc for one in chosen])
+            if wanted.sources
+            else {}
+        )
     best = max((one.ranked.score for one in standing), default=0.0)
     hits = [_hit(one, best, refs.get(one.stored.doc, []), decisions, found.path) for one in chosen]
     warnings = list(found.warnings)
@@ -191,8 +222,12 @@ class _Found:
     warnings: tuple[str, ...] = ()
 
 
-def _loaded(connection: Connection, found: _Found, wanted: Wanted, now: int) -> dict[int, memories.Stored]:
-    """The best as they stand in the database: each is checked again, and what left meanwhile is passed over."""
+def _loaded(
+    connection: Connection, found: _Found, wanted: Wanted, now: int
+) -> dict[int, memories.Stored]:
+    """The best as they stand in the database: each is checked again, and what left meanwhile is
+    passed over.
+    """
     docs = [ranked.doc for ranked in found.ranked]
     return {
         doc: memory
@@ -218,19 +253,33 @@ class _Asked:
 
 
 def _asked(
-    connection: Connection, room: MemoryRoom, scope_list: Sequence[Scope], query: str, wanted: Wanted, now: int
-) -> _Asked:  # fmt: skip
+    connection: Connection,
+    room: MemoryRoom,
+    scope_list: Sequence[Scope],
+    query: str,
+    wanted: Wanted,
+    now: int,
+) -> _Asked:
     named = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
     by_chroma = bool(revisions) and _wants_chroma(connection, room, list(revisions))
     corpora = _corpora(connection, room, revisions, exact=not by_chroma)
-    question = ask(query, list(corpora.values()), now if wanted.asked_at is None else wanted.asked_at)
-    return _Asked(_placed_by_event(question, list(corpora.values())), corpora, revisions, named, by_chroma)
+    question = ask(
+        query, list(corpora.values()), now if wanted.asked_at is None else wanted.asked_at
+    )
+    return _Asked(
+        _placed_by_event(question, list(corpora.values())), corpora, revisions, named, by_chroma
+    )
 
 
 def _search(
-    connection: Connection, room: MemoryRoom, asked: _Asked, vector: Vector | None, wanted: Wanted, now: int
-) -> _Found:  # fmt: skip
+    connection: Connection,
+    room: MemoryRoom,
+    asked: _Asked,
+    vector: Vector | None,
+    wanted: Wanted,
+    now: int,
+) -> _Found:
     corpora, revisions, question = asked.corpora, asked.revisions, asked.question
     if not corpora:
         return _Found([])
@@ -243,7 +292,9 @@ def _search(
         except StorageError as error:
             warnings.append(f"Chroma was not used ({error}); vectors were scanned exactly")
             corpora = _corpora(connection, room, revisions, exact=True)
-    if vector is None or (proposed is None and not any(corpus.vectors for corpus in corpora.values())):
+    if vector is None or (
+        proposed is None and not any(corpus.vectors for corpus in corpora.values())
+    ):
         path = "none"
     else:
         path = "exact" if proposed is None else "chroma"
@@ -252,7 +303,9 @@ def _search(
     for scope_id, corpus in corpora.items():
         allowed = _allowed(connection, corpus, scope_id, wanted, now)
         narrow |= wanted.filters and 10 * int(allowed.sum()) < len(corpus)
-        pools.append(_pool(connection, room, corpus, scope_id, question, vector, proposed, allowed, depth))
+        pools.append(
+            _pool(connection, room, corpus, scope_id, question, vector, proposed, allowed, depth)
+        )
     known = _known(connection, asked, pools, weights, wanted, now, narrow=narrow)
     words = room.word_vectors if vector is not None else None
     most = max(wanted.limit, _RERANKED) if room.reranker is not None else wanted.limit
@@ -263,7 +316,7 @@ def _search(
 
 def _corpora(
     connection: Connection, room: MemoryRoom, revisions: Mapping[int, int], *, exact: bool
-) -> dict[int, Corpus]:  # fmt: skip
+) -> dict[int, Corpus]:
     fingerprint, dimension = "", 0
     if exact:
         try:
@@ -271,7 +324,9 @@ def _corpora(
         except EmbeddingError:
             exact = False
     return {
-        scope_id: room.shelves.corpus(connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension)
+        scope_id: room.shelves.corpus(
+            connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
+        )
         for scope_id, revision in sorted(revisions.items())
     }
 
@@ -279,11 +334,15 @@ def _corpora(
 def _wants_chroma(connection: Connection, room: MemoryRoom, ids: Sequence[int]) -> bool:
     if room.vector_search != "auto":
         return room.vector_search == "chroma"
-    sizes = (room.shelves.size(scope_id) or search.count_rows(connection, scope_id) for scope_id in ids)
+    sizes = (
+        room.shelves.size(scope_id) or search.count_rows(connection, scope_id) for scope_id in ids
+    )
     return sum(sizes) > room.exact_scan_limit
 
 
-def _proposed(connection: Connection, room: MemoryRoom, ids: list[int], vector: Vector) -> list[int]:
+def _proposed(
+    connection: Connection, room: MemoryRoom, ids: list[int], vector: Vector
+) -> list[int]:
     """What Chroma proposes. Raises StorageError."""
     if room.index is None:
         raise StorageError("this tally has no Chroma index")
@@ -292,14 +351,25 @@ def _proposed(connection: Connection, room: MemoryRoom, ids: list[int], vector: 
 
 
 def _pool(
-    connection: Connection, room: MemoryRoom, corpus: Corpus, scope_id: int, question: Question,
-    vector: Vector | None, proposed: Sequence[int] | None, allowed: Flags, depth: int,
-) -> Pool:  # fmt: skip
-    """The candidates of one scope: the best by words, the best by vectors, and the turns beside them."""
+    connection: Connection,
+    room: MemoryRoom,
+    corpus: Corpus,
+    scope_id: int,
+    question: Question,
+    vector: Vector | None,
+    proposed: Sequence[int] | None,
+    allowed: Flags,
+    depth: int,
+) -> Pool:
+    """The candidates of one scope: the best by words, the best by vectors, and the turns beside
+    them.
+    """
     import numpy as np
 
     text = corpus.text_scores(
-        {**question.weights, **question.names}, average=question.average_length, loose=question.names
+        {**question.weights, **question.names},
+        average=question.average_length,
+        loose=question.names,
     )
     text = np.where(allowed, text, 0.0)
     by_text = proposals(text, depth)
@@ -328,19 +398,31 @@ def _pool(
 
 
 def _exactly(
-    connection: Connection, room: MemoryRoom, corpus: Corpus, scope_id: int, vector: Vector, rows: Ints
-) -> Floats:  # fmt: skip
-    """Exact cosines of rows whose vectors are not at hand, each of its best slice, from the database."""
+    connection: Connection,
+    room: MemoryRoom,
+    corpus: Corpus,
+    scope_id: int,
+    vector: Vector,
+    rows: Ints,
+) -> Floats:
+    """Exact cosines of rows whose vectors are not at hand, each of its best slice, from the
+    database.
+    """
     import numpy as np
 
     docs = corpus.column("doc")[rows].tolist()
     blobs = search.vectors_of(connection, [scope_id], room.embedder.fingerprint, docs)
     dimension = vector.shape[0]
-    values = [float(cosines(vector, slices_of(blobs[doc], dimension)).max()) if doc in blobs else 0.0 for doc in docs]
+    values = [
+        float(cosines(vector, slices_of(blobs[doc], dimension)).max()) if doc in blobs else 0.0
+        for doc in docs
+    ]
     return np.array(values, dtype=np.float64)
 
 
-def _allowed(connection: Connection, corpus: Corpus, scope_id: int, wanted: Wanted, now: int) -> Flags:
+def _allowed(
+    connection: Connection, corpus: Corpus, scope_id: int, wanted: Wanted, now: int
+) -> Flags:
     """For each row whether it stands, has not expired, and passes the filters."""
     import numpy as np
 
@@ -349,9 +431,14 @@ def _allowed(connection: Connection, corpus: Corpus, scope_id: int, wanted: Want
     states = [known.states[state] for state in _states(wanted) if state in known.states]
     allowed &= np.isin(corpus.column("state"), states)
     if wanted.as_of is not None:
-        allowed &= (corpus.column("valid_from") <= wanted.as_of) & (corpus.column("valid_until") > wanted.as_of)
+        allowed &= (corpus.column("valid_from") <= wanted.as_of) & (
+            corpus.column("valid_until") > wanted.as_of
+        )
     if wanted.kinds:
-        allowed &= np.isin(corpus.column("kind"), [known.kinds[kind] for kind in wanted.kinds if kind in known.kinds])
+        allowed &= np.isin(
+            corpus.column("kind"),
+            [known.kinds[kind] for kind in wanted.kinds if kind in known.kinds],
+        )
     if wanted.conversation is not None:
         allowed &= corpus.column("conversation") == known.conversations.get(wanted.conversation, -2)
     if wanted.since is not None:
@@ -374,12 +461,16 @@ def _listed(connection: Connection, scope_id: int, wanted: Wanted) -> Iterator[s
 
 
 def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
-    """ "before the trip": the moment of the memory that says most of "trip" bounds the time that is asked for."""
+    """ "before the trip": the moment of the memory that says most of "trip" bounds the time that is
+    asked for.
+    """
     event = event_named(question.text)
     if event is None or question.dates:
         return question
     relation, phrase = event
-    weights = {term: weight for term in query_terms(phrase) if (weight := question.weights.get(term))}
+    weights = {
+        term: weight for term in query_terms(phrase) if (weight := question.weights.get(term))
+    }
     best: tuple[float, int] | None = None
     for corpus in corpora:
         scores = corpus.text_scores(weights, average=question.average_length)
@@ -394,10 +485,18 @@ def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
 
 
 def _known(
-    connection: Connection, asked: _Asked, pools: Sequence[Pool], weights: RecallWeights, wanted: Wanted, now: int, *,
+    connection: Connection,
+    asked: _Asked,
+    pools: Sequence[Pool],
+    weights: RecallWeights,
+    wanted: Wanted,
+    now: int,
+    *,
     narrow: bool,
-) -> dict[str, Floats]:  # fmt: skip
-    """Signals that stand outside of the text: they cost something, so they are read where they weigh something."""
+) -> dict[str, Floats]:
+    """Signals that stand outside of the text: they cost something, so they are read where they
+    weigh something.
+    """
     import numpy as np
 
     join = np.concatenate
@@ -411,19 +510,32 @@ def _known(
     docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools]).tolist()
     if weights.access:
         counts = memories.access_counts(connection, docs)
-        found["access"] = np.log10(1.0 + np.array([counts.get(doc, 0) for doc in docs], dtype=np.float64))
+        found["access"] = np.log10(
+            1.0 + np.array([counts.get(doc, 0) for doc in docs], dtype=np.float64)
+        )
     if weights.task and wanted.run_id is not None:
         written = memories.written_in(connection, docs, wanted.run_id)
         found["task"] = np.array([float(doc in written) for doc in docs])
     if weights.project and wanted.project is not None:
-        matches = [_is_project(asked.scopes[scope_id], wanted.project) for scope_id in asked.corpora]
-        found["project"] = join([np.full(len(pool.rows), match) for pool, match in zip(pools, matches, strict=True)])
+        matches = [
+            _is_project(asked.scopes[scope_id], wanted.project) for scope_id in asked.corpora
+        ]
+        found["project"] = join(
+            [np.full(len(pool.rows), match) for pool, match in zip(pools, matches, strict=True)]
+        )
     if weights.source:
         refs = memories.source_refs(connection, docs)
-        found["source"] = np.array([
-            float(any(names_source(asked.question.text, ref.uri, ref.title) for _, ref in refs.get(doc, [])))
-            for doc in docs
-        ])  # fmt: skip
+        found["source"] = np.array(
+            [
+                float(
+                    any(
+                        names_source(asked.question.text, ref.uri, ref.title)
+                        for _, ref in refs.get(doc, [])
+                    )
+                )
+                for doc in docs
+            ]
+        )
     return found
 
 
@@ -432,9 +544,12 @@ def _is_project(scope: Scope, project: str) -> float:
 
 
 def _hit(
-    standing: Standing, best: float, refs: Sequence[tuple[str, SourceRef]], decisions: Mapping[Scope, AccessDecision],
+    standing: Standing,
+    best: float,
+    refs: Sequence[tuple[str, SourceRef]],
+    decisions: Mapping[Scope, AccessDecision],
     path: str,
-) -> Hit:  # fmt: skip
+) -> Hit:
     memory, ranked = standing.stored.memory, standing.ranked
     return Hit.model_construct(
         memory=memory,

@@ -1,7 +1,8 @@
 """Remember: source, memory, version, journal, words and vector in one commit.
 
-Every occurrence keeps its source. A loose statement that an active memory of the scope makes already is folded
-into it; a turn is identified by its place in its conversation, so that two times "yes" are two turns.
+Every occurrence keeps its source. A loose statement that an active memory of the scope makes
+already is folded into it; a turn is identified by its place in its conversation, so that two times
+"yes" are two turns.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def remember(
 
     `idempotency_key` is that of all of them together, beside those that they bear.
 
-    Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
+    Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
+    was stored.
     """
     room.gate.foresee(actor, "write", scope)
     for item in items:
@@ -79,14 +81,16 @@ def remember(
         once = Once(scope, "remember_many", idempotency_key, asked)
         with room.gate.journaling(actor):
             stored = room.store.database.write(
-                lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id, once), name="ingest"
+                lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id, once),
+                name="ingest",
             )
     results = iter(stored)
     return [
-        Remembered(memory_id="", status="skipped", source_id="", warnings=(_RECALLED,)) if item is None
+        Remembered(memory_id="", status="skipped", source_id="", warnings=(_RECALLED,))
+        if item is None
         else _noted(next(results), said=given.content, kept=item.content)
         for given, item in zip(items, own, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 _RECALLED = "text that was recalled from here was left out"
@@ -95,7 +99,8 @@ _RECALLED = "text that was recalled from here was left out"
 def _own(item: NewMemory) -> NewMemory | None:
     """The item without what was recalled from a tally; None when nothing of its own is left.
 
-    What we put before a model comes back in prompts and tool results. Remembered again, memory would feed on itself.
+    What we put before a model comes back in prompts and tool results. Remembered again, memory
+    would feed on itself.
     """
     text = without_recalls(item.content)
     if text == item.content:
@@ -104,7 +109,11 @@ def _own(item: NewMemory) -> NewMemory | None:
 
 
 def _noted(result: Remembered, *, said: str, kept: str) -> Remembered:
-    return result if said == kept else result.model_copy(update={"warnings": (*result.warnings, _RECALLED)})
+    return (
+        result
+        if said == kept
+        else result.model_copy(update={"warnings": (*result.warnings, _RECALLED)})
+    )
 
 
 def check_new(item: NewMemory) -> None:
@@ -113,18 +122,27 @@ def check_new(item: NewMemory) -> None:
     validate_attributes(item.kind, item.attributes)
     if item.position is not None and item.conversation is None:
         raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
-    if item.valid_from is not None and item.valid_until is not None and item.valid_from >= item.valid_until:
+    if (
+        item.valid_from is not None
+        and item.valid_until is not None
+        and item.valid_from >= item.valid_until
+    ):
         raise InvalidInput("`valid_from` must come before `valid_until`.")
     for name in ("speaker", "subject", "category", "conversation", "idempotency_key"):
         value = getattr(item, name)
         if value is not None and not is_storable(value):
-            raise InvalidInput(f"`{name}` holds a NUL or half a character; only `content` may hold any text.")
+            raise InvalidInput(
+                f"`{name}` holds a NUL or half a character; only `content` may hold any text."
+            )
 
 
 def prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[Prepared]:
-    vectors, warnings = room.vectors_for([searchable(item.content, item.attributes) for item in items])
+    vectors, warnings = room.vectors_for(
+        [searchable(item.content, item.attributes) for item in items]
+    )
     return [
-        Prepared(item, _reference(item, actor), vector, warnings) for item, vector in zip(items, vectors, strict=True)
+        Prepared(item, _reference(item, actor), vector, warnings)
+        for item, vector in zip(items, vectors, strict=True)
     ]
 
 
@@ -140,9 +158,14 @@ def _speaking(source_type: SourceType, author: str | None) -> SourceRef:
 
 
 def _ingest(
-    tx: Connection, room: MemoryRoom, actor: Actor, scope: Scope, prepared: Sequence[Prepared],
-    correlation_id: str | None, once: Once,
-) -> list[Remembered]:  # fmt: skip
+    tx: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    scope: Scope,
+    prepared: Sequence[Prepared],
+    correlation_id: str | None,
+    once: Once,
+) -> list[Remembered]:
     room.gate.confirm(tx, actor, "write", scope)
     answered = once.answered(tx)
     if answered is not None:
@@ -161,8 +184,14 @@ def _ingest(
 
 
 def _said(new: NewMemory) -> Json:
-    """What a call asks for, without the run and step that it is made in: a second try is made in another one."""
-    return {name: value for name, value in new.dump().items() if name not in ("source_run_id", "source_step_ids")}
+    """What a call asks for, without the run and step that it is made in: a second try is made in
+    another one.
+    """
+    return {
+        name: value
+        for name, value in new.dump().items()
+        if name not in ("source_run_id", "source_step_ids")
+    }
 
 
 def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
@@ -180,18 +209,28 @@ def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
     if known is not None:
         doc, memory_id, version = known
         memories.link_source(tx, doc, source_id)
-        writing.write_down(scope.scope, "memory.seen", memory_id, {"version": version, "source": source_id})
+        writing.write_down(
+            scope.scope, "memory.seen", memory_id, {"version": version, "source": source_id}
+        )
         answer = Remembered(
-            memory_id=memory_id, status="duplicate", source_id=source_id, version=version, warnings=item.warnings
+            memory_id=memory_id,
+            status="duplicate",
+            source_id=source_id,
+            version=version,
+            warnings=item.warnings,
         )
     else:
         answer = _add_memory(writing, scope, item, source_id, content_key)
     if new.idempotency_key is not None:
-        keyed.keep_answer(tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now)
+        keyed.keep_answer(
+            tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now
+        )
     return answer
 
 
-def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) -> tuple[int, str, int] | None:
+def _known(
+    tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str
+) -> tuple[int, str, int] | None:
     """(doc, id, version) of the memory that this one is a second occurrence of, or None."""
     if new.conversation is None:
         return memories.find_statement(tx, scope.id, new.kind, content_key)
@@ -207,7 +246,7 @@ def _known(tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str) ->
 
 def _add_memory(
     writing: Writing, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
-) -> Remembered:  # fmt: skip
+) -> Remembered:
     tx, room, now, new = writing.tx, writing.room, writing.now, item.new
     position = new.position
     if new.conversation is not None and position is None:
@@ -245,19 +284,37 @@ def _add_memory(
     memories.link_source(tx, doc, source_id, ordinal=0)
     for origin in origins:
         edges.add(
-            tx, edge_id=room.store.ids.new(), kind="DERIVED_FROM", scope_id=scope.id, from_doc=doc, to_doc=origin.doc,
+            tx,
+            edge_id=room.store.ids.new(),
+            kind="DERIVED_FROM",
+            scope_id=scope.id,
+            from_doc=doc,
+            to_doc=origin.doc,
             at=now,
-        )  # fmt: skip
-    details: dict[str, Any] = {"version": 1, "kind": memory.kind, "commitment": committed, "source": source_id}
+        )
+    details: dict[str, Any] = {
+        "version": 1,
+        "kind": memory.kind,
+        "commitment": committed,
+        "source": source_id,
+    }
     if origins:
         details["derived_from"] = [origin.memory.id for origin in origins]
     writing.write_down(scope.scope, "memory.add", memory.id, details)
     job_id = writing.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
-    return Remembered(memory_id=memory.id, status="created", source_id=source_id, job_id=job_id, warnings=item.warnings)
+    return Remembered(
+        memory_id=memory.id,
+        status="created",
+        source_id=source_id,
+        job_id=job_id,
+        warnings=item.warnings,
+    )
 
 
 def _origin(writing: Writing, memory_id: str) -> memories.Stored:
-    """A memory to conclude from: one that the actor may read and reflect on, and that has its text."""
+    """A memory to conclude from: one that the actor may read and reflect on, and that has its
+    text.
+    """
     room, actor = writing.room, writing.actor
     origin = room.visible(writing.tx, actor, memory_id, "read")
     decision = room.gate.confirmed(writing.tx, actor, "reflect", origin.memory.scope)
@@ -268,6 +325,8 @@ def _origin(writing: Writing, memory_id: str) -> memories.Stored:
 
 
 _UNFIT: Mapping[str, ReasonCode] = {
-    "hidden": "hidden_source", "redacted": "redacted_source", "deleted": "source_deleted",
-}  # fmt: skip
+    "hidden": "hidden_source",
+    "redacted": "redacted_source",
+    "deleted": "source_deleted",
+}
 """States of a memory from which nothing may be concluded, with the reason."""

@@ -20,12 +20,14 @@ _MOST = 50
 
 def reranked(
     reranker: Reranker, query: str, hits: Sequence[Hit], *, deadline_ms: int, redactor: Redactor
-) -> tuple[list[Hit], str | None]:  # fmt: skip
-    """The hits in the reranker's order, its score added as the signal `rerank`; or as they stood, and why.
+) -> tuple[list[Hit], str | None]:
+    """The hits in the reranker's order, its score added as the signal `rerank`; or as they stood,
+    and why.
 
     A reranker that is late, fails, or answers with another number of scores changes nothing.
     """
-    # What stays here keeps its place behind what was ordered, unless the reranker says that it runs here.
+    # What stays here keeps its place behind what was ordered, unless the reranker says that it runs
+    # here.
     local = getattr(reranker, "local", False)
     shown = [hit for hit in hits if local or not is_local_only(hit.memory.attributes)]
     first = shown[:_MOST]
@@ -37,7 +39,9 @@ def reranked(
             said = query
             if not local:
                 said, *texts = [redactor.redact_text(text)[0] for text in (query, *texts)]
-            answers.put([float(score) for score in reranker.rerank(said, texts, deadline_ms=deadline_ms)])
+            answers.put(
+                [float(score) for score in reranker.rerank(said, texts, deadline_ms=deadline_ms)]
+            )
         except Exception as error:  # noqa: BLE001 a stranger's code: whatever it raises must not cost the recall
             answers.put(error)
 
@@ -56,7 +60,10 @@ def reranked(
     ]
     order = sorted(range(len(scored)), key=lambda place: (-answer[place], place))
     kept = {hit.memory.id for hit in first}
-    return [*(scored[place] for place in order), *(hit for hit in hits if hit.memory.id not in kept)], None
+    return [
+        *(scored[place] for place in order),
+        *(hit for hit in hits if hit.memory.id not in kept),
+    ], None
 
 
 def _unused(why: str) -> str:

@@ -35,7 +35,9 @@ class MemoryRoom:
     embedder: Embedder
     index: ChromaIndex | None
     local_embedder: bool
-    """Whether the embedder runs here: then its vector commits with the text, else embedding is a job."""
+    """Whether the embedder runs here: then its vector commits with the text, else embedding is a
+    job.
+    """
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     exact_scan_limit: int = 150_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
@@ -51,11 +53,14 @@ class MemoryRoom:
 
     def silent(self) -> MemoryRoom:
         """The same room, which sends nothing to an embedder or reranker that is far away."""
-        quiet = replace(self, reranker=self.reranker if getattr(self.reranker, "local", False) else None)
+        quiet = replace(
+            self, reranker=self.reranker if getattr(self.reranker, "local", False) else None
+        )
         return quiet if self.local_embedder else replace(quiet, embedder=_Silent(self.embedder))
 
     def vectors_for(self, texts: Sequence[str]) -> tuple[list[bytes | None], tuple[str, ...]]:
-        """float16 vectors of texts, and warnings; a failing embedder costs the vectors, never the text.
+        """float16 vectors of texts, and warnings; a failing embedder costs the vectors, never the
+        text.
 
         A blob holds the vectors of a text's slices, one after the other.
         """
@@ -75,7 +80,11 @@ class MemoryRoom:
         if not self.local_embedder:
             texts = [self.redactor.redact_text(text)[0] for text in texts]
         parts = [slices(text) for text in texts]
-        vectors = to_float16_bytes(self.embedder.embed([part for text in parts for part in text])) if parts else []
+        vectors = (
+            to_float16_bytes(self.embedder.embed([part for text in parts for part in text]))
+            if parts
+            else []
+        )
         blobs, first = [], 0
         for text in parts:
             blobs.append(b"".join(vectors[first : first + len(text)]))
@@ -104,10 +113,20 @@ class MemoryRoom:
         return vector if bool(vector.any()) else None
 
     def visible(
-        self, connection: Connection, actor: Actor, memory_id: str, operation: Operation, *, sources: bool = True
-    ) -> memories.Stored:  # fmt: skip
-        """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and for absent ones."""
-        stored = memories.get(connection, memory_id, sources=sources) if is_storable(memory_id) else None
+        self,
+        connection: Connection,
+        actor: Actor,
+        memory_id: str,
+        operation: Operation,
+        *,
+        sources: bool = True,
+    ) -> memories.Stored:
+        """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and
+        for absent ones.
+        """
+        stored = (
+            memories.get(connection, memory_id, sources=sources) if is_storable(memory_id) else None
+        )
         if stored is None:
             raise self.absent(actor, memory_id)
         decision = self.gate.decide(connection, actor, operation, stored.memory.scope)
@@ -136,17 +155,26 @@ class _Silent:
 
 
 def searchable(content: str, attributes: JsonObject) -> str:
-    """The text by which a memory is found: what it says, and the `caption` of the image that came with it.
+    """The text by which a memory is found: what it says, and the `caption` of the image that came
+    with it.
 
-    Of an item of a store it is the fields that are to be found, which `attributes["index"]` names. An item stays as it
-    was put, so what was recalled from a tally may stand in it: it is not found by that.
+    Of an item of a store it is the fields that are to be found, which `attributes["index"]` names.
+    An item stays as it was put, so what was recalled from a tally may stand in it: it is not found
+    by that.
     """
     if INDEX in attributes:
-        return "\n".join(without_recalls(text) for text in texts_of_item(content, attributes[INDEX]))
+        return "\n".join(
+            without_recalls(text) for text in texts_of_item(content, attributes[INDEX])
+        )
     caption = attributes.get("caption")
     return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content
 
 
 def is_local_only(attributes: JsonObject) -> bool:
-    """Whether a text stays here: no embedder, reranker, extractor or summarizer that is far away is given it."""
-    return attributes.get("local_only") is True or attributes.get("sensitivity") in ("restricted", "secret")
+    """Whether a text stays here: no embedder, reranker, extractor or summarizer that is far away is
+    given it.
+    """
+    return attributes.get("local_only") is True or attributes.get("sensitivity") in (
+        "restricted",
+        "secret",
+    )

@@ -1,4 +1,6 @@
-"""Showing: a memory without its words, and how its text begins. Whose text is given at all is decided in `access`."""
+"""Showing: a memory without its words, and how its text begins. Whose text is given at all is
+decided in `access`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,15 @@ from tallystick.records import Memory
 
 __all__ = ["bare", "beginning"]
 
-_WORDS: dict[str, Any] = {"content": "", "subject": None, "who": None, "category": None, "attributes": {}, "tags": (),
-          "conversation": None}  # fmt: skip
+_WORDS: dict[str, Any] = {
+    "content": "",
+    "subject": None,
+    "who": None,
+    "category": None,
+    "attributes": {},
+    "tags": (),
+    "conversation": None,
+}
 
 
 def bare(memory: Memory) -> Memory:

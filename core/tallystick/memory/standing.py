@@ -1,7 +1,8 @@
-"""Standing: what holds now comes first; what it replaced follows as history; what repeats it is folded into it.
+"""Standing: what holds now comes first; what it replaced follows as history; what repeats it is
+folded into it.
 
-Works on ranked candidates after scope and filters. A superseded memory is shown only where its replacement is
-visible too, and never above it.
+Works on ranked candidates after scope and filters. A superseded memory is shown only where its
+replacement is visible too, and never above it.
 """
 
 from __future__ import annotations
@@ -42,37 +43,56 @@ def is_current(memory: Memory, at: int) -> bool:
 
 
 def arranged(
-    connection: Connection, ranked: Sequence[tuple[memories.Stored, Ranked]], *, may_read: Callable[[Scope], bool],
-    within: Sequence[Scope], now: int, as_of: int | None, collapse: bool, bring: bool,
-) -> list[Standing]:  # fmt: skip
-    """The candidates in their order. `collapse` folds duplicates; `bring` puts a replacement in that was not found."""
+    connection: Connection,
+    ranked: Sequence[tuple[memories.Stored, Ranked]],
+    *,
+    may_read: Callable[[Scope], bool],
+    within: Sequence[Scope],
+    now: int,
+    as_of: int | None,
+    collapse: bool,
+    bring: bool,
+) -> list[Standing]:
+    """The candidates in their order. `collapse` folds duplicates; `bring` puts a replacement in
+    that was not found.
+    """
     at = now if as_of is None else as_of
     if all(
-        stored.memory.state in ("active", "redacted") and is_current(stored.memory, at)
-        and is_current(stored.memory, now) for stored, _ in ranked
-    ):  # fmt: skip
+        stored.memory.state in ("active", "redacted")
+        and is_current(stored.memory, at)
+        and is_current(stored.memory, now)
+        for stored, _ in ranked
+    ):
         return [Standing(stored, one) for stored, one in ranked]
     standing = [Standing(stored, one) for stored, one in ranked]
     if collapse:
         standing = _folded(connection, standing, may_read, now)
     old = [one.stored.doc for one in standing if one.stored.memory.state == "superseded"]
     heads = replacements(connection, old, may_read, now)
-    standing = [one for one in standing if one.stored.memory.state != "superseded" or one.stored.doc in heads]
+    standing = [
+        one
+        for one in standing
+        if one.stored.memory.state != "superseded" or one.stored.doc in heads
+    ]
     if as_of is not None:
         # Asked for a day: all of it held then. What holds no longer says so.
         return [
             replace(
-                one, history=not is_current(one.stored.memory, now) or one.stored.doc in heads,
+                one,
+                history=not is_current(one.stored.memory, now) or one.stored.doc in heads,
                 replaced_by=_id(heads, one.stored.doc),
             )
             for one in standing
-        ]  # fmt: skip
+        ]
     return _ordered(standing, heads, within if bring else (), at)
 
 
 def _ordered(
-    standing: Sequence[Standing], heads: Mapping[int, memories.Stored], within: Sequence[Scope], at: int
-) -> list[Standing]:  # fmt: skip
+    standing: Sequence[Standing],
+    heads: Mapping[int, memories.Stored],
+    within: Sequence[Scope],
+    at: int,
+) -> list[Standing]:
     scores = {one.stored.doc: one.ranked.score for one in standing}
     for one in standing:
         head = heads.get(one.stored.doc)
@@ -92,19 +112,28 @@ def _ordered(
             below = scores.get(heads[doc].doc, score) if doc in heads else score
             score = HISTORY * min(one.ranked.score, below)
         placed.append(
-            replace(one, ranked=replace(one.ranked, score=score), history=history, replaced_by=_id(heads, doc))
+            replace(
+                one,
+                ranked=replace(one.ranked, score=score),
+                history=history,
+                replaced_by=_id(heads, doc),
+            )
         )
     return sorted(placed, key=lambda one: (-one.ranked.score, one.history))
 
 
 def _folded(
-    connection: Connection, standing: Sequence[Standing], may_read: Callable[[Scope], bool], now: int
-) -> list[Standing]:  # fmt: skip
+    connection: Connection,
+    standing: Sequence[Standing],
+    may_read: Callable[[Scope], bool],
+    now: int,
+) -> list[Standing]:
     repeated = [one.stored.doc for one in standing if one.stored.memory.state == "duplicate"]
     if not repeated:
         return list(standing)
     heads = {
-        doc: edge.to_doc for doc, edge in edges.following(connection, "DUPLICATE_OF", repeated, forward=True).items()
+        doc: edge.to_doc
+        for doc, edge in edges.following(connection, "DUPLICATE_OF", repeated, forward=True).items()
     }
     for _ in range(_CHAIN):
         steps = edges.following(connection, "DUPLICATE_OF", set(heads.values()), forward=True)
@@ -122,7 +151,9 @@ def _folded(
         head = found.get(heads.get(doc, -1))
         if head is None or not recallable(head.memory, now) or not may_read(head.memory.scope):
             continue
-        stands = Standing(head, replace(one.ranked, doc=head.doc), duplicates=(one.stored.memory.id,))
+        stands = Standing(
+            head, replace(one.ranked, doc=head.doc), duplicates=(one.stored.memory.id,)
+        )
         known = folded.get(head.doc)
         folded[head.doc] = stands if known is None else _joined(known, stands)
     return sorted(folded.values(), key=lambda one: -one.ranked.score)
@@ -131,7 +162,11 @@ def _folded(
 def _joined(first: Standing, second: Standing) -> Standing:
     """One standing for the same memory: the signals of the first, the better score."""
     score = max(first.ranked.score, second.ranked.score)
-    return replace(first, ranked=replace(first.ranked, score=score), duplicates=(*first.duplicates, *second.duplicates))
+    return replace(
+        first,
+        ranked=replace(first.ranked, score=score),
+        duplicates=(*first.duplicates, *second.duplicates),
+    )
 
 
 def _id(heads: Mapping[int, memories.Stored], doc: int) -> str | None:

@@ -29,18 +29,35 @@ class Writing:
     """The revision of each scope's text that this transaction makes."""
 
     def add_source(
-        self, scope: ScopeRow, reference: SourceRef, content_key: str, *, occurred_at: int | None = None
+        self,
+        scope: ScopeRow,
+        reference: SourceRef,
+        content_key: str,
+        *,
+        occurred_at: int | None = None,
     ) -> str:
         """Write a source whose bytes stand in `parts` under `content_key`; its id."""
         source_id = self.room.store.ids.new()
         memories.add_source(
-            self.tx, source_id, reference, scope=scope, content_key=content_key, created_by=self.actor.user,
-            at=self.now, occurred_at=occurred_at,
-        )  # fmt: skip
+            self.tx,
+            source_id,
+            reference,
+            scope=scope,
+            content_key=content_key,
+            created_by=self.actor.user,
+            at=self.now,
+            occurred_at=occurred_at,
+        )
         return source_id
 
     def write_down(
-        self, scope: Scope, event: str, memory_id: str, details: dict[str, Any], *, reason: str | None = None
+        self,
+        scope: Scope,
+        event: str,
+        memory_id: str,
+        details: dict[str, Any],
+        *,
+        reason: str | None = None,
     ) -> str:
         """Journal what happened to a memory; the audit id."""
         entry = journal.append(
@@ -60,23 +77,38 @@ class Writing:
         return entry.event.audit_id
 
     def rewrite(
-        self, current: memories.Stored, memory: Memory, event: str, *, reason: str | None, vector: bytes | None = None,
-        content_key: str | None = None, details: Mapping[str, Any] | None = None,
-    ) -> tuple[Memory, str]:  # fmt: skip
+        self,
+        current: memories.Stored,
+        memory: Memory,
+        event: str,
+        *,
+        reason: str | None,
+        vector: bytes | None = None,
+        content_key: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> tuple[Memory, str]:
         """Write `memory` as the next version of what stands, journal it and bring the index along.
 
-        Gives the memory as it stands now, and the audit id. `vector` is that of its text, where it has one.
+        Gives the memory as it stands now, and the audit id. `vector` is that of its text, where it
+        has one.
         """
         before = current.memory
         memory = memory.model_copy(
-            update={"version": before.version + 1, "updated_at": self.now, "updated_by": self.actor.user}
+            update={
+                "version": before.version + 1,
+                "updated_at": self.now,
+                "updated_by": self.actor.user,
+            }
         )
         committed = memories.add_version(self.tx, current.doc, memory, at=self.now)
         forgotten = current.forgotten_at if before.state == "deleted" else self.now
         memories.update_row(
-            self.tx, current.doc, memory, content_key=content_key or current.content_key,
+            self.tx,
+            current.doc,
+            memory,
+            content_key=content_key or current.content_key,
             forgotten_at=forgotten if memory.state == "deleted" else None,
-        )  # fmt: skip
+        )
         self._reindex(current, memory, vector)
         told = {**(details or {}), "version": memory.version, "commitment": committed}
         return memory, self.write_down(memory.scope, event, memory.id, told, reason=reason)
@@ -89,7 +121,9 @@ class Writing:
             if index.text_row(current.memory) == index.text_row(memory):
                 search.touch(self.tx, [doc], revision=self._revision(scope_id))
             else:
-                index.show_anew(self.tx, memory, doc=doc, scope_id=scope_id, revision=self._revision(scope_id))
+                index.show_anew(
+                    self.tx, memory, doc=doc, scope_id=scope_id, revision=self._revision(scope_id)
+                )
             return
         if found:
             if was:
@@ -101,12 +135,19 @@ class Writing:
             self.hide(doc, scope_id)
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
-        """Make a memory findable; the job that will embed it, where its embedder is a remote one."""
+        """Make a memory findable; the job that will embed it, where its embedder is a remote
+        one.
+        """
         room = self.room
         index.show(
-            self.tx, memory, doc=doc, scope_id=scope_id, vector=vector, fingerprint=room.embedder.fingerprint,
+            self.tx,
+            memory,
+            doc=doc,
+            scope_id=scope_id,
+            vector=vector,
+            fingerprint=room.embedder.fingerprint,
             revision=self._revision(scope_id),
-        )  # fmt: skip
+        )
         if vector is not None or room.local_embedder or is_local_only(memory.attributes):
             return None
         return jobs.enqueue(

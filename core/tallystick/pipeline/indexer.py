@@ -1,7 +1,8 @@
 """The indexer: brings vectors up to date with the text, and Chroma up to date with the vectors.
 
-It runs embedding jobs (remote embedders), embeds again what has no vector of the current embedder (a changed one),
-and drains the outbox into Chroma when this process owns it. Recall is right before, during and after.
+It runs embedding jobs (remote embedders), embeds again what has no vector of the current embedder
+(a changed one), and drains the outbox into Chroma when this process owns it. Recall is right
+before, during and after.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 5.0
 """How often the background looks for what other processes wrote and for jobs whose retry is due."""
 _LOOK_AGAIN_SECONDS = 60.0
-"""How often it looks for memories without a vector, which only a failure or a changed embedder leaves."""
+"""How often it looks for memories without a vector, which only a failure or a changed embedder
+leaves.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Drained:
     indexed: int
     """Memories brought up to date in Chroma."""
     left: int
-    """Outbox entries that still wait, because another process owns Chroma or it was not asked for."""
+    """Outbox entries that still wait, because another process owns Chroma or it was not asked for.
+    """
 
 
 class Indexer:
@@ -97,7 +101,9 @@ class Indexer:
             return Drained(embedded, indexed, self._backlog())
 
     def reconcile(self, *, repair: bool) -> Reconciled:
-        """Hold Chroma against the database, and with `repair` rebuild it where it does not match."""
+        """Hold Chroma against the database, and with `repair` rebuild it where it does not
+        match.
+        """
         with self._guard:
             found = reconcile(self._room)
             if found.whole or not repair:
@@ -121,7 +127,8 @@ class Indexer:
         while not self._stop.is_set():
             self._wake.wait(_POLL_SECONDS)
             self._wake.clear()
-            # A short pause gathers what is written in a burst, and keeps short scripts free of this work.
+            # A short pause gathers what is written in a burst, and keeps short scripts free of this
+            # work.
             if self._stop.wait(_PAUSE_SECONDS):
                 return
             try:
@@ -130,7 +137,9 @@ class Indexer:
                 return
             except TallystickError as error:
                 self.failures += 1
-                get_logger("pipeline").warning("indexer.failed", error=type(error).__name__, failures=self.failures)
+                get_logger("pipeline").warning(
+                    "indexer.failed", error=type(error).__name__, failures=self.failures
+                )
 
     def _round(self) -> None:
         with self._guard:
@@ -155,7 +164,8 @@ class Indexer:
         found = reconcile(self._room)
         if not found.whole:
             get_logger("pipeline").warning(
-                "chroma.rebuilding", count=found.missing + found.stale + found.ghosts + found.unreachable
+                "chroma.rebuilding",
+                count=found.missing + found.stale + found.ghosts + found.unreachable,
             )
             rebuild(self._room)
 
@@ -179,7 +189,9 @@ class Indexer:
                 return 0
         worker = f"{os.getpid()}-{id(self)}"
         leased = database.write(
-            lambda tx: jobs.lease(tx, kind="embed", worker=worker, most=_BATCH, seconds=_LEASE_SECONDS),
+            lambda tx: jobs.lease(
+                tx, kind="embed", worker=worker, most=_BATCH, seconds=_LEASE_SECONDS
+            ),
             name="jobs.lease",
         )
         if not leased:
@@ -190,7 +202,11 @@ class Indexer:
         ids = [job.id for job in leased]
         with database.read() as connection:
             found = [memories.get(connection, job.subject_id) for job in leased]
-        living = [stored for stored in found if stored is not None and stored.memory.state in memories.FINDABLE]
+        living = [
+            stored
+            for stored in found
+            if stored is not None and stored.memory.state in memories.FINDABLE
+        ]
         if not self._room.local_embedder:
             living = [stored for stored in living if not is_local_only(stored.memory.attributes)]
         try:
@@ -211,12 +227,17 @@ class Indexer:
                 if job.actor is None:
                     unfit.setdefault("job_policy_context_missing", []).append(job.id)
                     continue
-                decision = gate.decide(connection, job.actor, "write", scopes.named(connection, job.scope_id).scope)
-                # What is frozen for a while does not end an authority; embedding changes nothing that was said.
+                decision = gate.decide(
+                    connection, job.actor, "write", scopes.named(connection, job.scope_id).scope
+                )
+                # What is frozen for a while does not end an authority; embedding changes nothing
+                # that was said.
                 if not decision.allowed and decision.reason != "mutations_frozen":
                     unfit.setdefault("job_policy_context_stale", []).append(job.id)
         for reason, ids in unfit.items():
-            database.write(lambda tx, r=reason, found=ids: jobs.bury(tx, found, error=r), name="jobs.bury")  # type: ignore[misc]
+            database.write(
+                lambda tx, r=reason, found=ids: jobs.bury(tx, found, error=r), name="jobs.bury"
+            )  # type: ignore[misc]
         gone = {job_id for ids in unfit.values() for job_id in ids}
         return [job for job in leased if job.id not in gone]
 
@@ -225,7 +246,10 @@ class Indexer:
         with database.read() as connection:
             # Those with an embedding job are left to it: it has their retries.
             docs = search.docs_missing_vectors(
-                connection, self._room.embedder.fingerprint, limit=_BATCH, local_embedder=self._room.local_embedder
+                connection,
+                self._room.embedder.fingerprint,
+                limit=_BATCH,
+                local_embedder=self._room.local_embedder,
             )
             living = list(memories.get_docs(connection, docs).values())
         if not living:
@@ -239,9 +263,15 @@ class Indexer:
         return self._room.embedded([stored.memory for stored in living])
 
     def _finalize(
-        self, tx: Connection, living: Sequence[memories.Stored], vectors: Sequence[bytes], job_ids: list[str]
+        self,
+        tx: Connection,
+        living: Sequence[memories.Stored],
+        vectors: Sequence[bytes],
+        job_ids: list[str],
     ) -> int:
-        """Store the vectors of those memories that still say what was embedded; how many those are."""
+        """Store the vectors of those memories that still say what was embedded; how many those
+        are.
+        """
         fingerprint = self._room.embedder.fingerprint
         current = memories.get_docs(tx, [stored.doc for stored in living])
         missing = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
@@ -260,7 +290,9 @@ class Indexer:
         return len(rows)
 
     def _drain(self) -> int:
-        """Bring the oldest entries of the outbox into Chroma: current state in, what is gone out, then trim."""
+        """Bring the oldest entries of the outbox into Chroma: current state in, what is gone out,
+        then trim.
+        """
         index = self._room.index
         assert index is not None
         database, fingerprint = self._room.store.database, self._room.embedder.fingerprint
@@ -275,12 +307,16 @@ class Indexer:
         if rows:
             matrix = whole_vectors([row.vector for row in rows], self._room.embedder.dimension)
             index.upsert(
-                [(row.doc, row.scope_id, row.version, vector) for row, vector in zip(rows, matrix, strict=True)]
+                [
+                    (row.doc, row.scope_id, row.version, vector)
+                    for row, vector in zip(rows, matrix, strict=True)
+                ]
             )
         index.delete([doc for doc in docs if doc not in living])
 
         def trim(tx: Connection) -> None:
-            # Another process may have moved the collections meanwhile: then these entries are drained once more.
+            # Another process may have moved the collections meanwhile: then these entries are
+            # drained once more.
             if layout_of(tx, fingerprint) == layout:
                 outbox.trim(tx, last)
 

@@ -1,9 +1,11 @@
-"""Reconcile and rebuild: hold Chroma against the database, and make it anew where it does not match.
+"""Reconcile and rebuild: hold Chroma against the database, and make it anew where it does not
+match.
 
-Chroma was seen to lose vectors while its count stayed right, so that the check asks for ids and versions page by page
-and for a sample of vectors by their own value. A rebuild fills a new generation of the collections beside the old one
-and swaps; a search meanwhile is answered by the old one or by the exact scan. A scope that has grown large is given a
-collection of its own in the same way.
+Chroma was seen to lose vectors while its count stayed right, so that the check asks for ids and
+versions page by page and for a sample of vectors by their own value. A rebuild fills a new
+generation of the collections beside the old one and swaps; a search meanwhile is answered by the
+old one or by the exact scan. A scope that has grown large is given a collection of its own in the
+same way.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ def rebuild(room: MemoryRoom, *, progress: Progress = lambda done, total: None) 
 
 
 def give_own(room: MemoryRoom) -> list[int]:
-    """Give each scope that has outgrown the exact scan a Chroma collection of its own; the scopes that got one.
+    """Give each scope that has outgrown the exact scan a Chroma collection of its own; the scopes
+    that got one.
 
     Raises StorageError.
     """
@@ -101,9 +104,15 @@ def give_own(room: MemoryRoom) -> list[int]:
 
 
 def _move(
-    room: MemoryRoom, index: ChromaIndex, layout: Layout, scope_id: int | None, told: Callable[[int], None]
+    room: MemoryRoom,
+    index: ChromaIndex,
+    layout: Layout,
+    scope_id: int | None,
+    told: Callable[[int], None],
 ) -> int:
-    """Fill what `layout` has and the one in use has not, with the points of one scope or of all, and swap."""
+    """Fill what `layout` has and the one in use has not, with the points of one scope or of all,
+    and swap.
+    """
     fingerprint, database = room.embedder.fingerprint, room.store.database
     before = index.layout
     fresh = index.begin(layout)
@@ -112,7 +121,9 @@ def _move(
     done = last = 0
     while True:
         with database.read() as connection:
-            points = search.page_of_points(connection, fingerprint, after=last, most=_PAGE, scope_id=scope_id)
+            points = search.page_of_points(
+                connection, fingerprint, after=last, most=_PAGE, scope_id=scope_id
+            )
         if not points:
             break
         fresh.upsert(_vectors(room, points))
@@ -124,7 +135,8 @@ def _move(
         # What another process drained into the old collections meanwhile is drained once more.
         outbox.append(tx, search.changed_since(tx, began))
 
-    # The database names the new layout first: after a crash in between, old points are only left over.
+    # The database names the new layout first: after a crash in between, old points are only left
+    # over.
     database.write(swap, name="chroma.swap")
     index.arrange(layout)
     index.leave(before)
@@ -135,14 +147,21 @@ def _vectors(room: MemoryRoom, points: Sequence[search.Point]) -> list[VectorPoi
     if not points:
         return []
     matrix = whole_vectors([point.vector for point in points], room.embedder.dimension)
-    return [(point.doc, point.scope_id, point.version, vector) for point, vector in zip(points, matrix, strict=True)]
+    return [
+        (point.doc, point.scope_id, point.version, vector)
+        for point, vector in zip(points, matrix, strict=True)
+    ]
 
 
 def _owned(room: MemoryRoom) -> ChromaIndex:
     if room.index is None:
-        raise StorageError("This tally has no Chroma index. Give the address of a server as `chroma`.")
+        raise StorageError(
+            "This tally has no Chroma index. Give the address of a server as `chroma`."
+        )
     if not room.index.owned:
-        raise StorageError("Another process owns this tally's Chroma folder. Close it there, or let it rebuild.")
+        raise StorageError(
+            "Another process owns this tally's Chroma folder. Close it there, or let it rebuild."
+        )
     return room.index
 
 

@@ -1,8 +1,8 @@
 """Who may do what where: the one place where an access decision is made, and the table it reads.
 
-A private scope belongs to its principal, a diary to one agent of one principal in one project, a project scope to
-the members that the actor's credential names. All else is open only through a space, to its members. Nothing here
-widens a scope.
+A private scope belongs to its principal, a diary to one agent of one principal in one project, a
+project scope to the members that the actor's credential names. All else is open only through a
+space, to its members. Nothing here widens a scope.
 """
 
 from __future__ import annotations
@@ -12,13 +12,28 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from tallystick.records import AccessDecision, Actor, MemorySpace, Operation, ReasonCode, Scope, SpaceMember
+from tallystick.records import (
+    AccessDecision,
+    Actor,
+    MemorySpace,
+    Operation,
+    ReasonCode,
+    Scope,
+    SpaceMember,
+)
 
 __all__ = ["MUTATIONS", "OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide", "settle"]
 
 AccessRole = Literal[
-    "principal", "diarist", "project_member", "reader", "writer", "maintainer", "steward", "operator"
-]  # fmt: skip
+    "principal",
+    "diarist",
+    "project_member",
+    "reader",
+    "writer",
+    "maintainer",
+    "steward",
+    "operator",
+]
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -42,7 +57,9 @@ ROLES: Mapping[AccessRole, frozenset[Operation]] = MappingProxyType(
 """The one table of role by operation. docs/policy.md repeats it and is tested against it."""
 
 MUTATIONS = frozenset[Operation]({"write", "reflect", "share", "promote", "correct", "delete"})
-"""Operations that change memory: an operator may suspend them. Runs and checkpoints are recorded all the same."""
+"""Operations that change memory: an operator may suspend them. Runs and checkpoints are recorded
+all the same.
+"""
 
 _CROSSING = frozenset[Operation]({"share", "promote"})
 _WHILE_CLOSED = frozenset[Operation]({"inspect", "manage"})
@@ -50,7 +67,9 @@ _WHILE_CLOSED = frozenset[Operation]({"inspect", "manage"})
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What is stored that a decision depends on. Without it, every scope that needs a space is closed."""
+    """What is stored that a decision depends on. Without it, every scope that needs a space is
+    closed.
+    """
 
     spaces: Mapping[Scope, MemorySpace] = field(default_factory=lambda: MappingProxyType({}))
     now: int = 0
@@ -90,13 +109,21 @@ def decide(
     """Whether `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
     if actor is None:
         return AccessDecision(
-            allowed=False, reason="missing_actor", operation=operation, scope=scope, surface="unknown"
+            allowed=False,
+            reason="missing_actor",
+            operation=operation,
+            scope=scope,
+            surface="unknown",
         )
     allowed, reason = settle(actor, operation, scope, state)
-    return AccessDecision(allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface)
+    return AccessDecision(
+        allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface
+    )
 
 
-def settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState) -> tuple[bool, ReasonCode]:
+def settle(
+    actor: Actor, operation: Operation, scope: Scope, state: PolicyState
+) -> tuple[bool, ReasonCode]:
     """Same as `decide`, as the two values alone: for what runs in every write."""
     allowed, reason = _settle(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
@@ -104,7 +131,9 @@ def settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState)
     return allowed, reason
 
 
-def _settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState) -> tuple[bool, ReasonCode]:
+def _settle(
+    actor: Actor, operation: Operation, scope: Scope, state: PolicyState
+) -> tuple[bool, ReasonCode]:
     space = state.spaces.get(scope)
     standing = _standing(actor, scope, space, state.now)
     allowed = standing.allows(operation)
@@ -112,7 +141,9 @@ def _settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState
         allowed = False
     if space is not None and space.state == "closed" and operation not in _WHILE_CLOSED:
         # Whoever does not belong here does not learn that it was closed.
-        return False, "scope_disabled" if standing.roles or _is_closed_by_default(scope) else standing.reason
+        return False, "scope_disabled" if standing.roles or _is_closed_by_default(
+            scope
+        ) else standing.reason
     if allowed:
         return True, standing.reason
     if operation in ROLES["operator"] and _oversees(actor, scope):
@@ -126,7 +157,9 @@ def _settle(actor: Actor, operation: Operation, scope: Scope, state: PolicyState
 
 def _standing(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:
     if scope.organization != actor.organization:
-        return _Standing("missing_organization" if actor.organization is None else "unverified_membership")
+        return _Standing(
+            "missing_organization" if actor.organization is None else "unverified_membership"
+        )
     match scope.kind:
         case "private":
             return _PRINCIPAL if scope.key == actor.user else _SOMEBODY_ELSE
@@ -139,7 +172,9 @@ def _standing(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -
         case _:
             if space is None:
                 return _Standing("scope_disabled")
-            return _as_member(actor, space, now, absent="unverified_membership", ended="unverified_membership")
+            return _as_member(
+                actor, space, now, absent="unverified_membership", ended="unverified_membership"
+            )
 
 
 def _in_diary(actor: Actor, scope: Scope) -> _Standing:
@@ -159,27 +194,37 @@ def _in_diary(actor: Actor, scope: Scope) -> _Standing:
 
 
 def _in_project(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:
-    stored = None if space is None else _as_member(
-        actor, space, now, absent="unverified_membership", ended="unverified_membership"
-    )  # fmt: skip
+    stored = (
+        None
+        if space is None
+        else _as_member(
+            actor, space, now, absent="unverified_membership", ended="unverified_membership"
+        )
+    )
     if scope.key not in actor.projects:
         return stored or _Standing("unverified_membership")
     more = stored if stored is not None and stored.roles else _Standing("allowed_project")
-    return _Standing("allowed_project", frozenset[AccessRole]({*more.roles, "project_member"}), more.permissions)
+    return _Standing(
+        "allowed_project", frozenset[AccessRole]({*more.roles, "project_member"}), more.permissions
+    )
 
 
 def _in_delegated(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -> _Standing:
     if space is None:
         return _Standing("delegation_required")
     if actor.agent is None and any(
-        member.role == "steward" and _names(member, actor) and _lives(member, now) for member in space.members
+        member.role == "steward" and _names(member, actor) and _lives(member, now)
+        for member in space.members
     ):
-        return _as_member(actor, space, now, absent="delegation_required", ended="delegation_expired")
+        return _as_member(
+            actor, space, now, absent="delegation_required", ended="delegation_expired"
+        )
     if scope.key not in actor.delegations:
         return _Standing("delegation_required")
     if actor.agent is None:
         return _Standing("agent_identity_required")
-    # The delegator's own membership does not open the scope to each of his agents: an agent is named itself.
+    # The delegator's own membership does not open the scope to each of his agents: an agent is
+    # named itself.
     agents = [member for member in space.members if member.principal_type == "agent"]
     held = space.model_copy(update={"members": tuple(agents)})
     return _as_member(actor, held, now, absent="delegation_required", ended="delegation_expired")
@@ -187,12 +232,14 @@ def _in_delegated(actor: Actor, scope: Scope, space: MemorySpace | None, now: in
 
 def _as_member(
     actor: Actor, space: MemorySpace, now: int, *, absent: ReasonCode, ended: ReasonCode
-) -> _Standing:  # fmt: skip
+) -> _Standing:
     named = [member for member in space.members if _names(member, actor)]
     living = [member for member in named if _lives(member, now)]
     if not living:
         return _Standing(ended if named else absent)
-    permissions: frozenset[Operation] = frozenset(operation for member in living for operation in member.permissions)
+    permissions: frozenset[Operation] = frozenset(
+        operation for member in living for operation in member.permissions
+    )
     roles: set[AccessRole] = {member.role for member in living}
     return _Standing("allowed_member", frozenset(roles), permissions)
 
@@ -220,5 +267,6 @@ def _is_closed_by_default(scope: Scope) -> bool:
 
 
 def _oversees(actor: Actor, scope: Scope) -> bool:
-    # An operator looks into what was recorded anywhere in the organization, or, without one, in the whole tally.
+    # An operator looks into what was recorded anywhere in the organization, or, without one, in the
+    # whole tally.
     return actor.is_operator and actor.organization in (None, scope.organization)

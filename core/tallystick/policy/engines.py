@@ -1,7 +1,9 @@
-"""Engines of others that find secrets, in the shape that redaction takes. Each loads on first use and runs here.
+"""Engines of others that find secrets, in the shape that redaction takes. Each loads on first use
+and runs here.
 
-Kingfisher (extra `secrets`) knows some thousand rules of one service each; our own table stays and is joined by them.
-Only its scanning is used: it can also ask services whether a credential is good, which nothing here ever does.
+Kingfisher (extra `secrets`) knows some thousand rules of one service each; our own table stays and
+is joined by them. Only its scanning is used: it can also ask services whether a credential is good,
+which nothing here ever does.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ _NOT_IN_A_KIND = re.compile(r"[^a-z0-9_]+")
 class KingfisherFinder:
     """Finds what Kingfisher calls a secret. Thread-safe; one is enough for a process.
 
-    Its rules are compiled with the first text, which takes seconds; with `cache_dir` they are kept there for the next
-    process, without it nothing is written. Raises MissingExtra where the extra is not installed.
+    Its rules are compiled with the first text, which takes seconds; with `cache_dir` they are kept
+    there for the next process, without it nothing is written. Raises MissingExtra where the extra
+    is not installed.
     """
 
     def __init__(self, *, cache_dir: str | os.PathLike[str] | None = None) -> None:
@@ -36,7 +39,8 @@ class KingfisherFinder:
 
     def __call__(self, text: str) -> Iterator[Finding]:
         """Where secrets stand in `text`."""
-        # Half a character has no UTF-8 form; a question mark takes its place, so that the others stay where they are.
+        # Half a character has no UTF-8 form; a question mark takes its place, so that the others
+        # stay where they are.
         data = text.encode("utf-8", "replace")
         with self._guard:
             if self._scanner is None:
@@ -46,14 +50,23 @@ class KingfisherFinder:
             if one.visible:
                 start, end = (int(one.location[name]) for name in ("start_offset", "end_offset"))
                 if one.secret.encode() not in data[start:end] and not one.is_base64_encoded:
-                    # It took the text for UTF-16, and its places are those of what it read: then all of it goes.
+                    # It took the text for UTF-16, and its places are those of what it read: then
+                    # all of it goes.
                     start, end = 0, len(data)
                 begins = len(data[:start].decode("utf-8", "ignore"))
-                yield Finding(begins, begins + len(data[start:end].decode("utf-8", "ignore")), _kind(one.rule_id))
+                yield Finding(
+                    begins,
+                    begins + len(data[start:end].decode("utf-8", "ignore")),
+                    _kind(one.rule_id),
+                )
 
     def _compiled(self) -> Any:
         engine = import_module("kingfisher_sdk")
-        rules = engine.Rules(cache=False) if self._cache is None else engine.Rules(cache_dir=os.fspath(self._cache))
+        rules = (
+            engine.Rules(cache=False)
+            if self._cache is None
+            else engine.Rules(cache_dir=os.fspath(self._cache))
+        )
         return engine.Scanner(rules)
 
 

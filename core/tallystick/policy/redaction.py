@@ -1,8 +1,9 @@
 """Redaction: secrets (and, if asked, personal data) out of text and JSON, ids left whole.
 
-A table of rules of our own: each is anchored on what a credential begins with or stands behind, bounded in
-length, and run only where one of its keywords occurs. Best effort: a secret without a form and names of people
-pass; the terms a user configures do not. Placeholders read `[redacted:kind:n]` and never echo what they replace.
+A table of rules of our own: each is anchored on what a credential begins with or stands behind,
+bounded in length, and run only where one of its keywords occurs. Best effort: a secret without a
+form and names of people pass; the terms a user configures do not. Placeholders read
+`[redacted:kind:n]` and never echo what they replace.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from pydantic import StringConstraints, TypeAdapter
 from tallystick.errors import InvalidInput
 from tallystick.records import Json
 
-__all__ = ["ID_KEYS", "PII_RULES", "SECRET_RULES", "Finder", "Finding", "Redactor", "Rule", "restored"]
+__all__ = [
+    "ID_KEYS",
+    "PII_RULES",
+    "SECRET_RULES",
+    "Finder",
+    "Finding",
+    "Redactor",
+    "Rule",
+    "restored",
+]
 
 Check = Callable[[re.Match[str]], bool]
 
@@ -39,9 +49,13 @@ class Rule:
     kind: str
     """What stands in the placeholder: lower-case letters, digits and underscores."""
     pattern: re.Pattern[str]
-    """Redacts the group `secret` where the pattern has one, else all of it. Quantifiers must be bounded."""
+    """Redacts the group `secret` where the pattern has one, else all of it. Quantifiers must be
+    bounded.
+    """
     keywords: tuple[str, ...] = ()
-    """The pattern runs only where one of these occurs, case aside; lower-case. Empty: it always runs."""
+    """The pattern runs only where one of these occurs, case aside; lower-case. Empty: it always
+    runs.
+    """
     check: Check | None = None
     """Says of a match whether it is meant: checksums, lengths, placeholders."""
     certain: bool = False
@@ -59,28 +73,37 @@ class Finding:
 
 ID_KEYS = frozenset(
     """
-    id ids uuid object_id tool_call_id tool_call_ids tool_use_id call_id response_id request_id message_id msg_id
-    run_id parent_run_id step_id span_id parent_span_id trace_id traceparent thread_id checkpoint_id checkpoint_ns
-    task_id memory_id source_id source_ids item_id item_ids event_id correlation_id conversation_id session_id digest
-    stable_hash system_fingerprint schema_version created_at updated_at timestamp toolCallId toolUseId callId
-    requestId messageId runId parentRunId stepId spanId traceId threadId checkpointId taskId
-    """.split()  # noqa: SIM905 - a list of forty quoted names reads worse
+    id ids uuid object_id tool_call_id tool_call_ids tool_use_id call_id response_id
+    request_id message_id msg_id run_id parent_run_id step_id span_id parent_span_id
+    trace_id traceparent thread_id checkpoint_id checkpoint_ns task_id memory_id
+    source_id source_ids item_id item_ids event_id correlation_id conversation_id
+    session_id digest stable_hash system_fingerprint schema_version created_at
+    updated_at timestamp toolCallId toolUseId callId requestId messageId runId
+    parentRunId stepId spanId traceId threadId checkpointId taskId""".split()  # noqa: SIM905 - a list of forty quoted names reads worse
 )
-"""Keys whose values are protocol ids, digests and times; without them a recording cannot be replayed."""
+"""Keys whose values are protocol ids, digests and times; without them a recording cannot be
+replayed.
+"""
 
 
 class Redactor:
-    """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the same result.
+    """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the
+    same result.
 
-    `finders` are engines of the user's own: each says where in a text something stands, and is asked once for each.
-    `terms` are words or phrases of the user's own, found without regard to case as whole words.
-    Raises InvalidInput for a blank term and for a kind that cannot stand in a placeholder.
+    `finders` are engines of the user's own: each says where in a text something stands, and is
+    asked once for each. `terms` are words or phrases of the user's own, found without regard to
+    case as whole words. Raises InvalidInput for a blank term and for a kind that cannot stand in a
+    placeholder.
     """
 
     def __init__(
-        self, rules: Sequence[Rule] | None = None, *, pii: bool = False, terms: Iterable[str] = (),
+        self,
+        rules: Sequence[Rule] | None = None,
+        *,
+        pii: bool = False,
+        terms: Iterable[str] = (),
         finders: Iterable[Finder] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         chosen = list(SECRET_RULES if rules is None else rules)
         if pii:
             chosen += PII_RULES
@@ -89,14 +112,20 @@ class Redactor:
             chosen.append(own)
         for rule in chosen:
             if not re.fullmatch(r"[a-z0-9_]+", rule.kind):
-                raise InvalidInput(f"The kind {rule.kind!r} must be lower-case letters, digits and underscores.")
+                raise InvalidInput(
+                    f"The kind {rule.kind!r} must be lower-case letters, digits and underscores."
+                )
         self._rules = tuple(chosen)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
         words = None if self._finders else _words(chosen)
         self._gate = None if words is None else _Gate(words)
         # In JSON, `tokens` stands in every count of them.
-        self._json_gate = None if words is None else _Gate({word for word in words if "token" not in word}, _TOKEN)
+        self._json_gate = (
+            None
+            if words is None
+            else _Gate({word for word in words if "token" not in word}, _TOKEN)
+        )
 
     def may_hold(self, text: bytes) -> bool:
         """Whether JSON text may hold something to redact; False is certain, and quick to tell."""
@@ -106,34 +135,44 @@ class Redactor:
         """What stands to be redacted in `text` as it is, in order, without overlaps."""
         return tuple(_without_overlaps([*_findings(text, self._rules), *self._found_outside(text)]))
 
-    def redact_text(self, text: str, *, originals: dict[str, str] | None = None) -> tuple[str, dict[str, int]]:
+    def redact_text(
+        self, text: str, *, originals: dict[str, str] | None = None
+    ) -> tuple[str, dict[str, int]]:
         """`text` with placeholders, and how many of each kind were replaced.
 
-        Equal secrets get one number, counted by kind in order of first appearance. Placeholders that stand in
-        `text` already are left alone, and new ones are numbered after them: redacting twice changes nothing.
-        `originals` is given each placeholder with what it stands for: keep it here, and `restored` undoes the work.
+        Equal secrets get one number, counted by kind in order of first appearance. Placeholders
+        that stand in `text` already are left alone, and new ones are numbered after them: redacting
+        twice changes nothing. `originals` is given each placeholder with what it stands for: keep
+        it here, and `restored` undoes the work.
         """
         pen = _Pen(originals)
         pen.note(text)
         return self._redacted(text, pen, self._rules), pen.counts()
 
     def redact_json(
-        self, value: Json, *, exempt_keys: AbstractSet[str] = ID_KEYS, originals: dict[str, str] | None = None
-    ) -> tuple[Json, dict[str, int]]:  # fmt: skip
+        self,
+        value: Json,
+        *,
+        exempt_keys: AbstractSet[str] = ID_KEYS,
+        originals: dict[str, str] | None = None,
+    ) -> tuple[Json, dict[str, int]]:
         """`value` with placeholders in its texts and keys, and how many of each kind were replaced.
 
-        A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is redacted whole.
-        `exempt_keys` holds keys (`run_id`) or ends of key paths (`tool_calls.id`; list positions are not counted):
-        an id there is left whole, unless it has the sure form of a credential. Numbering runs through the whole
-        value, by sorted keys, so that equal values give equal results. A whole number is redacted where its digits
-        would be as a text, and becomes a placeholder. Raises InvalidInput for what is not JSON.
+        A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is
+        redacted whole. `exempt_keys` holds keys (`run_id`) or ends of key paths (`tool_calls.id`;
+        list positions are not counted): an id there is left whole, unless it has the sure form of a
+        credential. Numbering runs through the whole value, by sorted keys, so that equal values
+        give equal results. A whole number is redacted where its digits would be as a text, and
+        becomes a placeholder. Raises InvalidInput for what is not JSON.
         """
         pen = _Pen(originals)
         for text in _texts(value):
             pen.note(text)
         return self._walk(value, (), exempt_keys, pen), pen.counts()
 
-    def _walk(self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen) -> Json:
+    def _walk(
+        self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
+    ) -> Json:
         if isinstance(value, dict):
             done = {
                 key: (
@@ -159,7 +198,9 @@ class Redactor:
             return self._number(value, path, exempt, pen)
         return value
 
-    def _number(self, value: int, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen) -> Json:
+    def _number(
+        self, value: int, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
+    ) -> Json:
         digits = str(value)
         if len(digits) < _SHORTEST_NUMBER or _is_exempt(path, exempt):
             return value
@@ -169,9 +210,18 @@ class Redactor:
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
     def _found_outside(self, text: str) -> list[Finding]:
-        found = [one for finder in self._finders for one in finder(text) if 0 <= one.start < one.end <= len(text)]
+        found = [
+            one
+            for finder in self._finders
+            for one in finder(text)
+            if 0 <= one.start < one.end <= len(text)
+        ]
         kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
-        return [one for one in found if not any(start < one.end and one.start < end for start, end in kept)]
+        return [
+            one
+            for one in found
+            if not any(start < one.end and one.start < end for start, end in kept)
+        ]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
         if self._gate is not None and not self._gate.opens(text):
@@ -184,7 +234,10 @@ class Redactor:
                 break
             pieces, done = [], 0
             for finding in found:
-                pieces += [text[done : finding.start], pen.placeholder(finding.kind, text[finding.start : finding.end])]
+                pieces += [
+                    text[done : finding.start],
+                    pen.placeholder(finding.kind, text[finding.start : finding.end]),
+                ]
                 done = finding.end
             text = "".join([*pieces, text[done:]])
         return text
@@ -221,7 +274,9 @@ class _Pen:
 
 
 def restored(text: str, originals: Mapping[str, str]) -> str:
-    """A text with what its placeholders stand for, as far as `originals` knows; the inverse of `redact_text`."""
+    """A text with what its placeholders stand for, as far as `originals` knows; the inverse of
+    `redact_text`.
+    """
     for _ in range(_MOST_PASSES):
         back = _PLACEHOLDER.sub(lambda match: originals.get(match[0], match[0]), text)
         if back == text:
@@ -233,18 +288,22 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
 class _Gate:
     """Tells at once that a text holds none of some words: it runs over everything that is recorded.
 
-    The words are looked for together by the regular expressions that pydantic brings, which are many times as fast
-    as looking for one after the other.
+    The words are looked for together by the regular expressions that pydantic brings, which are
+    many times as fast as looking for one after the other.
     """
 
     def __init__(self, words: Iterable[str], *patterns: str) -> None:
-        spelled = {form for word in words for form in (word, json.dumps(word, ensure_ascii=False)[1:-1])}
+        spelled = {
+            form for word in words for form in (word, json.dumps(word, ensure_ascii=False)[1:-1])
+        }
         either = "|".join([*(_SIGN.sub(_escaped, word) for word in sorted(spelled)), *patterns])
         form = TypeAdapter(Annotated[str, StringConstraints(pattern=f"(?is)(?:{either})")])
         self._holds = form.validator.isinstance_python
 
     def opens(self, text: str | bytes) -> bool:
-        """Whether one of the words stands in a text, or in JSON text, case aside; True of what is no UTF-8."""
+        """Whether one of the words stands in a text, or in JSON text, case aside; True of what is
+        no UTF-8.
+        """
         try:
             text.encode() if isinstance(text, str) else text.decode()
         except UnicodeError:
@@ -265,8 +324,18 @@ def _words(rules: Iterable[Rule]) -> list[str] | None:
 
     None where a rule runs without keywords.
     """
-    words = {"passw", "passphrase", "pwd", "secret", "key", "authorization", "cookie", "connection", "credential",
-             "token"}  # fmt: skip
+    words = {
+        "passw",
+        "passphrase",
+        "pwd",
+        "secret",
+        "key",
+        "authorization",
+        "cookie",
+        "connection",
+        "credential",
+        "token",
+    }
     for rule in rules:
         if not rule.keywords:
             return None
@@ -290,12 +359,18 @@ def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
                 found.append(Finding(*match.span(group), rule.kind))
     if found and "[redacted:" in lowered:
         kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
-        found = [one for one in found if not any(start <= one.start and one.end <= end for start, end in kept)]
+        found = [
+            one
+            for one in found
+            if not any(start <= one.start and one.end <= end for start, end in kept)
+        ]
     return found
 
 
 def _without_overlaps(found: list[Finding]) -> list[Finding]:
-    """In order; where two overlap, one finding that covers both, named by the one that began first or is longer."""
+    """In order; where two overlap, one finding that covers both, named by the one that began first
+    or is longer.
+    """
     result: list[Finding] = []
     for one in sorted(found, key=lambda finding: (finding.start, -finding.end)):
         if result and one.start < result[-1].end:
@@ -324,7 +399,8 @@ def _texts(value: Json) -> Iterator[str]:
 
 def _is_exempt(path: tuple[str, ...], exempt: AbstractSet[str]) -> bool:
     return bool(path) and (
-        path[-1] in exempt or any("." in end and f".{'.'.join(path)}".endswith(f".{end}") for end in exempt)
+        path[-1] in exempt
+        or any("." in end and f".{'.'.join(path)}".endswith(f".{end}") for end in exempt)
     )
 
 
@@ -357,7 +433,8 @@ _WEAK_KEY = re.compile(r"(?<!page)(?<!next)(?<!sync)(?:^|[_.-])token$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_A_SECRET = re.compile(
     r"""[$%]?\{.*|\$\(.*|\$\w+|%\w+%|<.*|\[.*|\(.*|[*x•.#_-]+|none|null|nil|true|false|undefined"""
-    r"""|required|optional|string|str|text|password|passwd|secret|token|example|changeme|your[_-].*|empty|unset|hidden|include|omit|same-origin"""
+    r"""|required|optional|string|str|text|password|passwd|secret|token|example|changeme|your[_-].*|empty|unset|hidden|include|omit|same-origin
+    """
     r"""|os\.(?:environ|getenv).*|process\.env.*|getenv.*|env\..*|self\..*|settings\..*|config\..*|secrets\..*""",
     re.IGNORECASE | re.DOTALL,
 )
@@ -378,7 +455,12 @@ def _names_a_secret(key: str, value: str) -> bool:
         return False
     if _STRONG_KEY.search(name):
         return len(value) >= 4
-    return bool(_WEAK_KEY.search(name)) and len(value) >= 16 and _mixed(value) and not re.search(r"\s", value)
+    return (
+        bool(_WEAK_KEY.search(name))
+        and len(value) >= 16
+        and _mixed(value)
+        and not re.search(r"\s", value)
+    )
 
 
 def _mixed(value: str) -> bool:
@@ -394,7 +476,11 @@ def _assigned(match: re.Match[str]) -> bool:
     if name.lower() == "pwd" and _FOLDER.match(value):
         return False
     if name.lower() == "token":
-        return len(value) >= 12 and _mixed(value) and bool(match["quote"] or not _DOTTED.fullmatch(value))
+        return (
+            len(value) >= 12
+            and _mixed(value)
+            and bool(match["quote"] or not _DOTTED.fullmatch(value))
+        )
     if match["quote"] or name.isupper():
         return len(value) >= 4
     if _EXPRESSION.fullmatch(value) or _DOTTED.fullmatch(value):
@@ -446,15 +532,76 @@ def _iban(match: re.Match[str]) -> bool:
 
 
 _IBAN_LENGTH = {
-    "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BR": 29, "CH": 21,
-    "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "DO": 28, "EE": 20, "ES": 24, "FI": 18, "FO": 18, "FR": 27,
-    "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IS": 26,
-    "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LI": 21, "LT": 20, "LU": 20, "LV": 21, "MC": 27, "MD": 24,
-    "ME": 22, "MK": 19, "MT": 31, "MU": 30, "NL": 18, "NO": 15, "PK": 24, "PL": 28, "PS": 29, "PT": 25, "QA": 29,
-    "RO": 24, "RS": 22, "SA": 24, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "TN": 24, "TR": 26, "UA": 29, "XK": 20,
-}  # fmt: skip
+    "AD": 24,
+    "AE": 23,
+    "AL": 28,
+    "AT": 20,
+    "AZ": 28,
+    "BA": 20,
+    "BE": 16,
+    "BG": 22,
+    "BH": 22,
+    "BR": 29,
+    "CH": 21,
+    "CR": 22,
+    "CY": 28,
+    "CZ": 24,
+    "DE": 22,
+    "DK": 18,
+    "DO": 28,
+    "EE": 20,
+    "ES": 24,
+    "FI": 18,
+    "FO": 18,
+    "FR": 27,
+    "GB": 22,
+    "GE": 22,
+    "GI": 23,
+    "GL": 18,
+    "GR": 27,
+    "GT": 28,
+    "HR": 21,
+    "HU": 28,
+    "IE": 22,
+    "IL": 23,
+    "IS": 26,
+    "IT": 27,
+    "JO": 30,
+    "KW": 30,
+    "KZ": 20,
+    "LB": 28,
+    "LI": 21,
+    "LT": 20,
+    "LU": 20,
+    "LV": 21,
+    "MC": 27,
+    "MD": 24,
+    "ME": 22,
+    "MK": 19,
+    "MT": 31,
+    "MU": 30,
+    "NL": 18,
+    "NO": 15,
+    "PK": 24,
+    "PL": 28,
+    "PS": 29,
+    "PT": 25,
+    "QA": 29,
+    "RO": 24,
+    "RS": 22,
+    "SA": 24,
+    "SE": 24,
+    "SI": 19,
+    "SK": 24,
+    "SM": 27,
+    "TN": 24,
+    "TR": 26,
+    "UA": 29,
+    "XK": 20,
+}
 _IBAN_PATTERN = "|".join(
-    rf"{country}\d\d(?: ?[A-Z0-9]){{{length - 4}}}" for country, length in sorted(_IBAN_LENGTH.items())
+    rf"{country}\d\d(?: ?[A-Z0-9]){{{length - 4}}}"
+    for country, length in sorted(_IBAN_LENGTH.items())
 )
 
 
@@ -470,28 +617,59 @@ def _address(match: re.Match[str]) -> bool:
 # The table
 
 
-def _rule(kind: str, pattern: str, *keywords: str, check: Check | None = None, certain: bool = True) -> Rule:
-    return Rule(kind, re.compile(pattern, re.ASCII), tuple(word.lower() for word in keywords), check, certain)
+def _rule(
+    kind: str, pattern: str, *keywords: str, check: Check | None = None, certain: bool = True
+) -> Rule:
+    return Rule(
+        kind,
+        re.compile(pattern, re.ASCII),
+        tuple(word.lower() for word in keywords),
+        check,
+        certain,
+    )
 
 
-# A credential may follow a line end that JSON has escaped (`\n`) or a character that a URL has (`%3D`).
+# A credential may follow a line end that JSON has escaped (`\n`) or a character that a URL has
+# (`%3D`).
 _ESCAPED = r"(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})"
 _B, _E = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})", r"(?![A-Za-z0-9])"
-_GITLAB = tuple(f"gl{kind}-" for kind in ("pat", "dt", "ptt", "rt", "cbt", "oas", "soat", "ft", "imt", "agent"))
+_GITLAB = tuple(
+    f"gl{kind}-" for kind in ("pat", "dt", "ptt", "rt", "cbt", "oas", "soat", "ft", "imt", "agent")
+)
 _KEY_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 
 SECRET_RULES: tuple[Rule, ...] = (
     _rule(
         "private_key",
-        rf"{_KEY_BLOCK}(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!-)){{16,20000}}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY"
+        rf"{_KEY_BLOCK}(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!-)){{16,20000}}-----END [A-Z0-9 "
+        rf"]{{0,40}}PRIVATE KEY"
         r"(?: BLOCK)?-----"
         rf"|(?:\s|\\[nr]){{0,8}}(?:[A-Za-z0-9+/=]{{16,200}}+(?:\s|\\[nr]){{0,8}}){{1,400}})",
         "private key",
     ),
-    _rule("aws_access_key_id", rf"{_B}(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}{_E}", "akia", "asia", "abia", "acca"),
-    _rule("github_token", rf"{_B}gh[pousr]_[A-Za-z0-9]{{36,255}}{_E}", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    _rule(
+        "aws_access_key_id",
+        rf"{_B}(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{{16}}{_E}",
+        "akia",
+        "asia",
+        "abia",
+        "acca",
+    ),
+    _rule(
+        "github_token",
+        rf"{_B}gh[pousr]_[A-Za-z0-9]{{36,255}}{_E}",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+    ),
     _rule("github_token", rf"{_B}github_pat_[A-Za-z0-9_]{{36,255}}{_E}", "github_pat_"),
-    _rule("gitlab_token", rf"{_B}gl(?:pat|dt|ptt|rt|cbt|oas|soat|ft|imt|agent)-[\w.-]{{19,300}}\w", *_GITLAB),
+    _rule(
+        "gitlab_token",
+        rf"{_B}gl(?:pat|dt|ptt|rt|cbt|oas|soat|ft|imt|agent)-[\w.-]{{19,300}}\w",
+        *_GITLAB,
+    ),
     _rule("slack_token", rf"{_B}xox[abceoprs](?:\.xox[a-z])?-[A-Za-z0-9-]{{10,250}}", "xox"),
     _rule("slack_token", rf"{_B}xapp-\d-[A-Za-z0-9-]{{20,250}}", "xapp-"),
     _rule(
@@ -506,12 +684,23 @@ SECRET_RULES: tuple[Rule, ...] = (
     _rule("google_key", rf"{_B}AIza[\w-]{{35}}(?![\w-])", "aiza"),
     _rule("google_token", rf"{_B}ya29\.[\w-]{{20,1000}}", "ya29."),
     _rule("google_secret", rf"{_B}GOCSPX-[\w-]{{28}}(?![\w-])", "gocspx-"),
-    _rule("stripe_key", rf"{_B}[rs]k_(?:live|test)_[A-Za-z0-9]{{16,250}}{_E}", "k_live_", "k_test_"),
+    _rule(
+        "stripe_key", rf"{_B}[rs]k_(?:live|test)_[A-Za-z0-9]{{16,250}}{_E}", "k_live_", "k_test_"
+    ),
     _rule("stripe_key", rf"{_B}whsec_[A-Za-z0-9+/]{{24,100}}={{0,2}}", "whsec_"),
-    _rule("jwt", rf"(?:(?<![\w-])|{_ESCAPED})eyJ[\w-]{{8,4000}}+\.eyJ[\w-]{{8,16000}}+\.[\w-]{{16,2000}}", "eyj"),
+    _rule(
+        "jwt",
+        rf"(?:(?<![\w-])|{_ESCAPED})eyJ[\w-]{{8,4000}}+\.eyJ[\w-]{{8,16000}}+\.[\w-]{{16,2000}}",
+        "eyj",
+    ),
     _rule("npm_token", rf"{_B}npm_[A-Za-z0-9]{{36}}{_E}", "npm_"),
     _rule("pypi_token", rf"{_B}pypi-AgE[\w-]{{50,500}}", "pypi-age"),
-    _rule("huggingface_token", rf"{_B}(?:hf_[A-Za-z]{{34}}|api_org_[A-Za-z]{{34}}){_E}", "hf_", "api_org_"),
+    _rule(
+        "huggingface_token",
+        rf"{_B}(?:hf_[A-Za-z]{{34}}|api_org_[A-Za-z]{{34}}){_E}",
+        "hf_",
+        "api_org_",
+    ),
     _rule("sendgrid_key", rf"{_B}SG\.[\w-]{{22}}\.[\w-]{{43}}(?![\w-])", "sg."),
     _rule("digitalocean_token", rf"{_B}do[opr]_v1_[a-f0-9]{{64}}{_E}", "_v1_"),
     _rule("shopify_token", rf"{_B}shp(?:at|ca|pa|ss)_[a-fA-F0-9]{{32}}{_E}", "shp"),
@@ -537,7 +726,8 @@ SECRET_RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "basic_auth",
-        r"(?<![A-Za-z])(?i:authorization)\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?(?i:basic)[ \t]{1,4}"
+        r"(?<![A-Za-z])(?i:authorization)\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?(?i:basic)[ "
+        r"\t]{1,4}"
         r"(?P<secret>[A-Za-z0-9+/]{8,1024}+={0,2})",
         "authorization",
         certain=False,
@@ -552,7 +742,9 @@ SECRET_RULES: tuple[Rule, ...] = (
     _rule(
         "url_key",
         r"(?<=[?&])(?i:key|sig|(?:x-amz-|x-goog-)?signature)=(?P<secret>[^\s&#\"'`<>\\]{16,1024})",
-        "key", "sig=", "signature=",
+        "key",
+        "sig=",
+        "signature=",
         check=_url_key,
         certain=False,
     ),
@@ -564,19 +756,31 @@ SECRET_RULES: tuple[Rule, ...] = (
         r"(?:\\{0,3}[\"'`])?[ \t]{0,3}(?::=|=>|==|[:=])[ \t]{0,3}"
         r"(?:\\{0,3}[bBrRfF]{0,2}(?P<quote>[\"'`])(?P<quoted>)|(?P<bare>))"
         r"(?P<secret>(?(quoted)[^\"'`\\\r\n]{4,256}|[^\s\"'`,;&<>\\(){}\[\]]{4,256}))",
-        "passw", "passphrase", "pwd", "secret", "key", "token",
+        "passw",
+        "passphrase",
+        "pwd",
+        "secret",
+        "key",
+        "token",
         check=_assigned,
         certain=False,
     ),
     _rule(
         "credential",
-        r"(?<![\w-])--(?P<name>password|passwd|token|secret|api-key|access-key|auth-token|client-secret)[ =]"
+        r"(?<![\w-])--(?P<name>password|passwd|token|secret|api-key|access-key"
+        r"|auth-token|client-secret)[ =]"
         r"(?P<quote>[\"']?)(?P<secret>[^\s\"'`<>-][^\s\"'`<>]{3,255})",
-        "--pass", "--token", "--secret", "--api-key", "--access-key", "--auth-token", "--client-secret",
+        "--pass",
+        "--token",
+        "--secret",
+        "--api-key",
+        "--access-key",
+        "--auth-token",
+        "--client-secret",
         check=_assigned,
         certain=False,
     ),
-)  # fmt: skip
+)
 """Secrets by their form, most certain first."""
 
 PII_RULES: tuple[Rule, ...] = (
@@ -586,8 +790,12 @@ PII_RULES: tuple[Rule, ...] = (
         "@",
         certain=False,
     ),
-    _rule("credit_card", r"(?<![\w.+-])\d(?:[ -]?\d){12,18}(?![\w-]|\.\d)", check=_card, certain=False),
-    _rule("iban", rf"(?<![A-Za-z0-9])(?:{_IBAN_PATTERN})(?![A-Za-z0-9])", check=_iban, certain=False),
+    _rule(
+        "credit_card", r"(?<![\w.+-])\d(?:[ -]?\d){12,18}(?![\w-]|\.\d)", check=_card, certain=False
+    ),
+    _rule(
+        "iban", rf"(?<![A-Za-z0-9])(?:{_IBAN_PATTERN})(?![A-Za-z0-9])", check=_iban, certain=False
+    ),
     _rule(
         "us_ssn",
         r"(?<![\w.-])(?!000|666|9\d\d)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\w-]|\.\d)",
@@ -601,7 +809,18 @@ PII_RULES: tuple[Rule, ...] = (
         check=_phone,
         certain=False,
     ),
-    _rule("phone", r"(?<![\w.+-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-]|\.\d)", check=_phone, certain=False),
-    _rule("ip_address", r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)", ".", check=_address, certain=False),
+    _rule(
+        "phone",
+        r"(?<![\w.+-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-]|\.\d)",
+        check=_phone,
+        certain=False,
+    ),
+    _rule(
+        "ip_address",
+        r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)",
+        ".",
+        check=_address,
+        certain=False,
+    ),
 )
 """Personal data by its form; off unless asked for."""

@@ -1,7 +1,7 @@
 """Rules: which of them decides over an item, a call or a memory, and reading them from TOML.
 
-A rule applies when each condition it gives is met. Among those that apply the highest priority decides, deny
-wins ties, and what is left is settled by the rule's id.
+A rule applies when each condition it gives is met. Among those that apply the highest priority
+decides, deny wins ties, and what is left is settled by the rule's id.
 """
 
 from __future__ import annotations
@@ -38,17 +38,24 @@ class RuleSubject:
 
 
 def applicable_rule(rules: Iterable[PolicyRule], subject: RuleSubject) -> PolicyRule | None:
-    """The rule that decides over `subject`, or None when none applies. Pure; the order of `rules` is nothing."""
+    """The rule that decides over `subject`, or None when none applies. Pure; the order of `rules`
+    is nothing.
+    """
     return strongest_rule(rule for rule in rules if _applies(rule, subject))
 
 
 def strongest_rule(rules: Iterable[PolicyRule]) -> PolicyRule | None:
-    """The rule that wins among `rules`: highest priority, deny before others, then the smallest id."""
-    return min(rules, key=lambda rule: (-rule.priority, rule.effect != "deny", rule.id), default=None)
+    """The rule that wins among `rules`: highest priority, deny before others, then the smallest
+    id.
+    """
+    return min(
+        rules, key=lambda rule: (-rule.priority, rule.effect != "deny", rule.id), default=None
+    )
 
 
 def load_rules(path: str | Path) -> tuple[PolicyRule, ...]:
-    """The rules of a TOML file, each one a `[[rules]]` table with the fields of PolicyRule, in file order.
+    """The rules of a TOML file, each one a `[[rules]]` table with the fields of PolicyRule, in file
+    order.
 
     Raises SettingsError naming the file, the rule and the field.
     """
@@ -58,7 +65,9 @@ def load_rules(path: str | Path) -> tuple[PolicyRule, ...]:
     seen: set[str] = set()
     for rule in rules:
         if rule.id in seen:
-            raise SettingsError(f"{file}: two rules have the id {rule.id!r}. Give each rule its own id.")
+            raise SettingsError(
+                f"{file}: two rules have the id {rule.id!r}. Give each rule its own id."
+            )
         seen.add(rule.id)
     return rules
 
@@ -91,15 +100,21 @@ def _tables(file: Path) -> list[Any]:
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{file}: the rules cannot be read ({error.strerror or error}).") from error
+        raise SettingsError(
+            f"{file}: the rules cannot be read ({error.strerror or error})."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: this is not valid TOML: {error}.") from error
     unknown = sorted(set(data) - {"rules"})
     if unknown:
-        raise SettingsError(f"{file}: unknown table {unknown[0]!r}. Write each rule as a [[rules]] table.")
+        raise SettingsError(
+            f"{file}: unknown table {unknown[0]!r}. Write each rule as a [[rules]] table."
+        )
     tables = data.get("rules", [])
     if not isinstance(tables, list):
-        raise SettingsError(f"{file}: `rules` must be a list. Write each rule as a [[rules]] table.")
+        raise SettingsError(
+            f"{file}: `rules` must be a list. Write each rule as a [[rules]] table."
+        )
     return tables
 
 
@@ -112,7 +127,9 @@ def _rule(file: Path, number: int, table: Any) -> PolicyRule:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         field = ".".join(str(part) for part in problem["loc"]) or "rule"
         raise SettingsError(f"{where}: {field}: {problem['msg']}.") from error
-    _check_known(where, "conditions.sensitivity", rule.conditions.sensitivity, get_args(Sensitivity))
+    _check_known(
+        where, "conditions.sensitivity", rule.conditions.sensitivity, get_args(Sensitivity)
+    )
     _check_known(where, "conditions.kind", rule.conditions.kind, get_args(ItemKind))
     for scope in rule.conditions.scope:
         _check_scope(where, scope)
@@ -123,7 +140,9 @@ def _rule(file: Path, number: int, table: Any) -> PolicyRule:
 def _check_known(where: str, field: str, values: Sequence[str], known: Sequence[str]) -> None:
     for value in values:
         if value not in known:
-            raise SettingsError(f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(known)}.")
+            raise SettingsError(
+                f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(known)}."
+            )
 
 
 def _check_scope(where: str, text: str) -> None:

@@ -11,7 +11,13 @@ from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, ran
 from tallystick.ranking.relevance import Text, WorkingSets
 from tallystick.ranking.signals import marks_of, names_source
 from tallystick.ranking.slices import slices
-from tallystick.ranking.vectors import cosines, from_float16_bytes, slices_of, to_float16_bytes, whole_vectors
+from tallystick.ranking.vectors import (
+    cosines,
+    from_float16_bytes,
+    slices_of,
+    to_float16_bytes,
+    whole_vectors,
+)
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, indexed_words, query_terms
 

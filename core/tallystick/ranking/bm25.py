@@ -1,13 +1,13 @@
 """BM25: how well documents answer a query by their words.
 
-Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the inverse
-document frequency that never turns negative:
+Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the
+inverse document frequency that never turns negative:
 
-    idf(t)      = ln(1 + (N - df(t) + 0.5) / (df(t) + 0.5))
-    score(q, d) = sum over t in q of  idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / average))
+    idf(t)      = ln(1 + (N - df(t) + 0.5) / (df(t) + 0.5)) score(q, d) = sum over t in q of  idf(t)
+    * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / average))
 
-The caller hands in the statistics, which are those of the actor's scopes: what other scopes hold never
-changes a score.
+The caller hands in the statistics, which are those of the actor's scopes: what other scopes hold
+never changes a score.
 """
 
 from __future__ import annotations
@@ -33,13 +33,18 @@ def bm25(
 ) -> list[float]:
     """One score per document, in the order given; 0.0 for a document that holds none of the terms.
 
-    `documents_tf` maps a term to how often the document holds it, `lengths` are in words. A term that stands
-    twice in the query counts twice. A document frequency above `n_documents` is read as `n_documents`.
-    Raises InvalidInput when documents and lengths do not pair up.
+    `documents_tf` maps a term to how often the document holds it, `lengths` are in words. A term
+    that stands twice in the query counts twice. A document frequency above `n_documents` is read as
+    `n_documents`. Raises InvalidInput when documents and lengths do not pair up.
     """
     if len(documents_tf) != len(lengths):
-        raise InvalidInput(f"{len(documents_tf)} documents came with {len(lengths)} lengths; give one length each.")
-    weights = [(term, inverse_frequency(n_documents, document_frequency.get(term, 0))) for term in query_terms]
+        raise InvalidInput(
+            f"{len(documents_tf)} documents came with {len(lengths)} lengths; give one length each."
+        )
+    weights = [
+        (term, inverse_frequency(n_documents, document_frequency.get(term, 0)))
+        for term in query_terms
+    ]
     scores: list[float] = []
     for frequencies, length in zip(documents_tf, lengths, strict=True):
         relative = length / average_length if average_length > 0 else 1.0

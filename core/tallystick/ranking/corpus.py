@@ -1,8 +1,10 @@
-"""Corpus: the searchable text of one scope as arrays, so that a question is scored against all of it at once.
+"""Corpus: the searchable text of one scope as arrays, so that a question is scored against all of
+it at once.
 
-A corpus is an immutable snapshot. Writing makes a new one that shares what did not change: rows stand in segments,
-small segments are merged into larger ones, and a row that changed or went is only marked in its segment.
-Its statistics are its own: what stands in another scope never changes a score. NumPy is imported on first use.
+A corpus is an immutable snapshot. Writing makes a new one that shares what did not change: rows
+stand in segments, small segments are merged into larger ones, and a row that changed or went is
+only marked in its segment. Its statistics are its own: what stands in another scope never changes a
+score. NumPy is imported on first use.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class _Numbers(dict[str, int]):
 
 
 class Vocabulary:
-    """Numbers for the words, stems, speakers, kinds and conversations of one scope. It only grows."""
+    """Numbers for the words, stems, speakers, kinds and conversations of one scope. It only
+    grows.
+    """
 
     def __init__(self) -> None:
         import numpy as np
@@ -89,13 +93,17 @@ class Vocabulary:
         self.says = np.zeros(0, dtype=bool)
         """For each surface whether it carries meaning: no stop word, no single letter."""
         self._roots: dict[str, tuple[int, dict[str, set[str]]]] = {}
-        """By language how many surfaces were looked through, and by each root the terms of the words that have it."""
+        """By language how many surfaces were looked through, and by each root the terms of the
+        words that have it.
+        """
         self._guard = threading.Lock()
         self._meant = np.zeros(0, dtype=bool)
         self._meanings = np.zeros((0, 0), dtype=np.float32)
 
     def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
-        """The vectors of surfaces by their numbers, asked for once and kept; None when `vectors` gives none."""
+        """The vectors of surfaces by their numbers, asked for once and kept; None when `vectors`
+        gives none.
+        """
         import numpy as np
 
         with self._guard:
@@ -127,7 +135,8 @@ class Vocabulary:
                 known.setdefault(root, set()).add(term)
             self._roots[language] = (len(self.spelled), known)
             return {
-                word: frozenset(known.get(root, ())) for word, root in zip(words, roots(words, language), strict=True)
+                word: frozenset(known.get(root, ()))
+                for word, root in zip(words, roots(words, language), strict=True)
             }
 
     def catch_up(self) -> None:
@@ -139,7 +148,10 @@ class Vocabulary:
             return
         numbers = [self.terms[term] for term in stems(new)]
         self.term_of = np.concatenate([self.term_of, np.array(numbers, dtype=np.int32)])
-        says = [not is_stop_word(word) and (len(word) > 1 or not word.isascii() or word.isdigit()) for word in new]
+        says = [
+            not is_stop_word(word) and (len(word) > 1 or not word.isascii() or word.isdigit())
+            for word in new
+        ]
         self.says = np.concatenate([self.says, np.array(says, dtype=bool)])
         self.spelled = self.spelled + new
 
@@ -163,7 +175,9 @@ class _Segment:
     """Postings of `terms[i]`: `slice_of` and `often` from `offsets[i]` to `offsets[i + 1]`."""
     words: NDArray[np.int32]
     word_offsets: Ints
-    """Distinct meaningful surfaces of row i: `words` from `word_offsets[i]` to `word_offsets[i + 1]`."""
+    """Distinct meaningful surfaces of row i: `words` from `word_offsets[i]` to `word_offsets[i +
+    1]`.
+    """
     vectors: Vectors
     vector_owner: NDArray[np.int32]
 
@@ -200,8 +214,8 @@ class Corpus:
     def updated(self, entries: Sequence[Entry], *, dimension: int = 0) -> Corpus:
         """This corpus with `entries` added, replaced by `doc`, or taken out where they are gone.
 
-        `dimension` is the length of one vector. One thread at a time may update the snapshots of one scope; any
-        number may read them. Raises DimensionMismatch for vectors of another size.
+        `dimension` is the length of one vector. One thread at a time may update the snapshots of
+        one scope; any number may read them. Raises DimensionMismatch for vectors of another size.
         """
         if not entries:
             return self
@@ -214,12 +228,19 @@ class Corpus:
         while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
             segments[-2:] = [_merged(segments[-2:])]
         aliases = {doc: names for doc, names in self.aliases.items() if doc not in docs}
-        aliases |= {entry.doc: tuple(json.loads(entry.names)) for entry in entries if entry.names is not None}
+        aliases |= {
+            entry.doc: tuple(json.loads(entry.names))
+            for entry in entries
+            if entry.names is not None
+        }
         gone = (self.gone - docs) | {entry.doc for entry in entries if entry.words is None}
         return Corpus(
-            self.vocabulary, tuple(segments), entries=self.entries + len(docs) - known, aliases=aliases,
+            self.vocabulary,
+            tuple(segments),
+            entries=self.entries + len(docs) - known,
+            aliases=aliases,
             gone=frozenset(gone),
-        )  # fmt: skip
+        )
 
     def _known(self, docs: Iterable[int]) -> int:
         return sum(int(self.alive[row]) for row in self.rows_of(docs))
@@ -312,12 +333,16 @@ class Corpus:
                 found += int(segment.alive[segment.owner[postings[0]]].sum())
         return found
 
-    def text_scores(self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()) -> Floats:
-        """BM25 of every row: of its best slice. `weights` maps a term to its inverse document frequency.
+    def text_scores(
+        self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()
+    ) -> Floats:
+        """BM25 of every row: of its best slice. `weights` maps a term to its inverse document
+        frequency.
 
-        Terms in `loose` count in rows without a speaker only. Robertson and Zaragoza, "The Probabilistic Relevance
-        Framework: BM25 and Beyond" (2009): the sum over terms of weight * tf * (k1 + 1) / (tf + k1 * (1 - b + b *
-        length / average)). Terms are added in the order of the mapping.
+        Terms in `loose` count in rows without a speaker only. Robertson and Zaragoza, "The
+        Probabilistic Relevance Framework: BM25 and Beyond" (2009): the sum over terms of weight *
+        tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average)). Terms are added in the order of
+        the mapping.
         """
         import numpy as np
 
@@ -364,7 +389,9 @@ class Corpus:
         import numpy as np
 
         parts = [segment.words for segment in self.segments]
-        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype=np.int32)])
+        return (
+            parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype=np.int32)])
+        )
 
     # Vectors
 
@@ -373,13 +400,15 @@ class Corpus:
         """How many rows that stand have a vector."""
         import numpy as np
 
-        return sum(int(segment.alive[np.unique(segment.vector_owner)].sum()) for segment in self.segments)
+        return sum(
+            int(segment.alive[np.unique(segment.vector_owner)].sum()) for segment in self.segments
+        )
 
     def nearness(self, query: Vectors) -> Floats:
         """The cosine of `query` with every row, of its best slice; -2 for a row without a vector.
 
-        Good for choosing; `exact_nearness` gives values that do not depend on what else stands here.
-        Raises DimensionMismatch.
+        Good for choosing; `exact_nearness` gives values that do not depend on what else stands
+        here. Raises DimensionMismatch.
         """
         import numpy as np
 
@@ -395,7 +424,9 @@ class Corpus:
         return found
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
-        """The cosine of `query` with each of `rows`, of its best slice, to the last bit; -2 without a vector."""
+        """The cosine of `query` with each of `rows`, of its best slice, to the last bit; -2 without
+        a vector.
+        """
         import numpy as np
 
         found = np.full(len(rows), -2.0)
@@ -409,9 +440,12 @@ class Corpus:
             first = np.searchsorted(segment.vector_owner, local)
             last = np.searchsorted(segment.vector_owner, local, side="right")
             spread = np.repeat(np.arange(len(mine)), last - first)
-            within = np.arange(len(spread)) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
+            within = np.arange(len(spread)) - np.repeat(
+                np.cumsum(last - first) - (last - first), last - first
+            )
             chosen = segment.vectors[first[spread] + within]
-            # einsum works row by row; a matrix product may group rows and so round them differently.
+            # einsum works row by row; a matrix product may group rows and so round them
+            # differently.
             values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
             np.maximum.at(found, mine[spread], values)
         return found
@@ -420,7 +454,9 @@ class Corpus:
 
     @cached_property
     def _turns(self) -> tuple[Ints, Ints]:
-        """Rows of turns ordered by conversation and position, and for each row its place in that order, else -1."""
+        """Rows of turns ordered by conversation and position, and for each row its place in that
+        order, else -1.
+        """
         import numpy as np
 
         conversation = self.column("conversation")
@@ -431,7 +467,9 @@ class Corpus:
         return order, places
 
     def beside(self, rows: Ints, step: int) -> Ints:
-        """For each of `rows` the turn `step` places further on in its conversation; -1 where there is none."""
+        """For each of `rows` the turn `step` places further on in its conversation; -1 where there
+        is none.
+        """
         import numpy as np
 
         order, places = self._turns
@@ -439,7 +477,9 @@ class Corpus:
         inside = (places[rows] >= 0) & (place >= 0) & (place < len(order))
         found = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
         conversation = self.column("conversation")
-        same = (found >= 0) & (conversation[found] == conversation[rows]) if len(order) else found >= 0
+        same = (
+            (found >= 0) & (conversation[found] == conversation[rows]) if len(order) else found >= 0
+        )
         return np.where(same, found, -1)
 
     @cached_property
@@ -466,7 +506,9 @@ class Corpus:
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """The languages, English aside, that what stands here is written in, by its words of grammar."""
+        """The languages, English aside, that what stands here is written in, by its words of
+        grammar.
+        """
         surfaces, terms = self.vocabulary.surfaces, self.vocabulary.term_of
 
         def holds(word: str) -> bool:
@@ -488,11 +530,19 @@ class Corpus:
             sum(column.nbytes for column in segment.columns.values())
             + sum(
                 array.nbytes
-                for array in (segment.owner, segment.length, segment.slice_of, segment.often, segment.words,
-                              segment.word_offsets, segment.vectors, segment.vector_owner)
+                for array in (
+                    segment.owner,
+                    segment.length,
+                    segment.slice_of,
+                    segment.often,
+                    segment.words,
+                    segment.word_offsets,
+                    segment.vectors,
+                    segment.vector_owner,
+                )
             )
             for segment in self.segments
-        ) + 200 * len(self.vocabulary.surfaces)  # fmt: skip
+        ) + 200 * len(self.vocabulary.surfaces)
 
 
 @lru_cache(maxsize=65_536)
@@ -526,29 +576,44 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     keys = vocabulary.term_of[surfaces].astype(np.int64) * len(owners) + slice_of
     postings, often = np.unique(keys, return_counts=True)
     says = vocabulary.says[surfaces]
-    words = np.unique(owners[slice_of[says]].astype(np.int64) * len(vocabulary.spelled) + surfaces[says])
+    words = np.unique(
+        owners[slice_of[says]].astype(np.int64) * len(vocabulary.spelled) + surfaces[says]
+    )
     word_rows = words // max(1, len(vocabulary.spelled))
     vectors, vector_owner = _vectors(entries, dimension)
     speakers, kinds, conversations = vocabulary.speakers, vocabulary.kinds, vocabulary.conversations
     columns = {
         "doc": np.array([entry.doc for entry in entries], dtype=np.int64),
         "marks": np.array([entry.marks for entry in entries], dtype=np.int64),
-        "speaker": np.array([-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64),
+        "speaker": np.array(
+            [-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64
+        ),
         "kind": np.array([kinds[entry.kind] for entry in entries], dtype=np.int64),
         "conversation": np.array(
-            [-1 if e.conversation is None or e.position is None else conversations[e.conversation] for e in entries],
+            [
+                -1
+                if e.conversation is None or e.position is None
+                else conversations[e.conversation]
+                for e in entries
+            ],
             dtype=np.int64,
         ),
         "position": np.array([entry.position or 0 for entry in entries], dtype=np.int64),
         "occurred_at": np.array(
-            [NEVER if entry.occurred_at is None else entry.occurred_at for entry in entries], dtype=np.int64
+            [NEVER if entry.occurred_at is None else entry.occurred_at for entry in entries],
+            dtype=np.int64,
         ),
         "expires_at": np.array(
-            [_FOREVER if entry.expires_at is None else entry.expires_at for entry in entries], dtype=np.int64
+            [_FOREVER if entry.expires_at is None else entry.expires_at for entry in entries],
+            dtype=np.int64,
         ),
         # Without a word on it, a memory holds since it was said.
-        "valid_from": np.array([_first(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64),
-        "valid_until": np.array([_first(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64),
+        "valid_from": np.array(
+            [_first(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64
+        ),
+        "valid_until": np.array(
+            [_first(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64
+        ),
         "state": np.array([vocabulary.states[entry.state] for entry in entries], dtype=np.int64),
     }
     return _Segment(
@@ -589,8 +654,14 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
         return np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
     for _, blob in having:
         if len(blob) % (2 * dimension):
-            raise DimensionMismatch(name="of the stored vectors", expected=dimension, got=len(blob) // 2)
-    flat = np.frombuffer(b"".join(blob for _, blob in having), dtype="<f2").reshape(-1, dimension).astype(np.float32)
+            raise DimensionMismatch(
+                name="of the stored vectors", expected=dimension, got=len(blob) // 2
+            )
+    flat = (
+        np.frombuffer(b"".join(blob for _, blob in having), dtype="<f2")
+        .reshape(-1, dimension)
+        .astype(np.float32)
+    )
     lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
     flat /= np.where(lengths > 0, lengths, 1.0)[:, None]
     counts = np.array([len(blob) // (2 * dimension) for _, blob in having])
@@ -605,7 +676,17 @@ def _merged(segments: Sequence[_Segment]) -> _Segment:
         name: np.concatenate([segment.columns[name][segment.alive] for segment in segments])
         for name in segments[0].columns
     }
-    owner, length, terms, slice_of, often, words, counts, vectors, vector_owner = [], [], [], [], [], [], [], [], []
+    owner, length, terms, slice_of, often, words, counts, vectors, vector_owner = (
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+    )
     rows = slices = 0
     for segment in segments:
         new_row = np.cumsum(segment.alive) - 1 + rows
@@ -627,7 +708,9 @@ def _merged(segments: Sequence[_Segment]) -> _Segment:
         rows += int(segment.alive.sum())
         slices += int(standing.sum())
     if len({part.shape[1] for part in vectors if len(part)}) > 1:
-        raise DimensionMismatch(name="of the stored vectors", expected=vectors[0].shape[1], got=vectors[1].shape[1])
+        raise DimensionMismatch(
+            name="of the stored vectors", expected=vectors[0].shape[1], got=vectors[1].shape[1]
+        )
     all_terms, all_slices = np.concatenate(terms), np.concatenate(slice_of)
     order = np.lexsort((all_slices, all_terms))
     vectors = [part for part in vectors if len(part)]
@@ -640,5 +723,7 @@ def _merged(segments: Sequence[_Segment]) -> _Segment:
         words=np.concatenate(words),
         word_offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
         vectors=np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32),
-        vector_owner=np.concatenate(vector_owner).astype(np.int32) if vectors else np.zeros(0, dtype=np.int32),
+        vector_owner=np.concatenate(vector_owner).astype(np.int32)
+        if vectors
+        else np.zeros(0, dtype=np.int32),
     )

@@ -1,9 +1,11 @@
-"""Dates in a query: the spans of time that it names, read against a clock, and how well a moment fits them.
+"""Dates in a query: the spans of time that it names, read against a clock, and how well a moment
+fits them.
 
-What a phrase means is read by `dateparser`, and which phrases mean a date is taken from its tables: months, weekdays
-and relative phrases ("last week", "la semana pasada", "先週") of the languages below, dates in digits, and years.
-Seasons, weekends, ranges and open ends ("since May") are read in English. A date without a year is the latest one
-that has begun. Weeks begin on Monday, days are UTC. `dateparser` is imported when a query may hold a date.
+What a phrase means is read by `dateparser`, and which phrases mean a date is taken from its tables:
+months, weekdays and relative phrases ("last week", "la semana pasada", "先週") of the languages
+below, dates in digits, and years. Seasons, weekends, ranges and open ends ("since May") are read in
+English. A date without a year is the latest one that has begun. Weeks begin on Monday, days are
+UTC. `dateparser` is imported when a query may hold a date.
 """
 
 from __future__ import annotations
@@ -36,23 +38,59 @@ _HINT = re.compile(
 
 _YEAR = r"(?:19|20)\d\d"
 _UNITS = ("day", "week", "month", "year")
-_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
-           "november", "december")  # fmt: skip
+_MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _LEADING = (
     r"in|since|of|during|last|this|next|until|till|by|before|after|early|late|mid|between|from|and|to"
     r"|en|de|desde|depuis|im|seit|vom|a|nel|em|sinds"
 )
 _BEFORE_MONTH = rf"(?:{_LEADING})[\s-]+"
-"""A month's name alone is taken for a date after one of these only: "may" and "march" are words too."""
-_LEADS = re.compile(rf"(?!last|this|next|in\s+\d)(?:{_LEADING})[\s-]+(?!\d+\s+\w+s\b)", re.IGNORECASE)
+"""A month's name alone is taken for a date after one of these only: "may" and "march" are words
+too.
+"""
+_LEADS = re.compile(
+    rf"(?!last|this|next|in\s+\d)(?:{_LEADING})[\s-]+(?!\d+\s+\w+s\b)", re.IGNORECASE
+)
 _DIGITS = r"(?:19|20)\d\d-\d\d-\d\d|\d{1,2}/\d{1,2}/(?:19|20)\d\d"
 _LIBRARY_COUNT = re.compile(r"\(\\d.*?\)")
 """How the library's patterns write a number."""
-_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_SPELLED = {**{name: place + 1 for place, name in enumerate(_NUMBERS)}, "a": 1, "an": 1, "a couple of": 2, "a few": 3}
+_NUMBERS = (
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+_SPELLED = {
+    **{name: place + 1 for place, name in enumerate(_NUMBERS)},
+    "a": 1,
+    "an": 1,
+    "a couple of": 2,
+    "a few": 3,
+}
 _COUNT = re.compile(
-    rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})(?=\s+(?:day|week|month|year)s?\s+(?:ago|before|back)\b)",
+    rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})"
+    r"(?=\s+(?:day|week|month|year)s?\s+(?:ago|before|back)\b)",
     re.IGNORECASE,
 )
 _SEASONS = {"winter": 12, "spring": 3, "summer": 6, "autumn": 9, "fall": 9}
@@ -62,7 +100,9 @@ _SEASON = re.compile(
     re.IGNORECASE,
 )
 _WEEKEND = re.compile(r"\b(?P<which>last|this|past|next|the)\s+weekend\b", re.IGNORECASE)
-_OPENING = re.compile(r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE)
+_OPENING = re.compile(
+    r"\b(?P<word>before|until|till|prior to|after|since|following)\s+(?:the\s+)?$", re.IGNORECASE
+)
 _FROM = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$")
 _RANGE = re.compile(r"^\s*(?:and|to|until|till|through|-|–)\s*$", re.IGNORECASE)
 _EVENT = re.compile(
@@ -81,7 +121,9 @@ class Span:
 
 
 def spans(query: str, now: int) -> tuple[Span, ...]:
-    """The spans of time that `query` names, seen from `now`, in the order of the text; empty for none."""
+    """The spans of time that `query` names, seen from `now`, in the order of the text; empty for
+    none.
+    """
     if _HINT.search(query) is None:
         return ()
     try:
@@ -99,12 +141,18 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
 
 @lru_cache(maxsize=4096)
 def moment(text: str) -> int | None:
-    """The moment that `text` is the whole date of, in English, microseconds UTC; None when no day is named."""
+    """The moment that `text` is the whole date of, in English, microseconds UTC; None when no day
+    is named.
+    """
     if re.search(r"\d", text) is None:
         return None
     from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
 
-    settings = {"TIMEZONE": "UTC", "RETURN_AS_TIMEZONE_AWARE": True, "REQUIRE_PARTS": ["day", "month", "year"]}
+    settings = {
+        "TIMEZONE": "UTC",
+        "RETURN_AS_TIMEZONE_AWARE": True,
+        "REQUIRE_PARTS": ["day", "month", "year"],
+    }
     try:
         read = DateDataParser(languages=["en"], settings=settings).get_date_data(text).date_obj
     except (ValueError, OverflowError):
@@ -113,7 +161,9 @@ def moment(text: str) -> int | None:
 
 
 def event_named(query: str) -> tuple[str, str] | None:
-    """("before" or "after", the event) where the query places something by an event, as "before the trip"."""
+    """("before" or "after", the event) where the query places something by an event, as "before the
+    trip".
+    """
     match = _EVENT.search(query)
     if match is None:
         return None
@@ -121,11 +171,12 @@ def event_named(query: str) -> tuple[str, str] | None:
 
 
 def date_fit(moment: int | None, named: Sequence[Span]) -> float:
-    """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance, 0.0 for None.
+    """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance,
+    0.0 for None.
 
-    What happens is told of afterwards: the fit halves with every 4 days after a span and with every day before
-    it, and more slowly beside longer spans, by a quarter of their length.
-    Outside of an open span nothing fits: "before" means before.
+    What happens is told of afterwards: the fit halves with every 4 days after a span and with every
+    day before it, and more slowly beside longer spans, by a quarter of their length. Outside of an
+    open span nothing fits: "before" means before.
     """
     if moment is None:
         return 0.0
@@ -239,18 +290,28 @@ def _relative(info: dict[str, Any], spaced: bool) -> list[str]:
         re.escape(phrase)
         for meaning, said in info["relative-type"].items()
         for phrase in said
-        if any(unit in meaning for unit in (*_UNITS, *_WEEKDAYS)) and len(phrase) > (3 if spaced else 1)
+        if any(unit in meaning for unit in (*_UNITS, *_WEEKDAYS))
+        and len(phrase) > (3 if spaced else 1)
     ]
     for meaning, said in info["relative-type-regex"].items():
         if any(unit in meaning for unit in _UNITS):
             counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in said]
             # Abbreviations such as "3 m" are left out.
-            found += [phrase for phrase in counted if not spaced or not re.search(r"[\s}]\w{1,2}$", phrase)]
+            found += [
+                phrase
+                for phrase in counted
+                if not spaced or not re.search(r"[\s}]\w{1,2}$", phrase)
+            ]
     return sorted(found, key=len, reverse=True)
 
 
 def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
-    names = {name.lower() for key in keys for name in info[key] if len(name) >= shortest and not name.isdigit()}
+    names = {
+        name.lower()
+        for key in keys
+        for name in info[key]
+        if len(name) >= shortest and not name.isdigit()
+    }
     return f"(?:{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})"
 
 
@@ -262,7 +323,8 @@ def _read(phrase: str, language: str, today: date) -> Span | None:
 
     noon = datetime(today.year, today.month, today.day, 12)
     parser = DateDataParser(
-        languages=[language], settings={"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"}
+        languages=[language],
+        settings={"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"},
     )
     try:
         read = parser.get_date_data(phrase)
@@ -303,7 +365,9 @@ def _season(match: re.Match[str], today: date) -> Span:
 
 def _weekend(which: str, today: date) -> Span:
     monday = today - timedelta(days=today.weekday())
-    step = {"next": 1, "this": 0}.get(which, -1 if today.weekday() < 5 or which in ("last", "past") else 0)
+    step = {"next": 1, "this": 0}.get(
+        which, -1 if today.weekday() < 5 or which in ("last", "past") else 0
+    )
     return _days(monday + timedelta(days=5 + 7 * step), 2)
 
 

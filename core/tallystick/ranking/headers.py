@@ -1,6 +1,7 @@
 """Headers: who said a line of a transcript and when, where the text itself begins with that.
 
-`Anna: Hello`, `[8 May 2023, 13:56] Anna: Hello` and `Anna [13:56]: Hello` are read; anything else has no header.
+`Anna: Hello`, `[8 May 2023, 13:56] Anna: Hello` and `Anna [13:56]: Hello` are read; anything else
+has no header.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Header(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def read_header(text: str) -> Header | None:
-    """The header of a line, or None. A word and a colon look like one: ask `speakers_of` whether they are."""
+    """The header of a line, or None. A word and a colon look like one: ask `speakers_of` whether
+    they are.
+    """
     match = _HEADER.match(text[:200])
     if match is None:
         return None
@@ -42,8 +45,14 @@ def read_header(text: str) -> Header | None:
 
 
 def speakers_of(texts: Sequence[str]) -> frozenset[str]:
-    """Who speaks in a transcript: the names before most of its lines, few and each more than once; else nobody."""
+    """Who speaks in a transcript: the names before most of its lines, few and each more than once;
+    else nobody.
+    """
     names = [header.name for text in texts if (header := read_header(text)) is not None]
-    several = {name for name in set(names) if names.count(name) > 1} if len(set(names)) <= _MOST_SPEAKERS else set()
+    several = (
+        {name for name in set(names) if names.count(name) > 1}
+        if len(set(names)) <= _MOST_SPEAKERS
+        else set()
+    )
     held = sum(name in several for name in names)
     return frozenset(several) if len(several) > 1 and held >= _SHARE * len(texts) else frozenset()

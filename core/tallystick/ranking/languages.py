@@ -1,7 +1,9 @@
-"""Languages: the words that carry grammar in each, which language a question is asked in, and the roots of its words.
+"""Languages: the words that carry grammar in each, which language a question is asked in, and the
+roots of its words.
 
-Text is indexed without knowing its language: a term is a word without accents, stemmed as English. A question in
-another language asks for every term that has its words' roots in that language; see `Vocabulary.related`.
+Text is indexed without knowing its language: a term is a word without accents, stemmed as English.
+A question in another language asks for every term that has its words' roots in that language; see
+`Vocabulary.related`.
 """
 
 from __future__ import annotations
@@ -33,141 +35,191 @@ ENGLISH = "english"
 
 _GRAMMAR = {
     ENGLISH: """
-    a about above after again all also am among an and any are arent as at be because been before being below
-    between both but by can cant cannot could couldnt did didnt do does doesnt doing dont done down during each
-    either else ever every few for from further get gets getting got had hadnt has hasnt have havent having he
-    her here hers herself him himself his how i if im in into is isnt it its itself just let lets many me
-    might mine more most much must my myself neither no nor not now of off on once one only onto or other
-    others ought our ours ourselves out over own please said same say says shall she should shouldnt since so
-    some such tell than that the their theirs them themselves then there these they this those though through
-    to too under until up upon very was wasnt we were werent what when where whether which while who whom
-    whose why will with within without wont would wouldnt yes yet you your yours yourself yourselves""",
+    a about above after again all also am among an and any are arent as at be because
+    been before being below between both but by can cant cannot could couldnt did
+    didnt do does doesnt doing dont done down during each either else ever every few
+    for from further get gets getting got had hadnt has hasnt have havent having he
+    her here hers herself him himself his how i if im in into is isnt it its itself
+    just let lets many me might mine more most much must my myself neither no nor not
+    now of off on once one only onto or other others ought our ours ourselves out
+    over own please said same say says shall she should shouldnt since so some such
+    tell than that the their theirs them themselves then there these they this those
+    though through to too under until up upon very was wasnt we were werent what when
+    where whether which while who whom whose why will with within without wont would
+    wouldnt yes yet you your yours yourself yourselves""",
     "german": """
-    aber alle allem allen aller alles als also am an andere anderen auch auf aus bei beim bin bis bist da damals damit
-    dann das dass daß dein deine dem den denn der des dessen deshalb dich die dies diese diesem diesen dieser dieses
-    dir doch dort du durch ein eine einem einen einer eines er es etwas euch euer für gab gegen gibt habe haben hab
-    hast hat hatte hatten hätte hier hin hinter ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in indem ins ist jede
-    jeden jeder jedes jetzt kann kannst kein keine keinen können konnte machen mal man mehr mein meine meinem meinen
-    meiner mich mir mit muss musste nach nicht nichts noch nun nur ob oder ohne schon sehr sein seine seinem seinen
-    seiner seit sich sie sind so soll sollte sondern sonst über um und uns unser unsere unter viel viele vom von vor
-    war waren warum was weil welche welchem welchen welcher welches wem wen wenn wer werde werden wessen wie wieder
-    wieso will wir wird wirst wo woher wohin wollen wollte worden wurde wurden zu zum zur zwischen""",
+    aber alle allem allen aller alles als also am an andere anderen auch auf aus bei
+    beim bin bis bist da damals damit dann das dass daß dein deine dem den denn der
+    des dessen deshalb dich die dies diese diesem diesen dieser dieses dir doch dort
+    du durch ein eine einem einen einer eines er es etwas euch euer für gab gegen
+    gibt habe haben hab hast hat hatte hatten hätte hier hin hinter ich ihm ihn ihnen
+    ihr ihre ihrem ihren ihrer im in indem ins ist jede jeden jeder jedes jetzt kann
+    kannst kein keine keinen können konnte machen mal man mehr mein meine meinem
+    meinen meiner mich mir mit muss musste nach nicht nichts noch nun nur ob oder
+    ohne schon sehr sein seine seinem seinen seiner seit sich sie sind so soll sollte
+    sondern sonst über um und uns unser unsere unter viel viele vom von vor war waren
+    warum was weil welche welchem welchen welcher welches wem wen wenn wer werde
+    werden wessen wie wieder wieso will wir wird wirst wo woher wohin wollen wollte
+    worden wurde wurden zu zum zur zwischen""",
     "french": """
-    ai aie ainsi alors as au aucun aussi autre autres aux avait avant avec avez avoir avons car ce ceci cela celle
-    celui ces cet cette ceux chaque chez ci comme comment d dans de depuis des donc dont du elle elles en encore
-    entre es est et étaient était été être eu eux fait font faire fut il ils j je l la laquelle le lequel les leur
-    leurs lors lui m ma mais me même mes moi moins mon n ne ni nos notre nous on ont ou où par parce pas pendant peu
-    peut plus pour pourquoi qu quand que quel quelle quelles quels qui quoi s sa sans se sera ses si son sont sous
-    sur t ta te tes toi ton tous tout toute toutes très tu un une vers vos votre vous y""",
+    ai aie ainsi alors as au aucun aussi autre autres aux avait avant avec avez avoir
+    avons car ce ceci cela celle celui ces cet cette ceux chaque chez ci comme
+    comment d dans de depuis des donc dont du elle elles en encore entre es est et
+    étaient était été être eu eux fait font faire fut il ils j je l la laquelle le
+    lequel les leur leurs lors lui m ma mais me même mes moi moins mon n ne ni nos
+    notre nous on ont ou où par parce pas pendant peu peut plus pour pourquoi qu
+    quand que quel quelle quelles quels qui quoi s sa sans se sera ses si son sont
+    sous sur t ta te tes toi ton tous tout toute toutes très tu un une vers vos votre
+    vous y""",
     "spanish": """
-    a al algo algunas algunos ante antes aquel aquella así aunque cada como cómo con contra cual cuál cuales cuáles
-    cuando cuándo cuánto de del desde donde dónde dos durante e el él ella ellas ellos en entre era eran eres es esa
-    esas ese eso esos esta está están estaba estar estas este esto estos fue fueron ha había habían han hasta hay he
-    la las le les lo los más me mi mí mis mucho muy nada ni no nos nosotros nuestra nuestro o os otra otras otro otros
-    para pero por porque qué que quien quién quienes se sea ser si sí sido sin sobre son su sus también tan tanto te
-    tenía tiene tienen tengo todo todos tu tú tus un una unas uno unos vosotros y ya yo""",
+    a al algo algunas algunos ante antes aquel aquella así aunque cada como cómo con
+    contra cual cuál cuales cuáles cuando cuándo cuánto de del desde donde dónde dos
+    durante e el él ella ellas ellos en entre era eran eres es esa esas ese eso esos
+    esta está están estaba estar estas este esto estos fue fueron ha había habían han
+    hasta hay he la las le les lo los más me mi mí mis mucho muy nada ni no nos
+    nosotros nuestra nuestro o os otra otras otro otros para pero por porque qué que
+    quien quién quienes se sea ser si sí sido sin sobre son su sus también tan tanto
+    te tenía tiene tienen tengo todo todos tu tú tus un una unas uno unos vosotros y
+    ya yo""",
     "italian": """
-    a abbiamo agli ai al alla alle allo anche avere aveva avevo c che chi ci ciò co col come con contro cosa cui da
-    dagli dai dal dalla dalle dallo degli dei del dell della delle dello di dopo dove due e è ed era erano essere fa
-    fare fra gli ha hai hanno ho i il in io l la le lei li lo loro lui ma me mi mia mie miei mio molto ne nei nel
-    nella nelle nello no noi non nostra nostro o ogni per perché più poi può qual quale quali quando quanto quella
-    quelle quelli quello questa queste questi questo qui se sei si sia siamo sono sta stata stato su sua sue sugli
-    sui sul sulla suo suoi ti tra tu tua tue tuo tutti tutto un una uno vi voi""",
+    a abbiamo agli ai al alla alle allo anche avere aveva avevo c che chi ci ciò co
+    col come con contro cosa cui da dagli dai dal dalla dalle dallo degli dei del
+    dell della delle dello di dopo dove due e è ed era erano essere fa fare fra gli
+    ha hai hanno ho i il in io l la le lei li lo loro lui ma me mi mia mie miei mio
+    molto ne nei nel nella nelle nello no noi non nostra nostro o ogni per perché più
+    poi può qual quale quali quando quanto quella quelle quelli quello questa queste
+    questi questo qui se sei si sia siamo sono sta stata stato su sua sue sugli sui
+    sul sulla suo suoi ti tra tu tua tue tuo tutti tutto un una uno vi voi""",
     "portuguese": """
-    a à ao aos aquela aquele aquilo as às até com como da das de dela dele deles depois do dos e é ela elas ele eles em
-    entre era eram essa esse esta está estão estava este eu foi foram há isso isto já lhe lhes mais mas me mesmo meu
-    meus minha minhas muito na não nas nem no nos nós nossa nosso num numa o onde os ou para pela pelas pelo pelos
-    por porque porquê qual quais quando quanto que quê quem se sem ser seu seus só sobre sua suas também te tem tém
-    têm tenho ter tinha toda todo todos tu tua um uma você vocês vos""",
+    a à ao aos aquela aquele aquilo as às até com como da das de dela dele deles
+    depois do dos e é ela elas ele eles em entre era eram essa esse esta está estão
+    estava este eu foi foram há isso isto já lhe lhes mais mas me mesmo meu meus
+    minha minhas muito na não nas nem no nos nós nossa nosso num numa o onde os ou
+    para pela pelas pelo pelos por porque porquê qual quais quando quanto que quê
+    quem se sem ser seu seus só sobre sua suas também te tem tém têm tenho ter tinha
+    toda todo todos tu tua um uma você vocês vos""",
     "dutch": """
-    aan al alle alles als altijd andere ben bij daar dan dat de der deze die dit doch doen door dus een en er ge geen
-    had hadden heb hebben heeft hem het hier hij hoe hun iets ik in is ja je jij jou jouw kan kon kunnen maar me meer
-    men met mij mijn moet na naar niet niets nog nu of om omdat onder ons onze ook op over reeds te tegen toch toen tot
-    u uit uw van veel voor waar waarom wanneer want waren was wat we wel welk welke werd wezen wie wij wil worden
-    wordt zal ze zei zich zij zijn zo zonder zou""",
+    aan al alle alles als altijd andere ben bij daar dan dat de der deze die dit doch
+    doen door dus een en er ge geen had hadden heb hebben heeft hem het hier hij hoe
+    hun iets ik in is ja je jij jou jouw kan kon kunnen maar me meer men met mij mijn
+    moet na naar niet niets nog nu of om omdat onder ons onze ook op over reeds te
+    tegen toch toen tot u uit uw van veel voor waar waarom wanneer want waren was wat
+    we wel welk welke werd wezen wie wij wil worden wordt zal ze zei zich zij zijn zo
+    zonder zou""",
     "swedish": """
-    alla allt att av blev bli blir de dem den denna deras dess det detta dig din dina ditt du där då efter ej eller en
-    er era ert ett från för ha hade han hans har henne hennes hon honom hos hur här i icke ingen inom inte jag kan kunde
-    man med mellan men mig min mina mitt mot mycket när någon något några och om oss på samma sedan sig sin sina sitt
-    ska skulle som så till under upp ut utan vad var vara varför varit varje vem vi vid vilka vilken vilket vår våra""",
+    alla allt att av blev bli blir de dem den denna deras dess det detta dig din dina
+    ditt du där då efter ej eller en er era ert ett från för ha hade han hans har
+    henne hennes hon honom hos hur här i icke ingen inom inte jag kan kunde man med
+    mellan men mig min mina mitt mot mycket när någon något några och om oss på samma
+    sedan sig sin sina sitt ska skulle som så till under upp ut utan vad var vara
+    varför varit varje vem vi vid vilka vilken vilket vår våra""",
     "norwegian": """
-    alle at av bare ble bli blir både da de deg dem den denne der deres det dette di din ditt du dykk eg ein eit eller
-    en er et etter for fordi fra fram få før ha hadde han hans har hennes her hos hun hva hvem hvilke hvilken hvis hvor
-    hvordan hvorfor i ikke ingen inn jeg kan kunne man mange med meg mellom men mer min mitt mot mye måtte ned noe noen
-    nå når og også om opp oss over på samme seg selv si siden sin sine sitt skal skulle slik som så til under ut uten
-    var ved vi vil ville vår være vært""",
+    alle at av bare ble bli blir både da de deg dem den denne der deres det dette di
+    din ditt du dykk eg ein eit eller en er et etter for fordi fra fram få før ha
+    hadde han hans har hennes her hos hun hva hvem hvilke hvilken hvis hvor hvordan
+    hvorfor i ikke ingen inn jeg kan kunne man mange med meg mellom men mer min mitt
+    mot mye måtte ned noe noen nå når og også om opp oss over på samme seg selv si
+    siden sin sine sitt skal skulle slik som så til under ut uten var ved vi vil
+    ville vår være vært""",
     "danish": """
-    af alle alt at blev blive bliver da de dem den denne der deres det dette dig din disse dog du efter eller en end er
-    et for fordi fra får før ham han hans har have havde hende hendes her hos hun hvad hvem hver hvilke hvilken hvis
-    hvor hvordan hvorfor hvornår i ikke ind ingen jeg jer jo kan kunne man mange med meget men mig min mine mit mod når
-    nogen noget nogle nu og også om op os over på selv sig sin sine sit skal skulle som så til ud under vi vil ville
-    vor være været""",
+    af alle alt at blev blive bliver da de dem den denne der deres det dette dig din
+    disse dog du efter eller en end er et for fordi fra får før ham han hans har have
+    havde hende hendes her hos hun hvad hvem hver hvilke hvilken hvis hvor hvordan
+    hvorfor hvornår i ikke ind ingen jeg jer jo kan kunne man mange med meget men mig
+    min mine mit mod når nogen noget nogle nu og også om op os over på selv sig sin
+    sine sit skal skulle som så til ud under vi vil ville vor være været""",
     "finnish": """
-    ei eivät emme en et että ette hän hänen he heidän hän häntä ja jo joka jos jossa jotka kaikki kanssa keitä ketkä
-    kuin kuinka kuka ketä kun me meidän mihin mikä miksi millainen milloin minä minun minua missä mistä mitä mitkä
-    mukaan mutta myös ne niiden niin nyt ole olen olet oli olivat olla olleet ollut on ovat se sen siinä sillä sinä
-    sinun sitä tai tämä tämän te tuo vaan vai vain vaikka""",
+    ei eivät emme en et että ette hän hänen he heidän hän häntä ja jo joka jos jossa
+    jotka kaikki kanssa keitä ketkä kuin kuinka kuka ketä kun me meidän mihin mikä
+    miksi millainen milloin minä minun minua missä mistä mitä mitkä mukaan mutta myös
+    ne niiden niin nyt ole olen olet oli olivat olla olleet ollut on ovat se sen
+    siinä sillä sinä sinun sitä tai tämä tämän te tuo vaan vai vain vaikka""",
     "hungarian": """
-    a abban ahhoz ahogy ahol aki akik akkor alatt által általában amely ami amíg az azok azon azt azután be belül benne
-    csak de e egy egyik ehhez el és ez ezek ezt fel hanem hogy hogyan hol honnan hova igen így ill illetve ilyen is ki
-    kik kit közben között le lehet lenne lett ma már még meg mely melyik mert mi miért mikor mint mit mivel nagyon ne
-    nem nincs olyan ott ő ők sem sok szerint tehát tud utolsó után vagy van vannak vele viszont volt voltak""",
+    a abban ahhoz ahogy ahol aki akik akkor alatt által általában amely ami amíg az
+    azok azon azt azután be belül benne csak de e egy egyik ehhez el és ez ezek ezt
+    fel hanem hogy hogyan hol honnan hova igen így ill illetve ilyen is ki kik kit
+    közben között le lehet lenne lett ma már még meg mely melyik mert mi miért mikor
+    mint mit mivel nagyon ne nem nincs olyan ott ő ők sem sok szerint tehát tud
+    utolsó után vagy van vannak vele viszont volt voltak""",
     "romanian": """
-    a acea aceasta această aceste acest acesta acolo ai al ale am are aș asta atunci au avea avut că căci când care ce
-    cea cel cele cei cine cât către cu cum da dar de deci deja deși din după ea ei el ele era erau este eu fără fi
-    fiecare fost i iar îi îl în înainte între la le lor lui mai mea mei meu mi nici nimic noi noastră nostru nu o ori
-    pe pentru până prin sa să sale sau se și sunt suntem ta te toate tot toți tu un una unde unei unui unor va vă voi
-    vom vor""",
+    a acea aceasta această aceste acest acesta acolo ai al ale am are aș asta atunci
+    au avea avut că căci când care ce cea cel cele cei cine cât către cu cum da dar
+    de deci deja deși din după ea ei el ele era erau este eu fără fi fiecare fost i
+    iar îi îl în înainte între la le lor lui mai mea mei meu mi nici nimic noi
+    noastră nostru nu o ori pe pentru până prin sa să sale sau se și sunt suntem ta
+    te toate tot toți tu un una unde unei unui unor va vă voi vom vor""",
     "turkish": """
-    acaba ama ancak bana bazı belki ben bende benden beni benim bile bir biraz biri biz bize bizim bu bunu bunun burada
-    çok çünkü da daha de değil diye dolayı en eğer gibi hangi hem hep hepsi her hiç için ile ise kadar ki kim kime
-    kimin mı mi mu mü nasıl ne neden nerede nereye niçin niye o olan olarak oldu olduğu olsa on ona onda ondan onlar
-    onu onun oysa sen sana seni senin siz size sizin sonra şey şu tüm var ve veya ya yani yok zaman""",
+    acaba ama ancak bana bazı belki ben bende benden beni benim bile bir biraz biri
+    biz bize bizim bu bunu bunun burada çok çünkü da daha de değil diye dolayı en
+    eğer gibi hangi hem hep hepsi her hiç için ile ise kadar ki kim kime kimin mı mi
+    mu mü nasıl ne neden nerede nereye niçin niye o olan olarak oldu olduğu olsa on
+    ona onda ondan onlar onu onun oysa sen sana seni senin siz size sizin sonra şey
+    şu tüm var ve veya ya yani yok zaman""",
     "polish": """
-    a aby ale bardzo bez bo być był była było były bym chce choć ci co coś czy dla dlaczego do gdy gdzie go i ich ile
-    im innych ja jak jaka jaki jakie jako je jego jej jest jestem jeszcze już każdy kiedy kim która które którego
-    której który którzy którą kto ma mam mi mieć mną mnie moja mój może my na nad nam nas nasz nie nic nich nim niż o
-    od on ona one oni oraz po pod przed przez przy są się skąd swoje ta tak także tam te tego tej ten też to tu twoja
-    twój ty tych tylko tym u w we wszystko z za ze że""",
+    a aby ale bardzo bez bo być był była było były bym chce choć ci co coś czy dla
+    dlaczego do gdy gdzie go i ich ile im innych ja jak jaka jaki jakie jako je jego
+    jej jest jestem jeszcze już każdy kiedy kim która które którego której który
+    którzy którą kto ma mam mi mieć mną mnie moja mój może my na nad nam nas nasz nie
+    nic nich nim niż o od on ona one oni oraz po pod przed przez przy są się skąd
+    swoje ta tak także tam te tego tej ten też to tu twoja twój ty tych tylko tym u w
+    we wszystko z za ze że""",
     "czech": """
-    a aby ale ani až být bude budou by byl byla byli bylo co což či do ho i já jak jaká jaké jaký je jeho její jejich
-    jemu jen jestli ještě ji jsem jsi jsme jsou jste k kam kde kdo kdy když ke která které kteří který má mám máš mě
-    mezi mi mně mnou moje můj mu může my na nad nám nás naše ne nebo nebyl není než nic o od on ona oni pak po pod
-    podle pro proč proto protože první před přes při s se si sice svůj ta tak také takže tam tě ten tedy to toho
-    tohle tom tomu tu tvůj ty u už v vám vás ve však všechno vy z za ze že""",
+    a aby ale ani až být bude budou by byl byla byli bylo co což či do ho i já jak
+    jaká jaké jaký je jeho její jejich jemu jen jestli ještě ji jsem jsi jsme jsou
+    jste k kam kde kdo kdy když ke která které kteří který má mám máš mě mezi mi mně
+    mnou moje můj mu může my na nad nám nás naše ne nebo nebyl není než nic o od on
+    ona oni pak po pod podle pro proč proto protože první před přes při s se si sice
+    svůj ta tak také takže tam tě ten tedy to toho tohle tom tomu tu tvůj ty u už v
+    vám vás ve však všechno vy z za ze že""",
     "indonesian": """
-    ada adalah agar akan aku anda antara apa apakah atas atau bagaimana bagi bahwa belum berapa bila bisa bukan dalam
-    dan dapat dari dengan di dia harus hanya ia ini itu jika juga kalau kami kamu kapan karena ke kepada kita lagi
-    lebih maka mana mereka mengapa namun nya oleh pada para pernah saat saja saya sebagai sebelum sedang sejak selama
-    seperti serta siapa sudah supaya tanpa telah tentang tetapi tidak untuk yang""",
+    ada adalah agar akan aku anda antara apa apakah atas atau bagaimana bagi bahwa
+    belum berapa bila bisa bukan dalam dan dapat dari dengan di dia harus hanya ia
+    ini itu jika juga kalau kami kamu kapan karena ke kepada kita lagi lebih maka
+    mana mereka mengapa namun nya oleh pada para pernah saat saja saya sebagai
+    sebelum sedang sejak selama seperti serta siapa sudah supaya tanpa telah tentang
+    tetapi tidak untuk yang""",
     "catalan": """
-    a abans al als alguna amb aquell aquella aquest aquesta això de del dels des després dins el ella elles ells els
-    em en ens entre era eren es és està estan fins ha han havia he hi ho i jo l la les li m me meu meva més molt
-    na ni no nosaltres o on per però perquè qual quan que què qui s se seu seva si són sobre també te té tot tots tu un
-    una uns vosaltres va van""",
+    a abans al als alguna amb aquell aquella aquest aquesta això de del dels des
+    després dins el ella elles ells els em en ens entre era eren es és està estan
+    fins ha han havia he hi ho i jo l la les li m me meu meva més molt na ni no
+    nosaltres o on per però perquè qual quan que què qui s se seu seva si són sobre
+    també te té tot tots tu un una uns vosaltres va van""",
     "russian": """
-    а без более бы был была были было быть в вам вас весь во вот все всего всех вы где говорил да даже для до его ее её
-    если есть еще ещё ж же за зачем здесь и из или им их к как какая какие какой какую кем когда кого кому которая
-    которые который кто куда ли либо мне много мной может мои мой моя мы на над надо нам нас наш не него нее неё ней
-    нет ни них но ну о об однако он она они оно от откуда очень по под почему при про раз с сам свое свои своя себе
-    себя со так также такой там тебе тебя тем теперь то тобой тогда того тоже той только том ты у уже хотя чего чей
-    чем через что чтобы чья эта эти это этого этой этом этот я""",
+    а без более бы был была были было быть в вам вас весь во вот все всего всех вы
+    где говорил да даже для до его ее её если есть еще ещё ж же за зачем здесь и из
+    или им их к как какая какие какой какую кем когда кого кому которая которые
+    который кто куда ли либо мне много мной может мои мой моя мы на над надо нам нас
+    наш не него нее неё ней нет ни них но ну о об однако он она они оно от откуда
+    очень по под почему при про раз с сам свое свои своя себе себя со так также такой
+    там тебе тебя тем теперь то тобой тогда того тоже той только том ты у уже хотя
+    чего чей чем через что чтобы чья эта эти это этого этой этом этот я""",
     "greek": """
-    αλλά αν αντί από αυτά αυτές αυτή αυτήν αυτό αυτοί αυτός αυτού για γιατί δε δεν εγώ εδώ εκεί εκείνη εκείνο είμαι
-    είναι είσαι είχα είχε εμείς ένα έναν ένας εσείς εσύ έτσι έχει έχουν έχω η ή ήταν θα ίσως κάθε και κάποιος κατά κι
-    λοιπόν μα με μέχρι μη μην μια μία μου μόνο να ναι ο οι όπως όπου όταν ότι ού όχι πάνω παρά ποια ποιες ποιο ποιοι
-    ποιος ποιον πολύ που πού πώς πριν προς σαν σας σε στα στη στην στις στο στον στους τα τι τις της την τη το τον
-    του τους των πότε""",
+    αλλά αν αντί από αυτά αυτές αυτή αυτήν αυτό αυτοί αυτός αυτού για γιατί δε δεν
+    εγώ εδώ εκεί εκείνη εκείνο είμαι είναι είσαι είχα είχε εμείς ένα έναν ένας εσείς
+    εσύ έτσι έχει έχουν έχω η ή ήταν θα ίσως κάθε και κάποιος κατά κι λοιπόν μα με
+    μέχρι μη μην μια μία μου μόνο να ναι ο οι όπως όπου όταν ότι ού όχι πάνω παρά
+    ποια ποιες ποιο ποιοι ποιος ποιον πολύ που πού πώς πριν προς σαν σας σε στα στη
+    στην στις στο στον στους τα τι τις της την τη το τον του τους των πότε""",
     "arabic": """
-    إذا إذ إلى أن أنا أنت أنتم أو أي أين إن إنه أنه التي الذي الذين اللذان بعد بعض بل بين تلك ثم حتى حيث خلال ذلك
-    سوف على عليه عن عند عندما غير في فيه فيها قبل قد كان كانت كل كم كما كيف لا لأن لقد لكن لم لماذا لن له لها ليس ما
-    ماذا مع من منذ منه متى نحن هذا هذه هل هم هنا هناك هو هي و يكون""",
-}  # fmt: skip
+    إذا إذ إلى أن أنا أنت أنتم أو أي أين إن إنه أنه التي الذي الذين اللذان بعد بعض بل
+    بين تلك ثم حتى حيث خلال ذلك سوف على عليه عن عند عندما غير في فيه فيها قبل قد كان
+    كانت كل كم كما كيف لا لأن لقد لكن لم لماذا لن له لها ليس ما ماذا مع من منذ منه
+    متى نحن هذا هذه هل هم هنا هناك هو هي و يكون""",
+}
 """Words that carry grammar rather than meaning, by the name that Snowball gives the language."""
 
-_SCRIPTS = ((0x370, 0x3FF, "greek"), (0x1F00, 0x1FFF, "greek"), (0x400, 0x52F, "russian"), (0x600, 0x6FF, "arabic"))
-"""Letters that one of these languages alone is written in, or others that its stemmer serves as well as none."""
-_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ß": "ss"})
+_SCRIPTS = (
+    (0x370, 0x3FF, "greek"),
+    (0x1F00, 0x1FFF, "greek"),
+    (0x400, 0x52F, "russian"),
+    (0x600, 0x6FF, "arabic"),
+)
+"""Letters that one of these languages alone is written in, or others that its stemmer serves as
+well as none.
+"""
+_LETTERS = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th", "ß": "ss"}
+)
 """Latin letters that no decomposition turns into plain ones."""
 _LEAST = 3
 """How many of its telling words a scope must hold for a language to be spoken in it."""
@@ -178,14 +230,19 @@ _local = threading.local()
 @cache
 def stop_words(language: str) -> frozenset[str]:
     """The words of grammar of a language, without case, with and without accents."""
-    plain = {unicodedata.normalize("NFKC", word.casefold()) for word in _GRAMMAR.get(language, "").split()}
+    plain = {
+        unicodedata.normalize("NFKC", word.casefold())
+        for word in _GRAMMAR.get(language, "").split()
+    }
     return frozenset(plain | {folded(word) for word in plain})
 
 
 def languages_of(words: Iterable[str]) -> tuple[str, ...]:
-    """The languages of which a text holds the most words of grammar; several when they share them, none without any.
+    """The languages of which a text holds the most words of grammar; several when they share them,
+    none without any.
 
-    English comes alone, and where it has as many as another it wins: so an English question is asked as one.
+    English comes alone, and where it has as many as another it wins: so an English question is
+    asked as one.
     """
     asked = set(words)
     found = {language: asked & stop_words(language) for language in _GRAMMAR}
@@ -198,7 +255,9 @@ def languages_of(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
-    """The languages, English aside, of which a scope holds enough telling words, half as many as of any other."""
+    """The languages, English aside, of which a scope holds enough telling words, half as many as of
+    any other.
+    """
     found = {language: sum(map(holds, words)) for language, words in _telling().items()}
     most = max(found.values())
     return tuple(sorted(one for one, count in found.items() if count >= max(_LEAST, most / 2)))
@@ -213,30 +272,37 @@ def _telling() -> dict[str, tuple[str, ...]]:
             shared[word] = shared.get(word, 0) + 1
     return {
         language: tuple(
-            sorted(
-                word for word in stop_words(language)
-                if shared[word] <= 2 and _tells(word)
-            )
+            sorted(word for word in stop_words(language) if shared[word] <= 2 and _tells(word))
         )
-        for language in _GRAMMAR if language != ENGLISH
-    }  # fmt: skip
+        for language in _GRAMMAR
+        if language != ENGLISH
+    }
 
 
 def _tells(word: str) -> bool:
     """Whether a word of grammar is hardly ever an English word, a name or an initial."""
-    return (len(word) > 2 or not word.isascii()) and word not in stop_words(ENGLISH) and word not in _ENGLISH_TOO
+    return (
+        (len(word) > 2 or not word.isascii())
+        and word not in stop_words(ENGLISH)
+        and word not in _ENGLISH_TOO
+    )
 
 
 _NAMES = """
-    ach all alla alles also alt ante avant bade ben bile bin bring cada chance chez coin come dame dare data dem den
-    denote der die dies dir doing don dont dos due durch else end era est fare final fine font gab gift gut hade han
-    has hast hat hem her hey him hint hit hun ili ist jag jar kan ken kind kit las les list los lot made main man
-    mania mars mat men mere met mine mit moi mot net nun once one onto opera ours pan par pas past pee per plan plus
-    pod pole poor pour pro qua ray real sale san sang sauce sea see sense ser sera side sin site sits soil soll son
-    sort sous star sub sum sun sur tale tan tans tel tell ten tent toe ton top tot tout tub turn van var vat via
-    vide vim war was wear wen wet who wie will win wit wont
+    ach all alla alles also alt ante avant bade ben bile bin bring cada chance chez
+    coin come dame dare data dem den denote der die dies dir doing don dont dos due
+    durch else end era est fare final fine font gab gift gut hade han has hast hat
+    hem her hey him hint hit hun ili ist jag jar kan ken kind kit las les list los
+    lot made main man mania mars mat men mere met mine mit moi mot net nun once one
+    onto opera ours pan par pas past pee per plan plus pod pole poor pour pro qua ray
+    real sale san sang sauce sea see sense ser sera side sin site sits soil soll son
+    sort sous star sub sum sun sur tale tan tans tel tell ten tent toe ton top tot
+    tout tub turn van var vat via vide vim war was wear wen wet who wie will win wit
+    wont
 """
-"""English words, and foreign ones that stand in English names, which say nothing of another language."""
+"""English words, and foreign ones that stand in English names, which say nothing of another
+language.
+"""
 _ENGLISH_TOO = frozenset(_NAMES.split())
 
 
@@ -251,7 +317,9 @@ _ASKING = re.compile(
 
 
 def without_asking(text: str) -> str:
-    """A question in a script without spaces with a space where it only asks; unless that leaves nothing."""
+    """A question in a script without spaces with a space where it only asks; unless that leaves
+    nothing.
+    """
     if text.isascii():
         return text
     left = _ASKING.sub(" ", text)
@@ -259,7 +327,9 @@ def without_asking(text: str) -> str:
 
 
 def script_of(word: str) -> str | None:
-    """The language whose stemmer serves the script of a word; None for Latin letters and for all others."""
+    """The language whose stemmer serves the script of a word; None for Latin letters and for all
+    others.
+    """
     code = ord(word[0])
     return next((language for first, last, language in _SCRIPTS if first <= code <= last), None)
 
@@ -274,11 +344,15 @@ def folded(word: str) -> str:
     if word.isascii() or script_of(word) is not None:
         return word
     form = unicodedata.normalize("NFD", word.translate(_LETTERS))
-    return unicodedata.normalize("NFC", "".join(char for char in form if unicodedata.category(char) != "Mn"))
+    return unicodedata.normalize(
+        "NFC", "".join(char for char in form if unicodedata.category(char) != "Mn")
+    )
 
 
 def stemmed(word: str) -> str:
-    """The term of a word, whatever its language: by its script, and of Latin letters as English without accents."""
+    """The term of a word, whatever its language: by its script, and of Latin letters as English
+    without accents.
+    """
     if word.isascii():
         return _stem(word, ENGLISH) if word.isalpha() else word
     language = script_of(word)

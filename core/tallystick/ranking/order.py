@@ -32,7 +32,8 @@ __all__ = ["Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank
 _NEAR, _FAR = 0.5, 0.25
 """How much a word counts that stands in the turn beside, and in the one after that."""
 _SHARPNESS = 1.5
-"""Power of the cosine of two words: the higher, the less a word counts that is only a little alike."""
+"""Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
+"""
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,11 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     )
 
 
-def _forms(query: str, words: Mapping[str, str], corpora: Sequence[Corpus]) -> dict[str, frozenset[str]]:
-    """For words of a question the other terms that its language, or those of the scopes, make of their roots.
+def _forms(
+    query: str, words: Mapping[str, str], corpora: Sequence[Corpus]
+) -> dict[str, frozenset[str]]:
+    """For words of a question the other terms that its language, or those of the scopes, make of
+    their roots.
 
     English and the scripts of one language need none: text is indexed by them.
     """
@@ -139,7 +143,9 @@ def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
     pairs = sorted(named)
     found = set()
     for name, who in pairs:
-        match = re.search(rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE)
+        match = re.search(
+            rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE
+        )
         if match is not None:
             found.add((match.start(), match.end(), match[1] is not None, who))
     ordered = sorted(found)
@@ -173,15 +179,20 @@ class Pool:
 
 
 def rank(
-    question: Question, pools: Sequence[Pool], weights: RecallWeights, vectors: WordVectors | None,
-    known: Mapping[str, Floats] | None = None, *, most: int | None = None,
-) -> list[Ranked]:  # fmt: skip
+    question: Question,
+    pools: Sequence[Pool],
+    weights: RecallWeights,
+    vectors: WordVectors | None,
+    known: Mapping[str, Floats] | None = None,
+    *,
+    most: int | None = None,
+) -> list[Ranked]:
     """The candidates, best first, `most` of them; equal scores by `doc`, lowest first.
 
     `known` adds signals that the caller knows.
 
-    `signals` holds what each signal said before weighting. A memory that matches nothing scores about 0; scores
-    compare within one answer only.
+    `signals` holds what each signal said before weighting. A memory that matches nothing scores
+    about 0; scores compare within one answer only.
     """
     import numpy as np
 
@@ -197,7 +208,12 @@ def rank(
         "text": join([pool.text for pool in pools]),
         "vector": np.maximum(join([pool.vector for pool in pools]), 0.0),
         "words": _words(
-            question, pools, vectors, [before, after], [second_before, second_after], structured=weights.near != 0
+            question,
+            pools,
+            vectors,
+            [before, after],
+            [second_before, second_after],
+            structured=weights.near != 0,
         ),
     }
     core = np.zeros(len(docs), dtype=np.float64)
@@ -209,7 +225,12 @@ def rank(
     flows = {
         "neighbours": s.neighbour_flow(
             core,
-            [(before, weights.near), (after, weights.near), (second_before, weights.far), (second_after, weights.far)],
+            [
+                (before, weights.near),
+                (after, weights.near),
+                (second_before, weights.far),
+                (second_after, weights.far),
+            ],
         ),
         "answers": s.answer_flow(core, before, asks, weights.answers),
     }
@@ -227,10 +248,18 @@ def rank(
     always = {"text", "vector", "words"}
     return [
         Ranked(
-            doc, value, {name: found[place] for name, found in values.items() if name in always or found[place]}
+            doc,
+            value,
+            {
+                name: found[place]
+                for name, found in values.items()
+                if name in always or found[place]
+            },
         )
-        for place, (doc, value) in enumerate(zip(docs[order].tolist(), score[order].tolist(), strict=True))
-    ]  # fmt: skip
+        for place, (doc, value) in enumerate(
+            zip(docs[order].tolist(), score[order].tolist(), strict=True)
+        )
+    ]
 
 
 def _sessions(pools: Sequence[Pool]) -> Ints:
@@ -246,7 +275,9 @@ def _sessions(pools: Sequence[Pool]) -> Ints:
 
 
 def _beside(pools: Sequence[Pool], step: int) -> Ints:
-    """For each candidate the place among the candidates of the turn `step` further on; -1 where there is none."""
+    """For each candidate the place among the candidates of the turn `step` further on; -1 where
+    there is none.
+    """
     import numpy as np
 
     found, first = [], 0
@@ -262,10 +293,17 @@ def _beside(pools: Sequence[Pool], step: int) -> Ints:
 
 
 def _words(
-    question: Question, pools: Sequence[Pool], vectors: WordVectors | None, near: Sequence[Ints], far: Sequence[Ints],
-    *, structured: bool,
-) -> Floats:  # fmt: skip
-    """How much of the question's words a candidate says, or the turns beside it, in words alike; between 0 and 1."""
+    question: Question,
+    pools: Sequence[Pool],
+    vectors: WordVectors | None,
+    near: Sequence[Ints],
+    far: Sequence[Ints],
+    *,
+    structured: bool,
+) -> Floats:
+    """How much of the question's words a candidate says, or the turns beside it, in words alike;
+    between 0 and 1.
+    """
     import numpy as np
 
     asked = list(question.words)
@@ -278,15 +316,25 @@ def _words(
         found.append(s.best_words(likeness[place], counts))
     best = np.concatenate(found)
     if structured:
-        best = s.word_flow(best, [*((turn, _NEAR) for turn in near), *((turn, _FAR) for turn in far)])
+        best = s.word_flow(
+            best, [*((turn, _NEAR) for turn in near), *((turn, _FAR) for turn in far)]
+        )
     total = float(weights.sum())
-    return cast("Floats", (best * weights).sum(axis=1) / total) if total > 0 else np.zeros(len(best))
+    return (
+        cast("Floats", (best * weights).sum(axis=1) / total) if total > 0 else np.zeros(len(best))
+    )
 
 
 def _likeness(
-    question: Question, asked: Sequence[str], corpus: Corpus, distinct: NDArray[np.int32], vectors: WordVectors | None
-) -> Floats:  # fmt: skip
-    """A row for each of the corpus's words, a column for each asked one: how alike they are; 1 for equal terms."""
+    question: Question,
+    asked: Sequence[str],
+    corpus: Corpus,
+    distinct: NDArray[np.int32],
+    vectors: WordVectors | None,
+) -> Floats:
+    """A row for each of the corpus's words, a column for each asked one: how alike they are; 1 for
+    equal terms.
+    """
     import numpy as np
 
     known = corpus.vocabulary
@@ -296,7 +344,9 @@ def _likeness(
         likeness = np.zeros((len(distinct), len(asked)), dtype=np.float64)
     else:
         # Row by row rather than by a matrix product, whose threads cost more than they save here.
-        likeness = np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
+        likeness = (
+            np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
+        )
     terms = known.term_of[distinct]
     for column, word in enumerate(asked):
         for term in (question.words[word], *question.forms.get(word, ())):
@@ -317,7 +367,10 @@ def _told(question: Question, pools: Sequence[Pool], marks: Ints) -> dict[str, F
         found["time_words"] = ((marks & TELLS_TIME) > 0).astype(np.float64)
     if question.dates:
         times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
-        fit = {time: date_fit(None if time == NEVER else time, question.dates) for time in set(times.tolist())}
+        fit = {
+            time: date_fit(None if time == NEVER else time, question.dates)
+            for time in set(times.tolist())
+        }
         found["date"] = np.array([fit[time] for time in times.tolist()], dtype=np.float64)
     if len(question.speakers) == 1:
         found["speaker"] = join([_said_by(pool, question.speakers.__contains__) for pool in pools])
@@ -330,5 +383,7 @@ def _said_by(pool: Pool, wanted: Callable[[str], bool]) -> Floats:
     import numpy as np
 
     # A list first: another thread may add a speaker meanwhile.
-    numbers = [number for name, number in list(pool.corpus.vocabulary.speakers.items()) if wanted(name)]
+    numbers = [
+        number for name, number in list(pool.corpus.vocabulary.speakers.items()) if wanted(name)
+    ]
     return np.isin(pool.corpus.column("speaker")[pool.rows], numbers).astype(np.float64)

@@ -1,7 +1,8 @@
 """Relevance for the compiler: how well each candidate answers a request, as quantised integers.
 
-The signals, weights and statistics of recall, over the candidates themselves: messages are the turns of one
-conversation, everything else is a note. Lines of a transcript that begin with who speaks are read so.
+The signals, weights and statistics of recall, over the candidates themselves: messages are the
+turns of one conversation, everything else is a note. Lines of a transcript that begin with who
+speaks are read so.
 """
 
 from __future__ import annotations
@@ -72,24 +73,34 @@ class _Set:
 
 
 class WorkingSets:
-    """Relevance of candidates, with what was learnt of texts kept from one compile to the next. Thread-safe.
+    """Relevance of candidates, with what was learnt of texts kept from one compile to the next.
+    Thread-safe.
 
-    What is kept changes no result: a corpus that follows a working set is the one that would be made anew.
+    What is kept changes no result: a corpus that follows a working set is the one that would be
+    made anew.
     """
 
-    def __init__(self, embedder: Embedder | None, *, weights: RecallWeights | None = None, most: int = 4) -> None:
-        self._embedder = embedder if embedder is not None and getattr(embedder, "local", False) else None
+    def __init__(
+        self, embedder: Embedder | None, *, weights: RecallWeights | None = None, most: int = 4
+    ) -> None:
+        self._embedder = (
+            embedder if embedder is not None and getattr(embedder, "local", False) else None
+        )
         self._weights = weights or RecallWeights()
         self._most = most
         self._guard = threading.Lock()
         self._sets: list[_Set] = []
         self._analysed: OrderedDict[tuple[str, str], tuple[str, int, bytes | None]] = OrderedDict()
 
-    def relevance(self, query: str, texts: Sequence[Text], *, now: int, most: int = 0) -> dict[str, int]:
-        """Candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for what says nothing of it.
+    def relevance(
+        self, query: str, texts: Sequence[Text], *, now: int, most: int = 0
+    ) -> dict[str, int]:
+        """Candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for what says
+        nothing of it.
 
-        At least `most` candidates are scored, the likeliest; the others have no relevance. An embedder that fails
-        or runs elsewhere costs its signal, nothing else: a compile sends nothing anywhere.
+        At least `most` candidates are scored, the likeliest; the others have no relevance. An
+        embedder that fails or runs elsewhere costs its signal, nothing else: a compile sends
+        nothing anywhere.
         """
         if not texts or not query.strip():
             return {}
@@ -109,16 +120,27 @@ class WorkingSets:
         speakers = speakers_of([text.content for text in texts if text.in_order])
         wanted = set(texts)
         near = max(self._sets, key=lambda one: len(wanted & one.docs.keys()), default=None)
-        if near is None or near.speakers != speakers or 2 * len(wanted & near.docs.keys()) < len(wanted):
+        if (
+            near is None
+            or near.speakers != speakers
+            or 2 * len(wanted & near.docs.keys()) < len(wanted)
+        ):
             near = _Set(speakers=speakers)
         else:
             self._sets.remove(near)
         gone = [text for text in near.docs if text not in wanted]
         fresh = [text for text in texts if text not in near.docs]
         turns = [near.docs[text] for text in texts if text.in_order and text in near.docs]
-        if turns != sorted(turns) or (fresh and not _appended(texts, near.docs)) or len(gone) > len(wanted):
+        if (
+            turns != sorted(turns)
+            or (fresh and not _appended(texts, near.docs))
+            or len(gone) > len(wanted)
+        ):
             near, gone, fresh = _Set(speakers=speakers), [], list(texts)
-        entries = [Entry(near.docs.pop(text), None, 0, None, text.kind, None, None, None, None, None) for text in gone]
+        entries = [
+            Entry(near.docs.pop(text), None, 0, None, text.kind, None, None, None, None, None)
+            for text in gone
+        ]
         for text in fresh:
             near.last += 1
             near.docs[text] = near.last
@@ -135,14 +157,20 @@ class WorkingSets:
             speaker, at = header.name, header.when if header.when is not None else at
         words, marks, vector = self._analyse(text.content, speaker or "")
         position = doc if text.in_order else text.position
-        return Entry(doc, words, marks, speaker, text.kind, text.conversation, position, at, None, vector)
+        return Entry(
+            doc, words, marks, speaker, text.kind, text.conversation, position, at, None, vector
+        )
 
     def _analyse(self, content: str, speaker: str) -> tuple[str, int, bytes | None]:
         known = self._analysed.get((content, speaker))
         if known is None:
             parts = slices(content)
             words = indexed_words(parts, header=speaker)
-            known = self._analysed[content, speaker] = (words, marks_of(content), self._vectors(parts))
+            known = self._analysed[content, speaker] = (
+                words,
+                marks_of(content),
+                self._vectors(parts),
+            )
             if len(self._analysed) > _ANALYSED:
                 self._analysed.popitem(last=False)
         else:
@@ -195,7 +223,9 @@ def _appended(texts: Sequence[Text], known: dict[Text, int]) -> bool:
     return True
 
 
-def _pool(corpus: Corpus, question: Question, vector: NDArray[np.float32] | None, depth: int) -> Pool:
+def _pool(
+    corpus: Corpus, question: Question, vector: NDArray[np.float32] | None, depth: int
+) -> Pool:
     """The likeliest by words and by vectors, and the turns beside them."""
     import numpy as np
 
@@ -203,8 +233,12 @@ def _pool(corpus: Corpus, question: Question, vector: NDArray[np.float32] | None
     text = np.where(corpus.alive, scores({**question.weights, **question.names}), 0.0)
     rows = proposals(text, depth)
     if vector is not None:
-        rows = np.union1d(rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth))
-    rows = np.unique(np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))]))
+        rows = np.union1d(
+            rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth)
+        )
+    rows = np.unique(
+        np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))])
+    )
     rows = rows[rows >= 0]
     rows = rows[corpus.alive[rows]]
     nearness = np.zeros(len(rows)) if vector is None else corpus.exact_nearness(vector, rows)

@@ -1,6 +1,8 @@
-"""Signals of recall: small pure functions over the candidates of one question, one value per candidate.
+"""Signals of recall: small pure functions over the candidates of one question, one value per
+candidate.
 
-A turn is a candidate that stands in a conversation. Signals of position say nothing about loose notes.
+A turn is a candidate that stands in a conversation. Signals of position say nothing about loose
+notes.
 """
 
 from __future__ import annotations
@@ -35,32 +37,36 @@ __all__ = [
 ]
 
 _TIME = """
-    today tonight yesterday tomorrow morning afternoon evening night noon midnight monday tuesday wednesday thursday
-    friday saturday sunday weekend january february march april june july august september october november december
-    spring summer autumn winter day days week weeks month months year years ago last next recently lately soon since
-    earlier later date birthday anniversary christmas easter thanksgiving am pm
-    heute gestern vorgestern morgen abend nachts montag dienstag mittwoch donnerstag freitag samstag sonnabend sonntag
-    wochenende januar februar märz juni juli oktober dezember frühling herbst tage tagen woche wochen monat monate
-    monaten jahr jahre jahren uhr geburtstag weihnachten ostern
-    aujourd hui hier demain soir lundi mardi mercredi jeudi vendredi samedi dimanche janvier février avril juin juillet
-    août septembre octobre novembre décembre printemps été automne hiver jour jours semaine semaines mois année années
-    anniversaire noël
-    hoy ayer anteayer mañana noche lunes martes miércoles jueves viernes sábado domingo enero febrero marzo abril
-    junio julio agosto septiembre octubre noviembre diciembre primavera verano otoño invierno día días semana semanas
-    meses año años cumpleaños navidad
-    oggi ieri domani sera lunedì martedì mercoledì giovedì venerdì sabato domenica gennaio febbraio aprile maggio giugno
-    luglio settembre ottobre dicembre autunno inverno giorno giorni settimana settimane mese mesi anno anni
-    compleanno natale
-    hoje ontem amanhã segunda terça quarta quinta sexta janeiro fevereiro março maio junho julho setembro outubro
-    novembro dezembro verão outono dia dias mês anos aniversário
-    vandaag gisteren maandag dinsdag woensdag donderdag vrijdag zaterdag zondag januari februari maart augustus oktober
-    lente zomer herfst dag dagen weken maand maanden jaar verjaardag kerst
-    dzisiaj dziś wczoraj jutro poniedziałek wtorek środa środę czwartek piątek sobota sobotę niedziela niedzielę tydzień
-    miesiąc roku urodziny
-    сегодня вчера завтра утром вечером ночью понедельник вторник среда среду четверг пятница пятницу суббота субботу
-    воскресенье январь января февраль февраля март марта апрель апреля май мая июнь июня июль июля август августа
-    сентябрь сентября октябрь октября ноябрь ноября декабрь декабря весной летом осенью зимой день дня неделя неделю
-    недели месяц месяца месяцев год года лет году
+    today tonight yesterday tomorrow morning afternoon evening night noon midnight
+    monday tuesday wednesday thursday friday saturday sunday weekend january february
+    march april june july august september october november december spring summer
+    autumn winter day days week weeks month months year years ago last next recently
+    lately soon since earlier later date birthday anniversary christmas easter
+    thanksgiving am pm heute gestern vorgestern morgen abend nachts montag dienstag
+    mittwoch donnerstag freitag samstag sonnabend sonntag wochenende januar februar
+    märz juni juli oktober dezember frühling herbst tage tagen woche wochen monat
+    monate monaten jahr jahre jahren uhr geburtstag weihnachten ostern aujourd hui
+    hier demain soir lundi mardi mercredi jeudi vendredi samedi dimanche janvier
+    février avril juin juillet août septembre octobre novembre décembre printemps été
+    automne hiver jour jours semaine semaines mois année années anniversaire noël hoy
+    ayer anteayer mañana noche lunes martes miércoles jueves viernes sábado domingo
+    enero febrero marzo abril junio julio agosto septiembre octubre noviembre
+    diciembre primavera verano otoño invierno día días semana semanas meses año años
+    cumpleaños navidad oggi ieri domani sera lunedì martedì mercoledì giovedì venerdì
+    sabato domenica gennaio febbraio aprile maggio giugno luglio settembre ottobre
+    dicembre autunno inverno giorno giorni settimana settimane mese mesi anno anni
+    compleanno natale hoje ontem amanhã segunda terça quarta quinta sexta janeiro
+    fevereiro março maio junho julho setembro outubro novembro dezembro verão outono
+    dia dias mês anos aniversário vandaag gisteren maandag dinsdag woensdag donderdag
+    vrijdag zaterdag zondag januari februari maart augustus oktober lente zomer
+    herfst dag dagen weken maand maanden jaar verjaardag kerst dzisiaj dziś wczoraj
+    jutro poniedziałek wtorek środa środę czwartek piątek sobota sobotę niedziela
+    niedzielę tydzień miesiąc roku urodziny сегодня вчера завтра утром вечером ночью
+    понедельник вторник среда среду четверг пятница пятницу суббота субботу
+    воскресенье январь января февраль февраля март марта апрель апреля май мая июнь
+    июня июль июля август августа сентябрь сентября октябрь октября ноябрь ноября
+    декабрь декабря весной летом осенью зимой день дня неделя неделю недели месяц
+    месяца месяцев год года лет году
 """
 """Words of time, of other languages those that are no English words."""
 _TIME_WORDS = frozenset(_TIME.split())
@@ -71,9 +77,11 @@ _UNSPACED_TIME = re.compile(
 )
 _YEAR_OR_HOUR = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?::\d\d|\s?[ap]m))\b", re.IGNORECASE)
 _WHEN = re.compile(
-    r"\bwhen\b|\b(?:what|which|on what|in what|in which)\s+(?:date|day|month|year|week|time|season)\b"
+    r"\bwhen\b|\b(?:what|which|on what|in what|in "
+    r"which)\s+(?:date|day|month|year|week|time|season)\b"
     r"|\bhow (?:long|many (?:days|weeks|months|years))\b|\bhow (?:recently|often)\b"
-    r"|\b(?:cu[áa]ndo|quand|wann|quando|wanneer|когда|kiedy|kdy|når|hvornår|när|milloin|mikor|când|ne zaman|πότε|متى)\b"
+    r"|\b(?:cu[áa]ndo|quand|wann|quando|wanneer|когда|kiedy|kdy"
+    r"|når|hvornår|när|milloin|mikor|când|ne zaman|πότε|متى)\b"
     r"|什么时候|什麼時候|何时|何時|哪天|哪一天|几月|哪年|几号|いつ|何月|何日|何年|언제|며칠|몇 월",
     re.IGNORECASE,
 )
@@ -82,17 +90,19 @@ _ASKING = ("?", "？", "؟")
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 _ASKS_ASSISTANT = re.compile(
     r"\b(?:assistant|chatbot|bot|ai|agent|model)(?:'s)?\b"
-    r"|\b(?:did|have|had|were|could|would) you\b|\byou(?:'ve)? (?:said|told|suggest|recommend|mention|gave|give|propos)"
+    r"|\b(?:did|have|had|were|could|would) you\b|\byou(?:'ve)? "
+    r"(?:said|told|suggest|recommend|mention|gave|give|propos)"
     r"|\byour (?:answer|advice|suggestion|recommendation|reply|proposal|list)",
     re.IGNORECASE,
 )
 
 
 def standardise(values: Floats) -> tuple[Floats, float]:
-    """Each value's distance from the mean in standard deviations, and where 0 would stand on the same scale.
+    """Each value's distance from the mean in standard deviations, and where 0 would stand on the
+    same scale.
 
-    A spread below a tenth of the largest value counts as that tenth, so that among few or much alike candidates
-    a small difference stays small. All 0.0 where nothing differs from nothing.
+    A spread below a tenth of the largest value counts as that tenth, so that among few or much
+    alike candidates a small difference stays small. All 0.0 where nothing differs from nothing.
     """
     if not len(values):
         return values, 0.0
@@ -104,11 +114,12 @@ def standardise(values: Floats) -> tuple[Floats, float]:
 
 
 def best_words(likeness: Floats, counts: Ints) -> Floats:
-    """For each candidate (rows) and each word of the query (columns) the likeness of the likest of its own words.
+    """For each candidate (rows) and each word of the query (columns) the likeness of the likest of
+    its own words.
 
-    `likeness` has a row for each word of each candidate, one candidate after the other, and a column for each word
-    of the query; `counts` says how many rows each candidate has. It is the inner half of MaxSim (Khattab and
-    Zaharia, "ColBERT", 2020).
+    `likeness` has a row for each word of each candidate, one candidate after the other, and a
+    column for each word of the query; `counts` says how many rows each candidate has. It is the
+    inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
     """
     import numpy as np
 
@@ -121,7 +132,9 @@ def best_words(likeness: Floats, counts: Ints) -> Floats:
 
 
 def word_flow(best: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
-    """`best` where a word that a candidate lacks may stand in a neighbour: for each (index or -1, share of it)."""
+    """`best` where a word that a candidate lacks may stand in a neighbour: for each (index or -1,
+    share of it).
+    """
     import numpy as np
 
     padded = np.vstack([best, np.zeros((1, best.shape[1]))])
@@ -131,7 +144,9 @@ def word_flow(best: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
 
 
 def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
-    """What flows to each candidate from others: for each (index of the other or -1, share) that share of its score."""
+    """What flows to each candidate from others: for each (index of the other or -1, share) that
+    share of its score.
+    """
     import numpy as np
 
     total = np.zeros(len(scores), dtype=np.float64)
@@ -142,14 +157,18 @@ def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floa
 
 
 def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floats:
-    """What flows to each candidate from the turn before it (its index or -1) when that was a question."""
+    """What flows to each candidate from the turn before it (its index or -1) when that was a
+    question.
+    """
     import numpy as np
 
     return share * np.append(np.where(asks, scores, 0.0), 0.0)[before]
 
 
 def best_in_session(scores: Floats, session: Ints) -> Floats:
-    """The best score in the conversation of each candidate; one outside of any (-1) stands for itself."""
+    """The best score in the conversation of each candidate; one outside of any (-1) stands for
+    itself.
+    """
     import numpy as np
 
     found = scores.copy()
@@ -163,8 +182,9 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
 
 
 def marks_of(text: str) -> int:
-    """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on the percentage of
-    it that asks."""
+    """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on
+    the percentage of it that asks.
+    """
     if not any(mark in text for mark in _ASKING):
         return TELLS_TIME if has_time_word(text) else 0
     sentences = _SENTENCE.findall(text)
@@ -200,7 +220,9 @@ def asks_assistant(query: str) -> bool:
 
 
 def names_source(query: str, uri: str | None, title: str | None) -> bool:
-    """Whether a query names a source: by its title, its address, or the file at the end of its address."""
+    """Whether a query names a source: by its title, its address, or the file at the end of its
+    address.
+    """
     names = [title, uri]
     if uri is not None:
         file = uri.rstrip("/").rpartition("/")[2]

@@ -9,7 +9,12 @@ __all__ = ["SLICE", "slices"]
 SLICE = 700
 """Characters of the longest slice."""
 
-_ENDS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?…])\s|(?<=[。！？])"), re.compile(r"\s"))
+_ENDS = (
+    re.compile(r"\n\s*\n"),
+    re.compile(r"\n"),
+    re.compile(r"(?<=[.!?…])\s|(?<=[。！？])"),
+    re.compile(r"\s"),
+)
 """Where a text may be cut, best first: paragraph, line, sentence, word."""
 
 

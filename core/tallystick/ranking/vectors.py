@@ -39,21 +39,33 @@ def from_float16_bytes(blobs: Sequence[bytes]) -> NDArray[np.float32]:
     size = len(blobs[0])
     for blob in blobs:
         if len(blob) != size:
-            raise DimensionMismatch(name="of the stored vectors", expected=size // 2, got=len(blob) // 2)
-    return np.frombuffer(b"".join(blobs), dtype="<f2").reshape(len(blobs), size // 2).astype(np.float32)
+            raise DimensionMismatch(
+                name="of the stored vectors", expected=size // 2, got=len(blob) // 2
+            )
+    return (
+        np.frombuffer(b"".join(blobs), dtype="<f2")
+        .reshape(len(blobs), size // 2)
+        .astype(np.float32)
+    )
 
 
 def slices_of(blob: bytes, dimension: int) -> NDArray[np.float32]:
-    """The float32 vectors of a blob that holds one or more, one after the other. Raises DimensionMismatch."""
+    """The float32 vectors of a blob that holds one or more, one after the other. Raises
+    DimensionMismatch.
+    """
     import numpy as np
 
     if not blob or len(blob) % (2 * dimension):
-        raise DimensionMismatch(name="of the stored vectors", expected=dimension, got=len(blob) // 2)
+        raise DimensionMismatch(
+            name="of the stored vectors", expected=dimension, got=len(blob) // 2
+        )
     return np.frombuffer(blob, dtype="<f2").reshape(-1, dimension).astype(np.float32)
 
 
 def whole_vectors(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]:
-    """One vector for each blob: its only one, else the mean of its slices' at unit length. Raises DimensionMismatch."""
+    """One vector for each blob: its only one, else the mean of its slices' at unit length. Raises
+    DimensionMismatch.
+    """
     import numpy as np
 
     if all(len(blob) == 2 * dimension for blob in blobs):
@@ -64,10 +76,11 @@ def whole_vectors(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]
 
 
 def cosines(query: NDArray[Any], matrix: NDArray[Any]) -> NDArray[np.float32]:
-    """The cosine of `query` with each row of `matrix`, in its order; 0 where either is a zero vector.
+    """The cosine of `query` with each row of `matrix`, in its order; 0 where either is a zero
+    vector.
 
-    A row's cosine does not depend on which other rows stand in the matrix, to the last bit, so a scan of
-    everything and a re-scored shortlist agree. Raises DimensionMismatch.
+    A row's cosine does not depend on which other rows stand in the matrix, to the last bit, so a
+    scan of everything and a re-scored shortlist agree. Raises DimensionMismatch.
     """
     import numpy as np
 
@@ -79,7 +92,9 @@ def cosines(query: NDArray[Any], matrix: NDArray[Any]) -> NDArray[np.float32]:
         raise DimensionMismatch(name="of the query", expected=rows.shape[1], got=wanted.shape[-1])
     # einsum works row by row; a matrix product may group rows and so round them differently.
     dots = np.einsum("ij,j->i", rows, wanted)
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.sqrt(np.einsum("j,j->", wanted, wanted))
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.sqrt(
+        np.einsum("j,j->", wanted, wanted)
+    )
     result = np.zeros(rows.shape[0], dtype=np.float32)
     np.divide(dots, lengths, out=result, where=lengths > 0)
     return np.clip(result, -1.0, 1.0)

@@ -12,9 +12,9 @@ __all__ = ["RecallWeights"]
 class RecallWeights(Record):
     """What each signal adds to a memory's score. A weight of 0 leaves its signal out.
 
-    `text`, `vector`, `words` and `session` multiply standardised values (distance from the candidates' mean in
-    standard deviations); `near`, `far` and `answers` are shares of a neighbour's score; the others are added in
-    full where the signal is 1.
+    `text`, `vector`, `words` and `session` multiply standardised values (distance from the
+    candidates' mean in standard deviations); `near`, `far` and `answers` are shares of a
+    neighbour's score; the others are added in full where the signal is 1.
     """
 
     text: float = Field(default=0.2, allow_inf_nan=False)
@@ -50,7 +50,8 @@ class RecallWeights(Record):
     task: float = Field(default=0.0, allow_inf_nan=False)
     """It was written in the run under way."""
     project: float = Field(default=0.0, allow_inf_nan=False)
-    """It belongs to the project that the caller is bound to; the other scopes asked may be others."""
+    """It belongs to the project that the caller is bound to; the other scopes asked may be others.
+    """
     source: float = Field(default=0.0, allow_inf_nan=False)
     """The query names the source it was drawn from: its title, its address or its file."""
 

@@ -1,12 +1,14 @@
 """Words: the one analysis by which text is indexed and asked for.
 
-Text is compared in Unicode's compatibility form without case and without the accents of Latin letters. Words are
-stemmed as English, or by the language of their script; runs of scripts that write no spaces (Chinese, Japanese, Korean,
-Thai, …) become overlapping pairs of characters. Identifiers and paths are found whole and by part: `core/tally.py`
-gives `core`, `tally`, `py` and `core_tally_py`.
+Text is compared in Unicode's compatibility form without case and without the accents of Latin
+letters. Words are stemmed as English, or by the language of their script; runs of scripts that
+write no spaces (Chinese, Japanese, Korean, Thai, …) become overlapping pairs of characters.
+Identifiers and paths are found whole and by part: `core/tally.py` gives `core`, `tally`, `py` and
+`core_tally_py`.
 
-Every token holds letters, digits and underscores only, so that tokens can be stored separated by spaces and
-read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token character) and PostgreSQL.
+Every token holds letters, digits and underscores only, so that tokens can be stored separated by
+spaces and read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token
+character) and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -18,14 +20,25 @@ from functools import lru_cache
 
 from tallystick.ranking.languages import ENGLISH, languages_of, stemmed, stop_words, without_asking
 
-__all__ = ["analyze", "indexed_words", "is_stop_word", "query_terms", "query_words", "stems", "surfaces_of"]
+__all__ = [
+    "analyze",
+    "indexed_words",
+    "is_stop_word",
+    "query_terms",
+    "query_words",
+    "stems",
+    "surfaces_of",
+]
 
 _LONGEST = 128
-"""Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the whole."""
+"""Characters of the longest token; of longer ones (keys, encoded data) the beginning stands for the
+whole.
+"""
 
 _MOST_PARTS = 8
 
-# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Hangul, kana, Han and their extensions.
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Hangul, kana, Han and their
+# extensions.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"
     "\u3041-\u30ff\u3105-\u318e\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff"
@@ -36,7 +49,9 @@ _CONTRACTION = r"(?:['\u2019](?:s|t|re|ve|ll|d|m)(?!\w))"
 _WORD = rf"{_LETTER}+{_CONTRACTION}?"
 # What joins the segments of a path, an address, a module or a date; prose dashes and dots do not.
 _JOINT = r"(?:(?!\.\.|--)[-_./\\:@#]){1,4}"
-_COMPOUND = re.compile(rf"{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE)
+_COMPOUND = re.compile(
+    rf"{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE
+)
 _ASCII_COMPOUND = re.compile(
     r"[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?"
     r"(?:(?:(?!\.\.|--)[-_./\\:@#]){1,4}[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?)*",
@@ -61,9 +76,11 @@ def analyze(text: str) -> list[str]:
 
 
 def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
-    """The terms to ask for: the tokens of `text` without repeats, stop words, and the words in `drop`.
+    """The terms to ask for: the tokens of `text` without repeats, stop words, and the words in
+    `drop`.
 
-    `drop` takes words or names as a person would write them. If nothing would be left, all terms are kept.
+    `drop` takes words or names as a person would write them. If nothing would be left, all terms
+    are kept.
     """
     dropped = {token for words in drop for token in analyze(words)}
     pairs = list(_tokens(without_asking(text)))
@@ -73,7 +90,9 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
 
 
 def query_words(text: str) -> dict[str, str]:
-    """Each word of `text` as it stands, without case, with its term; without stop words, unless that leaves none."""
+    """Each word of `text` as it stands, without case, with its term; without stop words, unless
+    that leaves none.
+    """
     pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
     return dict([pair for pair in pairs if pair[0] not in empty] or pairs)
@@ -85,9 +104,11 @@ def _empty(surfaces: Iterable[str]) -> frozenset[str]:
 
 
 def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
-    """The words by which a text in `parts` is found: a line for each part, each beginning with those of `header`.
+    """The words by which a text in `parts` is found: a line for each part, each beginning with
+    those of `header`.
 
-    Words stand as they were written, without case and separated by one space; `stems` gives their terms.
+    Words stand as they were written, without case and separated by one space; `stems` gives their
+    terms.
     """
     first = _surfaces(header)
     return "\n".join(" ".join([*first, *_surfaces(part)]) for part in parts)
@@ -122,7 +143,9 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _surfaces(text: str) -> list[str]:
-    """The words of `text` as they stood, without case; a word that was split is one text with spaces."""
+    """The words of `text` as they stood, without case; a word that was split is one text with
+    spaces.
+    """
     if text.isascii():
         found = _ASCII_COMPOUND.findall(text)
         return [_cached_surface(one) if len(one) <= _LONGEST else _surface(one) for one in found]
@@ -145,7 +168,9 @@ def _compound(compound: str) -> Sequence[tuple[str, str]]:
 
 
 def _split(compound: str) -> Sequence[tuple[str, str]]:
-    """The parts of a word, path or identifier, then each segment of several parts, then the whole."""
+    """The parts of a word, path or identifier, then each segment of several parts, then the
+    whole.
+    """
     found: list[tuple[str, str]] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
@@ -172,7 +197,9 @@ def _whole(segments: list[list[list[str]]]) -> str:
 
 
 def _humps(word: str) -> list[str]:
-    """`httpHeader2` as `http`, `header`, `2`, all without case; `don't` as `dont`, `Anna's` as `anna`."""
+    """`httpHeader2` as `http`, `header`, `2`, all without case; `don't` as `dont`, `Anna's` as
+    `anna`.
+    """
     if "'" in word or "\u2019" in word:
         stem, ending = _APOSTROPHE.split(word, maxsplit=1)
         word = stem + ending if ending in "tT" else stem
@@ -189,9 +216,13 @@ def _folded(piece: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Compatibility form, without marks and invisible characters: they stand beside letters, not for them."""
+    """Compatibility form, without marks and invisible characters: they stand beside letters, not
+    for them.
+    """
     form = unicodedata.normalize("NFKC", text)
-    return "".join(char for char in form if (char < "\u0300" and char != "\u00ad") or not _silent(char))
+    return "".join(
+        char for char in form if (char < "\u0300" and char != "\u00ad") or not _silent(char)
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -206,7 +237,9 @@ def _spelled(piece: str) -> str:
     """
     if piece.isascii():
         return piece
-    return "".join(char if _known(char) else f"u{ord(char):x}" for char in piece if _is_letter(char))
+    return "".join(
+        char if _known(char) else f"u{ord(char):x}" for char in piece if _is_letter(char)
+    )
 
 
 @lru_cache(maxsize=8192)

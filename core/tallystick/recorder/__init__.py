@@ -1,4 +1,6 @@
-"""The flight recorder: what each step saw, why, what it did and what changed; provable and replayable."""
+"""The flight recorder: what each step saw, why, what it did and what changed; provable and
+replayable.
+"""
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture, Speakers
@@ -16,8 +18,31 @@ from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 from tallystick.recorder.wire import asks, tap
 
 __all__ = [
-    "Call", "Capture", "KeptTexts", "Player", "Recorder", "RecorderRoom", "Render", "Run", "Speakers", "Step",
-    "Written", "asks", "current_run", "current_step", "is_bundle", "let_go_of_texts", "neutral_request", "offered",
-    "streamed", "read_tape", "recordable", "settle", "status_for", "tap", "tool_form", "verify_bundle",
+    "Call",
+    "Capture",
+    "KeptTexts",
+    "Player",
+    "Recorder",
+    "RecorderRoom",
+    "Render",
+    "Run",
+    "Speakers",
+    "Step",
+    "Written",
+    "asks",
+    "current_run",
+    "current_step",
+    "is_bundle",
+    "let_go_of_texts",
+    "neutral_request",
+    "offered",
+    "streamed",
+    "read_tape",
+    "recordable",
+    "settle",
+    "status_for",
+    "tap",
+    "tool_form",
+    "verify_bundle",
     "write_tape",
-]  # fmt: skip
+]

@@ -1,8 +1,9 @@
 """A receipt to go: one file with everything that verifying a run needs, checked without the tally.
 
-A bundle is a zip archive of four members. `run.json` holds the run, where its chain begins and ends, and the foil;
-`chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and `entries.jsonl` the rows; `payloads.bin` the
-bytes that payloads consist of. docs/receipts.md says how to check one with other tools.
+A bundle is a zip archive of four members. `run.json` holds the run, where its chain begins and
+ends, and the foil; `chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and
+`entries.jsonl` the rows; `payloads.bin` the bytes that payloads consist of. docs/receipts.md says
+how to check one with other tools.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from tallystick.errors import InvalidInput, InvalidRecord
 from tallystick.recorder.signing import check
 from tallystick.recorder.step import run_stream
 from tallystick.recorder.verify import Stored, verify
-from tallystick.records import Foil, JournalEntry, RunRecord, StepRecord, Verification, VerificationProblem
+from tallystick.records import (
+    Foil,
+    JournalEntry,
+    RunRecord,
+    StepRecord,
+    Verification,
+    VerificationProblem,
+)
 from tallystick.storage import journal
 
 __all__ = ["FORMAT", "bundle", "is_bundle", "verify_bundle"]
@@ -43,23 +51,31 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
             body = stored.payload(row)
             told = {"step_id": row.step_id, **{name: getattr(row, name) for name in _ENTRY}}
             told["salt"] = None if row.salt is None else bytes(row.salt).hex()
-            told["payload"] = None if body is None else _laid(payloads, body, last.get(row.kind, b""))
+            told["payload"] = (
+                None if body is None else _laid(payloads, body, last.get(row.kind, b""))
+            )
             if body is not None:
                 last[row.kind] = body
             entries.append(told)
     run = {
-        "format": FORMAT, "run": stored.run.dump(),
-        "begins": {"count": anchor.count, "previous": anchor.head}, "foil": foil.dump(),
-    }  # fmt: skip
+        "format": FORMAT,
+        "run": stored.run.dump(),
+        "begins": {"count": anchor.count, "previous": anchor.head},
+        "foil": foil.dump(),
+    }
     chain = [
-        {"position": row.position, "previous": row.previous, "digest": row.digest, "body": row.body} for row in rows
+        {"position": row.position, "previous": row.previous, "digest": row.digest, "body": row.body}
+        for row in rows
     ]
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         contents = (
-            json.dumps(run, indent=1, sort_keys=True).encode(), _lines(chain),
-            _lines([step.dump() for step in stored.steps()]), _lines(entries), payloads.getvalue(),
-        )  # fmt: skip
+            json.dumps(run, indent=1, sort_keys=True).encode(),
+            _lines(chain),
+            _lines([step.dump() for step in stored.steps()]),
+            _lines(entries),
+            payloads.getvalue(),
+        )
         for name, content in zip(_MEMBERS, contents, strict=True):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
     return out.getvalue()
@@ -72,8 +88,9 @@ def is_bundle(path: Path) -> bool:
 
 def verify_bundle(
     source: str | Path | bytes, *, foil: Foil | None = None, public_key: bytes | None = None
-) -> Verification:  # fmt: skip
-    """Whether everything in a bundle matches, and, where they are given, matches the foil that you kept and a key.
+) -> Verification:
+    """Whether everything in a bundle matches, and, where they are given, matches the foil that you
+    kept and a key.
 
     No tally is needed. Raises InvalidInput for what is no bundle.
     """
@@ -83,11 +100,17 @@ def verify_bundle(
     signed = check(told, public_key)
     problems = [*answer.problems, *stock.strays()]
     if (told.run_id, told.count, told.head) != (stock.run.run_id, *stock.last):
-        problems.append(VerificationProblem(where="run.json", problem="its foil is not the end of its chain"))
+        problems.append(
+            VerificationProblem(where="run.json", problem="its foil is not the end of its chain")
+        )
     if signed is False:
-        said = "it is not signed" if told.signature is None else "its signature is not that of the key"
+        said = (
+            "it is not signed" if told.signature is None else "its signature is not that of the key"
+        )
         problems.append(VerificationProblem(where="run.json", problem=said))
-    return answer.model_copy(update={"problems": tuple(problems), "ok": not problems, "signature_ok": signed})
+    return answer.model_copy(
+        update={"problems": tuple(problems), "ok": not problems, "signature_ok": signed}
+    )
 
 
 @dataclass(frozen=True)
@@ -129,9 +152,15 @@ class _Bundled:
     scope_id = 0
 
     def __init__(
-        self, run: RunRecord, links: Sequence[_Link], begins: journal.Anchor, told: Foil,
-        steps: list[StepRecord], rows: Mapping[str, list[_Row]], payloads: Mapping[int, bytes],
-    ) -> None:  # fmt: skip
+        self,
+        run: RunRecord,
+        links: Sequence[_Link],
+        begins: journal.Anchor,
+        told: Foil,
+        steps: list[StepRecord],
+        rows: Mapping[str, list[_Row]],
+        payloads: Mapping[int, bytes],
+    ) -> None:
         self.run = run
         self.told = told
         self._links = links
@@ -150,17 +179,25 @@ class _Bundled:
     def chain_problems(self) -> list[tuple[str, str]]:
         """Same as `Stock.chain_problems`."""
         problems = journal.chain_problems(
-            run_stream(self.run.run_id), self._links, self._begins, journal.End(self.told.count, self.told.head)
+            run_stream(self.run.run_id),
+            self._links,
+            self._begins,
+            journal.End(self.told.count, self.told.head),
         )
         genesis = journal.genesis(run_stream(self.run.run_id))
         if self._begins.count == 0 and self._begins.head != genesis:
-            problems.append((run_stream(self.run.run_id), "does not begin where the chain of this run begins"))
+            problems.append(
+                (run_stream(self.run.run_id), "does not begin where the chain of this run begins")
+            )
         return problems
 
     def strays(self) -> list[VerificationProblem]:
         """Entries of steps that this run does not have, which a tally cannot hold."""
         unknown = sorted(set(self._rows) - {step.step_id for step in self._steps})
-        return [VerificationProblem(where=f"step {one}", problem="has entries but is no step") for one in unknown]
+        return [
+            VerificationProblem(where=f"step {one}", problem="has entries but is no step")
+            for one in unknown
+        ]
 
     def end(self) -> Foil:
         """Same as `Stock.end`."""
@@ -199,7 +236,9 @@ def _read(content: bytes) -> _Bundled:
             head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
         told = json.loads(head)
         if told.get("format") != FORMAT:
-            raise InvalidInput(f"This bundle is of the format {told.get('format')!r}; {FORMAT} can be read.")
+            raise InvalidInput(
+                f"This bundle is of the format {told.get('format')!r}; {FORMAT} can be read."
+            )
         run = RunRecord.load(told["run"])
         stream = run_stream(run.run_id)
         links = [_link(stream, one) for one in _parsed(chain)]
@@ -211,11 +250,25 @@ def _read(content: bytes) -> _Bundled:
                 bodies[id(row)] = body
         begins = journal.Anchor(int(told["begins"]["count"]), str(told["begins"]["previous"]))
         return _Bundled(
-            run, links, begins, Foil.load(told["foil"]), [StepRecord.load(one) for one in _parsed(steps)],
-            rows, bodies,
-        )  # fmt: skip
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError, NotImplementedError,
-            EOFError, InvalidRecord) as error:  # fmt: skip
+            run,
+            links,
+            begins,
+            Foil.load(told["foil"]),
+            [StepRecord.load(one) for one in _parsed(steps)],
+            rows,
+            bodies,
+        )
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        NotImplementedError,
+        EOFError,
+        InvalidRecord,
+    ) as error:
         if isinstance(error, InvalidInput) and not isinstance(error, InvalidRecord):
             raise
         raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
@@ -228,12 +281,21 @@ def _link(stream: str, told: Mapping[str, Any]) -> _Link:
         body = {}
     found = body if isinstance(body, dict) else {}
     return _Link(
-        stream, int(told["position"]), str(told["previous"]), str(told["digest"]), str(told["body"]),
-        found.get("audit_id"), found.get("event"), found.get("subject_id"), int(told["position"]),
-    )  # fmt: skip
+        stream,
+        int(told["position"]),
+        str(told["previous"]),
+        str(told["digest"]),
+        str(told["body"]),
+        found.get("audit_id"),
+        found.get("event"),
+        found.get("subject_id"),
+        int(told["position"]),
+    )
 
 
-def _rows(entries: Iterator[Mapping[str, Any]], payloads: bytes) -> Iterator[tuple[_Row, bytes | None]]:
+def _rows(
+    entries: Iterator[Mapping[str, Any]], payloads: bytes
+) -> Iterator[tuple[_Row, bytes | None]]:
     last: dict[str, bytes] = {}
     stop = 0
     for told in entries:
@@ -243,16 +305,28 @@ def _rows(entries: Iterator[Mapping[str, Any]], payloads: bytes) -> Iterator[tup
             base, kind = last.get(told["kind"], b""), told["kind"]
             start, size = int(laid["start"]), int(laid["size"])
             head, tail = int(laid["head"]), int(laid["tail"])
-            # One begins where the one before ended: a place that happens to hold equal bytes is another place.
-            if min(size, head, tail) < 0 or head + tail > len(base) or start != stop or start + size > len(payloads):
-                raise InvalidInput("A payload of this bundle says that it stands where it does not.")
+            # One begins where the one before ended: a place that happens to hold equal bytes is
+            # another place.
+            if (
+                min(size, head, tail) < 0
+                or head + tail > len(base)
+                or start != stop
+                or start + size > len(payloads)
+            ):
+                raise InvalidInput(
+                    "A payload of this bundle says that it stands where it does not."
+                )
             stop = start + size
-            body = last[kind] = base[:head] + payloads[start : start + size] + base[len(base) - tail :]
+            body = last[kind] = (
+                base[:head] + payloads[start : start + size] + base[len(base) - tail :]
+            )
         salt = told["salt"]
         row = _Row(
-            str(told["step_id"]), **{name: told[name] for name in _ENTRY},
-            salt=None if salt is None else bytes.fromhex(salt), part_key=None if body is None else "bundled",
-        )  # fmt: skip
+            str(told["step_id"]),
+            **{name: told[name] for name in _ENTRY},
+            salt=None if salt is None else bytes.fromhex(salt),
+            part_key=None if body is None else "bundled",
+        )
         yield row, body
 
 

@@ -1,4 +1,6 @@
-"""Capture: what an adapter could not record is counted, logged and shown, and breaks the user's run only if asked."""
+"""Capture: what an adapter could not record is counted, logged and shown, and breaks the user's run
+only if asked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tallystick.recorder.run import Run
 __all__ = ["Capture", "Speakers"]
 
 Speakers = Literal["off", "user", "both"]
-"""Whose words of a conversation become memories: nobody's, the user's, or those of the agent too."""
+"""Whose words of a conversation become memories: nobody's, the user's, or those of the agent too.
+"""
 
 
 class Capture:
@@ -32,7 +35,9 @@ class Capture:
 
     @contextmanager
     def __call__(self, run: Run | None = None) -> Iterator[None]:
-        """Count an exception of the code inside; raise it only if strict. The chain of `run` tells of it."""
+        """Count an exception of the code inside; raise it only if strict. The chain of `run` tells
+        of it.
+        """
         try:
             yield
         except Exception as error:

@@ -15,8 +15,8 @@ __all__ = ["KeptTexts", "let_go_of_texts"]
 class KeptTexts:
     """Values that hold nothing but a text and fixed fields, as they were written. Thread-safe.
 
-    They are found by the identity of the text, which stays the same as long as it is kept here; all else that they
-    hold is compared, so that an edit in place is always seen.
+    They are found by the identity of the text, which stays the same as long as it is kept here; all
+    else that they hold is compared, so that an edit in place is always seen.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -27,18 +27,23 @@ class KeptTexts:
         _all.add(self)
 
     def find(self, text: Any, kind: type, fields: Mapping[str, Any]) -> Written | None:
-        """How a value of this kind with these fields, one of which is `text`, was written; None if it was not yet."""
+        """How a value of this kind with these fields, one of which is `text`, was written; None if
+        it was not yet.
+        """
         known = self._known.get(id(text))
         if known is None or known[0] is not kind:
             return None
         try:
-            # Values of these types are equal only to what is written alike, and those that are the same are not read.
+            # Values of these types are equal only to what is written alike, and those that are the
+            # same are not read.
             return known[2] if known[1] == fields else None
         except Exception:  # noqa: BLE001 - what may not be compared stands there now, so that it is another value
             return None
 
     def keep(self, text: Any, kind: type, fields: Mapping[str, Any], written: Written) -> None:
-        """Remember how a value was written, unless it holds something that may be edited in place."""
+        """Remember how a value was written, unless it holds something that may be edited in
+        place.
+        """
         if type(text) is not str:
             return
         own: dict[str, Any] = {}

@@ -13,7 +13,9 @@ _SECRETS = ("token", "access_token", "refresh_token", "id_token", "auth_token", 
 
 
 def recordable(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without headers, keys and credentials, whatever the retention: a replay takes its own."""
+    """Parameters without headers, keys and credentials, whatever the retention: a replay takes its
+    own.
+    """
     return {
         name: offered(value) if isinstance(value, list) else value
         for name, value in parameters.items()

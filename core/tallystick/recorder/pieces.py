@@ -1,7 +1,8 @@
-"""A payload as bytes: JSON with sorted keys, in pieces that begin where the elements of its lists do.
+"""A payload as bytes: JSON with sorted keys, in pieces that begin where the elements of its lists
+do.
 
-Elements come back from call to call, because a prompt grows at its end: each is looked through for secrets once, and
-stored once.
+Elements come back from call to call, because a prompt grows at its end: each is looked through for
+secrets once, and stored once.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from tallystick.records import Json, Record, json_bytes, read_json
 __all__ = ["Piece", "Pieces", "Written", "pieces_of", "plain", "weight_of"]
 
 _OPTIONS = (
-    orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
-)  # fmt: skip
+)
 
 
 class Written:
-    """A value that its adapter has written as JSON already, and may hand over again while it stays the same."""
+    """A value that its adapter has written as JSON already, and may hand over again while it stays
+    the same.
+    """
 
     __slots__ = ("body", "cleared")
 
@@ -128,7 +133,9 @@ def _key(name: str) -> bytes:
 
 
 def weight_of(record: Record) -> int:
-    """About how many bytes a record takes: by its texts, and the number and texts of what it lists."""
+    """About how many bytes a record takes: by its texts, and the number and texts of what it
+    lists.
+    """
     found = 0
     for _, value in record:
         if isinstance(value, str):
@@ -145,20 +152,25 @@ _ELEMENT = 128
 
 
 def plain(payload: Any) -> Json:
-    """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes text."""
+    """A payload as JSON values: records and pydantic models are dumped, what JSON lacks becomes
+    text.
+    """
     value: Json = read_json(b"".join(pieces_of(payload).bodies))
     return value
 
 
 def _fields_of(model: BaseModel) -> Mapping[str, Any]:
-    return model.dump(defaults=False) if isinstance(model, Record) else model.model_dump(mode="json")
+    return (
+        model.dump(defaults=False) if isinstance(model, Record) else model.model_dump(mode="json")
+    )
 
 
 def _bytes(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=_default, option=_OPTIONS)
     except orjson.JSONEncodeError:
-        # Integers of more than 64 bits, keys that are no text, half characters: slower, and all of them have a form.
+        # Integers of more than 64 bits, keys that are no text, half characters: slower, and all of
+        # them have a form.
         return json_bytes(json.loads(json.dumps(value, default=_default), parse_constant=str))
 
 

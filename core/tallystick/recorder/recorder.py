@@ -56,21 +56,32 @@ _GOAL = 500
 
 
 class Recorder:
-    """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an operator."""
+    """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an
+    operator.
+    """
 
-    def __init__(self, room: RecorderRoom, actor: Actor, *, counter: Callable[[str | None], TokenCounter]) -> None:
+    def __init__(
+        self, room: RecorderRoom, actor: Actor, *, counter: Callable[[str | None], TokenCounter]
+    ) -> None:
         self._room = room
         self._actor = actor
         self._counter = counter
 
     def start_run(
-        self, agent_name: str, *, scope: Scope, domain: str | None = None, goal: str | None = None,
-        metadata: JsonObject | None = None, run_id: str | None = None, retention: Retention | None = None,
-    ) -> Run:  # fmt: skip
+        self,
+        agent_name: str,
+        *,
+        scope: Scope,
+        domain: str | None = None,
+        goal: str | None = None,
+        metadata: JsonObject | None = None,
+        run_id: str | None = None,
+        retention: Retention | None = None,
+    ) -> Run:
         """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied.
 
-        Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets, under `metadata_only`
-        nothing.
+        Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
+        under `metadata_only` nothing.
         """
         self._room.gate.foresee(self._actor, "record", scope)
         kept = retention or self._room.retention
@@ -90,7 +101,9 @@ class Recorder:
         )
         return Run(self._room, self._actor, record)
 
-    def runs(self, scopes: list[Scope], *, limit: int = 20, before: int | None = None) -> list[RunRecord]:
+    def runs(
+        self, scopes: list[Scope], *, limit: int = 20, before: int | None = None
+    ) -> list[RunRecord]:
         """Runs of those of `scopes` that the actor may inspect, newest first."""
         with self._read() as connection:
             allowed = [scope for scope in scopes if self._may_see(connection, scope)]
@@ -101,8 +114,11 @@ class Recorder:
         with self._read() as connection:
             return self._find_run(connection, run_id)[0]
 
-    def steps(self, run_id: str, *, after: int | None = None, limit: int | None = None) -> list[StepRecord]:
-        """The steps of a run, in the order in which they started, or a page of them. Raises NotFound.
+    def steps(
+        self, run_id: str, *, after: int | None = None, limit: int | None = None
+    ) -> list[StepRecord]:
+        """The steps of a run, in the order in which they started, or a page of them. Raises
+        NotFound.
 
         Give the index of the last step of a page as `after` for the next one.
         """
@@ -121,9 +137,11 @@ class Recorder:
             return self._find_step(connection, step_id)[0]
 
     def find(self, fragment: str) -> RunRecord | StepRecord:
-        """The run or step whose id is `fragment`, or begins or ends with it (at least 4 characters).
+        """The run or step whose id is `fragment`, or begins or ends with it (at least 4
+        characters).
 
-        Raises NotFound when there is none that the actor may see, InvalidInput when there are several.
+        Raises NotFound when there is none that the actor may see, InvalidInput when there are
+        several.
         """
         if len(fragment) < 4:
             raise InvalidInput("Give at least 4 characters of an id.")
@@ -169,34 +187,51 @@ class Recorder:
         raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
 
     def entries(self, step_id: str) -> list[StepEntry]:
-        """What was recorded in a step, with the payloads that are kept. Raises NotFound, CorruptTally."""
+        """What was recorded in a step, with the payloads that are kept. Raises NotFound,
+        CorruptTally.
+        """
         with self._read() as connection:
             self._find_step(connection, step_id)
             payloads = Payloads(connection)
             return [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
 
     def compiled(self, step_id: str) -> tuple[CompilationRequest, CompiledContext]:
-        """What a step compiled, and from what. Raises NotFound where it compiled nothing or kept nothing."""
+        """What a step compiled, and from what. Raises NotFound where it compiled nothing or kept
+        nothing.
+        """
         by_kind = {entry.kind: entry for entry in self.entries(step_id)}
         request, compiled = by_kind.get("compile_request"), by_kind.get("compiled")
-        if request is None or compiled is None or request.payload is None or compiled.payload is None:
+        if (
+            request is None
+            or compiled is None
+            or request.payload is None
+            or compiled.payload is None
+        ):
             raise NotFound(f"Step {step_id} kept no compiled context.")
         return CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
 
     # Questions
 
     def knew(self, step_id: str) -> list[Known]:
-        """What the agent knew at a step and why: every candidate that went into its context. Raises NotFound."""
-        return [item for item in known(*self.compiled(step_id)) if item.decision.decision != "exclude"]
+        """What the agent knew at a step and why: every candidate that went into its context. Raises
+        NotFound.
+        """
+        return [
+            item for item in known(*self.compiled(step_id)) if item.decision.decision != "exclude"
+        ]
 
     def unseen(self, step_id: str) -> list[Known]:
         """What the agent did not see at a step and why. Raises NotFound."""
-        return [item for item in known(*self.compiled(step_id)) if item.decision.decision == "exclude"]
+        return [
+            item for item in known(*self.compiled(step_id)) if item.decision.decision == "exclude"
+        ]
 
     def trace(self, step_id: str, text: str) -> list[Provenance]:
-        """Where a sentence of a step's context came from, to the raw source where the actor may read it.
+        """Where a sentence of a step's context came from, to the raw source where the actor may
+        read it.
 
-        White space and case do not count. Raises NotFound; InvalidInput when no item that went in holds the text.
+        White space and case do not count. Raises NotFound; InvalidInput when no item that went in
+        holds the text.
         """
         found: list[Provenance] = []
         for item, quote in quoted(known(*self.compiled(step_id)), text):
@@ -210,12 +245,16 @@ class Recorder:
         return found
 
     def changed(self, step_id: str) -> StepDiff:
-        """What changed since the step of the same kind before. Raises NotFound, also for the first of its kind."""
+        """What changed since the step of the same kind before. Raises NotFound, also for the first
+        of its kind.
+        """
         step = self.step(step_id)
         with self._read() as connection:
             before = recordings.step_before(connection, step)
         if before is None:
-            raise NotFound(f"Step {step_id} is the first {step.step_kind.replace('_', ' ')} of its run.")
+            raise NotFound(
+                f"Step {step_id} is the first {step.step_kind.replace('_', ' ')} of its run."
+            )
         return self.diff(before, step_id)
 
     def diff(self, before: str, after: str) -> StepDiff:
@@ -223,14 +262,19 @@ class Recorder:
         return diff_steps((before, self.entries(before)), (after, self.entries(after)))
 
     def written(self, run_id: str) -> list[Written]:
-        """What the steps of a run wrote to memory and by whom, in the order of their receipts. Raises NotFound."""
+        """What the steps of a run wrote to memory and by whom, in the order of their receipts.
+        Raises NotFound.
+        """
         with self._read() as connection:
             self._find_run(connection, run_id)
             chain = list(journal.entries(connection, run_stream(run_id)))
-        return [one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)]
+        return [
+            one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)
+        ]
 
     def uses(self, memory_id: str, *, most: int | None = None) -> list[MemoryUse]:
-        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may see them.
+        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may
+        see them.
 
         Oldest first; with `most` so many of the newest, newest first.
         """
@@ -247,14 +291,23 @@ class Recorder:
         return visible
 
     def _source(self, source_id: str) -> tuple[SourceRef | None, str | None]:
-        """What is known of a source, and its text, where the actor may read it and a memory drawn from it is shown."""
+        """What is known of a source, and its text, where the actor may read it and a memory drawn
+        from it is shown.
+        """
         with self._read() as connection:
             row = memories.find_source(connection, source_id)
-            if row is None or not self._room.gate.decide(connection, self._actor, "read", row.scope).allowed:
+            if (
+                row is None
+                or not self._room.gate.decide(connection, self._actor, "read", row.scope).allowed
+            ):
                 return None, None
             # What is not shown, neither is its source; of what is redacted only the replacement is.
             gate, now = self._room.gate, self._room.store.clock.now()
-            drawn = [one for one in memories.drawn_from(connection, source_id) if one.memory.state != "redacted"]
+            drawn = [
+                one
+                for one in memories.drawn_from(connection, source_id)
+                if one.memory.state != "redacted"
+            ]
             shown = shown_to(connection, gate, self._actor, drawn, now)
             body = parts.get(connection, row.scope_id, row.content_key) if shown else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
@@ -268,7 +321,8 @@ class Recorder:
             return verify(Stored(connection, run, scope_id), foil)
 
     def foil(self, run_id: str, *, key: bytes | None = None) -> Foil:
-        """Where a run's chain ends now, signed with a private key in PEM if one is given: keep it elsewhere.
+        """Where a run's chain ends now, signed with a private key in PEM if one is given: keep it
+        elsewhere.
 
         Raises NotFound; InvalidInput and MissingExtra for the key.
         """
@@ -278,25 +332,29 @@ class Recorder:
         return end if key is None else sign(end, key)
 
     def export_receipt(self, run_id: str, *, key: bytes | None = None) -> bytes:
-        """A run as a bundle that `verify_bundle` checks without the tally, its foil signed if a key is given.
+        """A run as a bundle that `verify_bundle` checks without the tally, its foil signed if a key
+        is given.
 
-        It holds what is kept of payloads: redacted ones stay redacted. Raises NotFound; InvalidInput and MissingExtra
-        for the key.
+        It holds what is kept of payloads: redacted ones stay redacted. Raises NotFound;
+        InvalidInput and MissingExtra for the key.
         """
         stream = run_stream(run_id)
         with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)
             end = journal.foil(connection, stream, run_id)
             return bundle(
-                Stored(connection, run, scope_id), journal.rows_of(connection, stream),
-                journal.anchor_of(connection, stream), end if key is None else sign(end, key),
-            )  # fmt: skip
+                Stored(connection, run, scope_id),
+                journal.rows_of(connection, stream),
+                journal.anchor_of(connection, stream),
+                end if key is None else sign(end, key),
+            )
 
     def prefix_reuse(self, run_id: str) -> list[tuple[str, PrefixReuse]]:
-        """For each compile in the ended steps of a run its step, and how its prompt begins like the one before.
+        """For each compile in the ended steps of a run its step, and how its prompt begins like the
+        one before.
 
-        The stability of a run's prefix is the sum of `reused` over the sum of `before`; of its zone alike.
-        Raises NotFound.
+        The stability of a run's prefix is the sum of `reused` over the sum of `before`; of its zone
+        alike. Raises NotFound.
         """
         found: list[tuple[str, PrefixReuse]] = []
         for receipt in self.receipts(run_id):
@@ -316,26 +374,39 @@ class Recorder:
 
     def player(
         self, run_id: str, *, ignore: Iterable[str] = (), errors: Iterable[type[Exception]] = ()
-    ) -> Player:  # fmt: skip
-        """A player of a run's tape that redacts by the rules of this tally; see Player. Raises the same as `tape`."""
+    ) -> Player:
+        """A player of a run's tape that redacts by the rules of this tally; see Player. Raises the
+        same as `tape`.
+        """
         return Player(self.tape(run_id), redactor=self._room.redactor, ignore=ignore, errors=errors)
 
     def replay(
-        self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,
-        render: Render = neutral_request, **changes: Any,
-    ) -> ReplayResult:  # fmt: skip
-        """Make a stored model step again through `call`: exactly, or with the changes of a ReplayRecipe.
+        self,
+        step_id: str,
+        *,
+        call: Call | None = None,
+        recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request,
+        **changes: Any,
+    ) -> ReplayResult:
+        """Make a stored model step again through `call`: exactly, or with the changes of a
+        ReplayRecipe.
 
         Changes are given as `recipe` or by its field names, such as `token_budget=2_000` or
-        `context_mutations={"item": None}`. Nothing is recorded; `bound.replay` does the same as a run of its own.
-        Raises NotFound, NotReplayable, CompileError, InvalidInput.
+        `context_mutations={"item": None}`. Nothing is recorded; `bound.replay` does the same as a
+        run of its own. Raises NotFound, NotReplayable, CompileError, InvalidInput.
         """
         return self.replayed(step_id, call=call, recipe=recipe, render=render, **changes).result
 
     def replayed(
-        self, step_id: str, *, call: Call | None = None, recipe: ReplayRecipe | None = None,
-        render: Render = neutral_request, **changes: Any,
-    ) -> Replayed:  # fmt: skip
+        self,
+        step_id: str,
+        *,
+        call: Call | None = None,
+        recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request,
+        **changes: Any,
+    ) -> Replayed:
         """Same as `replay`, with what it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
@@ -343,7 +414,9 @@ class Recorder:
             raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
         if recipe is not None:
             # The changes of another step's recipe are made to this one.
-            recipe = recipe.model_copy(update={"source_run_id": run.run_id, "source_step_id": step_id})
+            recipe = recipe.model_copy(
+                update={"source_run_id": run.run_id, "source_step_id": step_id}
+            )
         else:
             recipe = ReplayRecipe.load(
                 {
@@ -355,15 +428,21 @@ class Recorder:
             )
         entries = self.entries(step_id)
         model = next(
-            (entry.payload.get("model") for entry in entries
-             if entry.kind == "compile_request" and isinstance(entry.payload, dict)), None,
-        )  # fmt: skip
+            (
+                entry.payload.get("model")
+                for entry in entries
+                if entry.kind == "compile_request" and isinstance(entry.payload, dict)
+            ),
+            None,
+        )
         counter = self._counter(model if isinstance(model, str) else None)
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        """What was recorded in this process until now is seen, whether or not somebody waited for it."""
+        """What was recorded in this process until now is seen, whether or not somebody waited for
+        it.
+        """
         self._room.store.database.settle()
         with self._room.store.database.read() as connection:
             yield connection
@@ -390,7 +469,9 @@ def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:
     if body is None and row.part_key is not None:
         raise CorruptTally(f"The payload of step {row.step_id} entry {row.position} is missing.")
     if body is not None and commitment(DOMAIN, bytes(row.salt), body) != row.commitment:
-        raise CorruptTally(f"The payload of step {row.step_id} entry {row.position} is not what was recorded.")
+        raise CorruptTally(
+            f"The payload of step {row.step_id} entry {row.position} is not what was recorded."
+        )
     return StepEntry(
         entry_id=row.id,
         step_id=row.step_id,

@@ -1,7 +1,8 @@
 """Replay: make a stored step again, exactly or with changes, and say how the outcome differs.
 
-An exact replay hands the stored request to the model as it stands and, where the step was compiled, compiles it
-once more to see that the same context comes out. A mutated one compiles anew with the recipe's changes.
+An exact replay hands the stored request to the model as it stands and, where the step was compiled,
+compiles it once more to see that the same context comes out. A mutated one compiles anew with the
+recipe's changes.
 """
 
 from __future__ import annotations
@@ -47,16 +48,33 @@ class Replayed(NamedTuple):
     compiled: CompiledContext | None = None
 
     def note(self, step: Step) -> None:
-        """Record it in a step of its own: the recipe, how it compares, and the context, request and answer."""
+        """Record it in a step of its own: the recipe, how it compares, and the context, request and
+        answer.
+        """
         result = self.result
-        told = {"replay_id": result.recipe.replay_id, "source_step_id": result.recipe.source_step_id,
-                "fidelity": result.fidelity, "request_matches": result.request_matches,
-                "response_matches": result.response_matches}  # fmt: skip
-        compared = {**told, "diff": result.diff, "prompt_diff": result.prompt_diff, "warnings": result.warnings}
-        step.record("note", {"recipe": result.recipe, "comparison": compared}, summary={"replay": told})
+        told = {
+            "replay_id": result.recipe.replay_id,
+            "source_step_id": result.recipe.source_step_id,
+            "fidelity": result.fidelity,
+            "request_matches": result.request_matches,
+            "response_matches": result.response_matches,
+        }
+        compared = {
+            **told,
+            "diff": result.diff,
+            "prompt_diff": result.prompt_diff,
+            "warnings": result.warnings,
+        }
+        step.record(
+            "note", {"recipe": result.recipe, "comparison": compared}, summary={"replay": told}
+        )
         if self.compiled is not None and self.compile_request is not None:
             step.counted_by(self.compiled.token_method)
-            step.record("compile_request", self.compile_request, summary={"budget": self.compile_request.token_budget})
+            step.record(
+                "compile_request",
+                self.compile_request,
+                summary={"budget": self.compile_request.token_budget},
+            )
             step.record("compiled", self.compiled, summary={"compiled_id": self.compiled.id})
         step.record("request", result.request)
         if result.response is not None:
@@ -67,14 +85,23 @@ def neutral_request(compiled: CompiledContext) -> Json:
     """A request that belongs to no provider: model and items in layout order."""
     return {
         "model": compiled.model,
-        "items": [{"id": item.id, "kind": item.kind, "content": item.content} for item in compiled.selected_items],
+        "items": [
+            {"id": item.id, "kind": item.kind, "content": item.content}
+            for item in compiled.selected_items
+        ],
     }
 
 
 def replay(
-    run: RunRecord, step: StepRecord, entries: Sequence[StepEntry], recipe: ReplayRecipe, *,
-    counter: TokenCounter, call: Call | None, render: Render,
-) -> Replayed:  # fmt: skip
+    run: RunRecord,
+    step: StepRecord,
+    entries: Sequence[StepEntry],
+    recipe: ReplayRecipe,
+    *,
+    counter: TokenCounter,
+    call: Call | None,
+    render: Render,
+) -> Replayed:
     """Make `step` again as `recipe` says. Raises NotReplayable, and whatever `call` raises."""
     by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
     if recipe.is_exact:
@@ -83,9 +110,13 @@ def replay(
 
 
 def _exact(
-    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], recipe: ReplayRecipe,
-    counter: TokenCounter, call: Call | None,
-) -> ReplayResult:  # fmt: skip
+    run: RunRecord,
+    step: StepRecord,
+    by_kind: Mapping[str, StepEntry],
+    recipe: ReplayRecipe,
+    counter: TokenCounter,
+    call: Call | None,
+) -> ReplayResult:
     request = _payload(run, step, by_kind, "request")
     warnings: list[str] = []
     if "compiled" in by_kind and "compile_request" in by_kind:
@@ -103,12 +134,20 @@ def _exact(
     )
 
 
-def _recompiled(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], counter: TokenCounter) -> list[str]:
+def _recompiled(
+    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], counter: TokenCounter
+) -> list[str]:
     stored = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
     if stored.token_method != counter.method:
-        return [f"tokens were counted by {stored.token_method} then and by {counter.method} here; not recompiled"]
+        return [
+            f"tokens were counted by {stored.token_method} then and by {counter.method} here; "
+            f"not recompiled"
+        ]
     if by_kind["compile_request"].redactions or by_kind["compiled"].redactions:
-        return ["secrets were redacted from the stored context, so compiling it again cannot give the same digest"]
+        return [
+            "secrets were redacted from the stored context, so compiling it again cannot give "
+            "the same digest"
+        ]
     request = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
     again = compile_context(request, counter=counter)
     if again.id == stored.id:
@@ -117,18 +156,25 @@ def _recompiled(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntr
 
 
 def _mutated(
-    run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], recipe: ReplayRecipe,
-    counter: TokenCounter, call: Call | None, render: Render,
-) -> Replayed:  # fmt: skip
+    run: RunRecord,
+    step: StepRecord,
+    by_kind: Mapping[str, StepEntry],
+    recipe: ReplayRecipe,
+    counter: TokenCounter,
+    call: Call | None,
+    render: Render,
+) -> Replayed:
     before = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
     original = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
     changed = _changed(original, recipe)
     after = compile_context(changed, counter=counter)
     request = plain(render(after))
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
-    warnings = () if before.token_method == counter.method else (
-        f"tokens were counted by {before.token_method} then and by {counter.method} here",
-    )  # fmt: skip
+    warnings = (
+        ()
+        if before.token_method == counter.method
+        else (f"tokens were counted by {before.token_method} then and by {counter.method} here",)
+    )
     result = ReplayResult(
         recipe=recipe,
         fidelity=_fidelity(by_kind),
@@ -149,19 +195,28 @@ def _prompt_diff(before: CompiledContext, after: CompiledContext) -> Iterator[st
 
 
 def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRequest:
-    known = {item.id for item in request.context_items} | {memory.id for memory in request.memory_records}
+    known = {item.id for item in request.context_items} | {
+        memory.id for memory in request.memory_records
+    }
     unknown = sorted(set(recipe.context_mutations) - known)
     if unknown:
-        raise InvalidInput(f"{', '.join(unknown)} did not stand in this step's context; nothing to change.")
+        raise InvalidInput(
+            f"{', '.join(unknown)} did not stand in this step's context; nothing to change."
+        )
     kept = _from_elsewhere(request.memory_records, recipe.without_sources)
     items = tuple(
-        item if (content := recipe.context_mutations.get(item.id, item.content)) == item.content
-        else item.model_copy(update={"content": content, "stable_hash": None, "token_estimate": None})
+        item
+        if (content := recipe.context_mutations.get(item.id, item.content)) == item.content
+        else item.model_copy(
+            update={"content": content, "stable_hash": None, "token_estimate": None}
+        )
         for item in request.context_items
         if recipe.context_mutations.get(item.id, item.content) is not None
-    )  # fmt: skip
+    )
     memories = tuple(
-        memory.model_copy(update={"content": recipe.context_mutations.get(memory.id, memory.content)})
+        memory.model_copy(
+            update={"content": recipe.context_mutations.get(memory.id, memory.content)}
+        )
         for memory in kept
         if recipe.context_mutations.get(memory.id, memory.content) is not None
     )
@@ -183,19 +238,31 @@ def _from_elsewhere(memories: Sequence[Memory], sources: Sequence[str]) -> list[
     gone = set(sources)
     known = {source.source_id for memory in memories for source in memory.sources}
     if unknown := sorted(gone - known):
-        raise InvalidInput(f"No memory in this step's context comes from {', '.join(unknown)}; nothing to leave out.")
-    return [memory for memory in memories if gone.isdisjoint(source.source_id for source in memory.sources)]
+        raise InvalidInput(
+            f"No memory in this step's context comes from {', '.join(unknown)}; nothing to leave "
+            f"out."
+        )
+    return [
+        memory
+        for memory in memories
+        if gone.isdisjoint(source.source_id for source in memory.sources)
+    ]
 
 
 def _payload(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], kind: str) -> Any:
     entry = by_kind.get(kind)
     if entry is None:
-        raise NotReplayable(step.step_id, retention=run.retention, missing=f"it recorded no {kind.replace('_', ' ')}")
+        raise NotReplayable(
+            step.step_id,
+            retention=run.retention,
+            missing=f"it recorded no {kind.replace('_', ' ')}",
+        )
     if entry.payload_state in {"not_kept", "erased"}:
         raise NotReplayable(
-            step.step_id, retention=run.retention,
+            step.step_id,
+            retention=run.retention,
             missing=f"its {kind.replace('_', ' ')} was {entry.payload_state.replace('_', ' ')}",
-        )  # fmt: skip
+        )
     return entry.payload
 
 
@@ -206,9 +273,13 @@ def _fidelity(by_kind: Mapping[str, StepEntry]) -> Fidelity:
 
 def _response_matches(by_kind: Mapping[str, StepEntry], response: Json) -> bool:
     recorded = by_kind.get("response")
-    return recorded is not None and json_bytes(_said(recorded.payload)) == json_bytes(_said(response))
+    return recorded is not None and json_bytes(_said(recorded.payload)) == json_bytes(
+        _said(response)
+    )
 
 
 def _said(response: Json) -> Json:
-    """What the model said, without the envelope of ids, times and usage that differs from call to call."""
+    """What the model said, without the envelope of ids, times and usage that differs from call to
+    call.
+    """
     return response["answer"] if isinstance(response, dict) and "answer" in response else response

@@ -1,4 +1,6 @@
-"""What the recorder works with, and how a payload becomes bytes, a commitment and a count of redactions."""
+"""What the recorder works with, and how a payload becomes bytes, a commitment and a count of
+redactions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,18 @@ from tallystick.recorder.writing import Batches
 from tallystick.records import EntryKind, Json, Record, Retention, commitment, read_json
 from tallystick.storage import Store
 
-__all__ = ["DOMAIN", "Backlog", "Claims", "Health", "Payload", "RecorderRoom", "Redacts", "Sealed", "Summary", "Taken"]
+__all__ = [
+    "DOMAIN",
+    "Backlog",
+    "Claims",
+    "Health",
+    "Payload",
+    "RecorderRoom",
+    "Redacts",
+    "Sealed",
+    "Summary",
+    "Taken",
+]
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
@@ -73,7 +86,9 @@ class Taken(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether it should be sealed on a thread of its own, because the writer would keep others waiting."""
+        """Whether it should be sealed on a thread of its own, because the writer would keep others
+        waiting.
+        """
         return self.size > _LARGE or not (self.payload is None or type(self.payload) is Pieces)
 
 
@@ -99,7 +114,9 @@ class Health:
         key = f"{where}: {type(error).__name__}"
         with self._guard:
             count = self._missed[key] = self._missed.get(key, 0) + 1
-        get_logger("recorder").warning("capture.failed", surface=where, error=type(error).__name__, failures=count)
+        get_logger("recorder").warning(
+            "capture.failed", surface=where, error=type(error).__name__, failures=count
+        )
 
     @property
     def missed(self) -> dict[str, int]:
@@ -109,7 +126,9 @@ class Health:
 
 
 class Claims:
-    """Which of several observers records a call of a runtime, by the runtime's own identity. Thread-safe."""
+    """Which of several observers records a call of a runtime, by the runtime's own identity.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -150,7 +169,8 @@ class Backlog:
 class Salts:
     """Random bytes, 16 at a time. Thread-safe.
 
-    They are drawn many at once: to ask the system lets go of the interpreter, which costs more than to record a step.
+    They are drawn many at once: to ask the system lets go of the interpreter, which costs more than
+    to record a step.
     """
 
     def __init__(self) -> None:
@@ -163,7 +183,9 @@ class Salts:
                 return self._ready.popleft()
             except IndexError:
                 drawn = os.urandom(_DRAWN)
-                self._ready.extend(drawn[start : start + _SALT] for start in range(0, _DRAWN, _SALT))
+                self._ready.extend(
+                    drawn[start : start + _SALT] for start in range(0, _DRAWN, _SALT)
+                )
 
 
 @dataclass(frozen=True)
@@ -187,7 +209,9 @@ class RecorderRoom:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", Batches(self.store))
-        object.__setattr__(self, "_sealer", ThreadPoolExecutor(1, thread_name_prefix="tallystick-sealer"))
+        object.__setattr__(
+            self, "_sealer", ThreadPoolExecutor(1, thread_name_prefix="tallystick-sealer")
+        )
 
     def let_go(self) -> None:
         """Forget what is kept of texts in memory; it is found out anew."""
@@ -199,20 +223,31 @@ class RecorderRoom:
         """Let go of the thread that seals, once it has sealed what waits."""
         self._sealer.shutdown()
 
-    def take(self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Summary = None) -> Taken:
-        """Take a payload as it is now, so that later changes of the caller's objects cannot reach the record.
+    def take(
+        self, kind: EntryKind, payload: Payload, *, retention: Retention, summary: Summary = None
+    ) -> Taken:
+        """Take a payload as it is now, so that later changes of the caller's objects cannot reach
+        the record.
 
-        What of it may change is serialised; under `metadata_only` it is not even looked at. `seal` does the rest.
+        What of it may change is serialised; under `metadata_only` it is not even looked at. `seal`
+        does the rest.
         """
         if type(payload) is not dict and not callable(payload) and isinstance(payload, Record):
-            return Taken(kind, payload, summary, retention, 0 if retention == "metadata_only" else weight_of(payload))
+            return Taken(
+                kind,
+                payload,
+                summary,
+                retention,
+                0 if retention == "metadata_only" else weight_of(payload),
+            )
         if retention == "metadata_only":
             return Taken(kind, None, _told(summary), retention, 0)
         pieces = pieces_of(payload() if callable(payload) else payload, self._mark)
         return Taken(kind, pieces, _told(summary), retention, sum(map(len, pieces.bodies)))
 
     def seal_later(self, taken: Taken) -> Future[Sealed] | None:
-        """Same as `seal`, on a thread of the recorder's own, for what would hold others up. Raises ClosedTally.
+        """Same as `seal`, on a thread of the recorder's own, for what would hold others up. Raises
+        ClosedTally.
 
         None where there is no such thread any more, because the interpreter ends.
         """
@@ -227,7 +262,9 @@ class RecorderRoom:
         """A payload ready to be stored. Secrets are replaced before anything is hashed."""
         kind, pieces, summary, retention, _ = taken
         if pieces is None or retention == "metadata_only":
-            return Sealed(None, None, _said(kind, "not_kept", summary if pieces is None else _told(summary)))
+            return Sealed(
+                None, None, _said(kind, "not_kept", summary if pieces is None else _told(summary))
+            )
         if not isinstance(pieces, Pieces):
             pieces, summary = pieces_of(pieces), _told(summary)
         bodies, doubtful = pieces
@@ -261,8 +298,13 @@ class RecorderRoom:
         return mark
 
     def _is_known(self, piece: Piece) -> bool:
-        # Where an element stands counts too: the name of a list may say that what is in it is a secret.
-        body = piece.body if len(piece.body) <= _SHORT else blake2b(piece.body, digest_size=16).digest()
+        # Where an element stands counts too: the name of a list may say that what is in it is a
+        # secret.
+        body = (
+            piece.body
+            if len(piece.body) <= _SHORT
+            else blake2b(piece.body, digest_size=16).digest()
+        )
         key = (piece.name, body)
         if key in self._clean:
             return True

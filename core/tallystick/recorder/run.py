@@ -1,4 +1,6 @@
-"""Runs while they happen: steps may be added from any thread, and the end acknowledges everything in them."""
+"""Runs while they happen: steps may be added from any thread, and the end acknowledges everything
+in them.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Run:
         self._token: Token[Run | None] | None = None
         self._compiled: CompiledContext | None = None
         self._missed: dict[str, int] = {}
-        """What could not be recorded, by the type of the error, and what of it the chain does not say yet."""
+        """What could not be recorded, by the type of the error, and what of it the chain does not
+        say yet.
+        """
         self._untold: dict[str, int] = {}
         self._telling: dict[str, int] = {}
         self._process = room.store.presence.hold()
@@ -103,23 +107,38 @@ class Run:
         return self._record.scope
 
     def follows(self, compiled: CompiledContext) -> PrefixReuse:
-        """How a prompt of this run begins like the one compiled before it, which it takes the place of."""
+        """How a prompt of this run begins like the one compiled before it, which it takes the place
+        of.
+        """
         with self._guard:
             before, self._compiled = self._compiled, compiled
         return prefix_reuse(before, compiled)
 
     def step(
-        self, kind: StepKind, *, name: str | None = None, parent: str | None = None,
+        self,
+        kind: StepKind,
+        *,
+        name: str | None = None,
+        parent: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Step:  # fmt: skip
-        """Start a step; use it as a `with` block, or call its `end`. Raises RunClosed after the run ended."""
+    ) -> Step:
+        """Start a step; use it as a `with` block, or call its `end`. Raises RunClosed after the run
+        ended.
+        """
         with self._guard:
             if self._record.ended_at is not None:
                 raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
             store = self.room.store
             step = Step(
-                self, store.ids.new(), self._next_index, kind, name, parent, metadata or {}, store.clock.now()
-            )  # fmt: skip
+                self,
+                store.ids.new(),
+                self._next_index,
+                kind,
+                name,
+                parent,
+                metadata or {},
+                store.clock.now(),
+            )
             self._next_index += 1
             self._open[step.id] = step
             self._latest[kind] = step.id
@@ -130,7 +149,9 @@ class Run:
         return self._latest.get(kind)
 
     def see(self, surface: str) -> None:
-        """Note that an observer of this surface records in the run too; the chain's end names all of them."""
+        """Note that an observer of this surface records in the run too; the chain's end names all
+        of them.
+        """
         self._seen_by.add(surface)
 
     def miss(self, where: str, error: BaseException) -> None:
@@ -145,7 +166,9 @@ class Run:
             self.room.batches.note(self)
 
     def tell(self, error: BaseException) -> None:
-        """Note that a step of this run has recorded an error: it passes through other hooks on its way up."""
+        """Note that a step of this run has recorded an error: it passes through other hooks on its
+        way up.
+        """
         self._told = error
 
     def has_told(self, error: BaseException) -> bool:
@@ -160,19 +183,20 @@ class Run:
         return False
 
     def close(self, status: StepStatus = "completed") -> None:
-        """End the run without waiting, and as `interrupted` every step still open in it, or as `cancelled` with it.
+        """End the run without waiting, and as `interrupted` every step still open in it, or as
+        `cancelled` with it.
 
-        Ending twice changes nothing.
-        For hooks that must not stall their caller; whoever reads the tally in this process sees the end all the same.
+        Ending twice changes nothing. For hooks that must not stall their caller; whoever reads the
+        tally in this process sees the end all the same.
         """
         self._close(status, soon=True)
 
     def end(self, status: StepStatus = "completed") -> Foil:
-        """End the run, and as `interrupted` or `cancelled`, as `close` says, every step still open in it; the head of
-        its chain: keep it as the foil.
+        """End the run, and as `interrupted` or `cancelled`, as `close` says, every step still open
+        in it; the head of its chain: keep it as the foil.
 
-        Returns after everything in the run is committed, and raises the first error that kept a receipt from being
-        written. Ending twice returns the same foil.
+        Returns after everything in the run is committed, and raises the first error that kept a
+        receipt from being written. Ending twice returns the same foil.
         """
         end = self._close(status, soon=False)
         if end is not None:
@@ -204,8 +228,9 @@ class Run:
     ) -> tuple[Step, bool]:
         """The step for a call that an adapter sees, and whether the adapter is to end it.
 
-        Inside an open step of the same kind that nobody has described yet, that step is it: its first observer
-        claimed it, and an adapter adds its view. Otherwise a new one, a child of the open step of this run.
+        Inside an open step of the same kind that nobody has described yet, that step is it: its
+        first observer claimed it, and an adapter adds its view. Otherwise a new one, a child of the
+        open step of this run.
         """
         active = current_step()
         if active is None or active.run is not self or not active.is_open:
@@ -224,7 +249,9 @@ class Run:
             _run.reset(token)
 
     def enter(self) -> Callable[[], None]:
-        """Make this the current run from here on; call what is returned to leave it. Same as `Step.enter`."""
+        """Make this the current run from here on; call what is returned to leave it. Same as
+        `Step.enter`.
+        """
         before = _run.get()
         _run.set(self)
 
@@ -239,7 +266,10 @@ class Run:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._token is not None:
             _run.reset(self._token)
@@ -250,7 +280,9 @@ class Run:
         """Nothing needs to be made ready."""
 
     def put(self, batch: Batch) -> None:
-        """Give the start of the run to be written, and what could not be recorded. On the writer's thread."""
+        """Give the start of the run to be written, and what could not be recorded. On the writer's
+        thread.
+        """
         self._begun = self._begin(batch)
         self._telling = self._take_untold()
         if self._telling:
@@ -276,7 +308,9 @@ class Run:
     def _gaps(self) -> int:
         """How much is missing, as the chain says it."""
         with self._guard:
-            return sum(self._gapped.values()) + sum(self._missed.values()) - sum(self._untold.values())
+            return (
+                sum(self._gapped.values()) + sum(self._missed.values()) - sum(self._untold.values())
+            )
 
     def _take_untold(self) -> dict[str, int]:
         with self._guard:
@@ -302,20 +336,28 @@ class Run:
             self._open.pop(step.id, None)
             self._closing[step.id] = step
             if len(self._closing) > self._sweep_at:
-                self._closing = {key: one for key, one in self._closing.items() if not one.is_stored}
+                self._closing = {
+                    key: one for key, one in self._closing.items() if not one.is_stored
+                }
                 # Where steps end faster than they are stored, all are looked at ever more seldom.
                 self._sweep_at = max(_SETTLED, 2 * len(self._closing))
 
     def _begin(self, batch: Batch) -> bool:
-        """Give the start of the run unless that is done; whether it was done now. On the writer's thread."""
+        """Give the start of the run unless that is done; whether it was done now. On the writer's
+        thread.
+        """
         if self._is_stored:
             return False
         record = self._record
         self._row = batch.scope(record.scope)
         started = record.model_copy(update={"status": "running", "ended_at": None})
         batch.begin_run(started, self._row.id, self._process)
-        details = {"agent_name": record.agent_name, "domain": record.domain, "retention": record.retention,
-                   "scope": str(record.scope)}  # fmt: skip
+        details = {
+            "agent_name": record.agent_name,
+            "domain": record.domain,
+            "retention": record.retention,
+            "scope": str(record.scope),
+        }
         self._append(batch, "run.start", record.started_at, details, subject=self.id)
         self._is_stored = True
         return True
@@ -327,15 +369,28 @@ class Run:
             self._is_stored = False
 
     def _append(
-        self, batch: Batch, event: str, at: int, details: Mapping[str, Any], *, subject: str, plain: bool = False
-    ) -> journal.Appended:  # fmt: skip
+        self,
+        batch: Batch,
+        event: str,
+        at: int,
+        details: Mapping[str, Any],
+        *,
+        subject: str,
+        plain: bool = False,
+    ) -> journal.Appended:
         entry = batch.append(
             journal.Event(
-                stream=run_stream(self.id), event=event, actor=self._actor, at=at,
-                audit_id=self.room.store.ids.new(), subject_id=subject, details=details, plain=plain,
+                stream=run_stream(self.id),
+                event=event,
+                actor=self._actor,
+                at=at,
+                audit_id=self.room.store.ids.new(),
+                subject_id=subject,
+                details=details,
+                plain=plain,
             ),
             self._chain_end,
-        )  # fmt: skip
+        )
         self._chain_end = journal.End(entry.position + 1, entry.digest)
         return entry
 
@@ -364,7 +419,11 @@ class _End:
         record = run._record = run._record.model_copy(update={"gaps": run._gaps})
         assert record.ended_at is not None
         batch.end_run(record)
-        details: dict[str, Any] = {"status": record.status, "steps": run._next_index, "seen_by": sorted(run._seen_by)}
+        details: dict[str, Any] = {
+            "status": record.status,
+            "steps": run._next_index,
+            "seen_by": sorted(run._seen_by),
+        }
         if self._telling:
             details["missed"] = dict(sorted(self._telling.items()))
         run._append(batch, "run.end", record.ended_at, details, subject=run.id)

@@ -1,6 +1,8 @@
-"""Settle: runs that a process left when it died end as interrupted, each open step with a receipt for what it kept.
+"""Settle: runs that a process left when it died end as interrupted, each open step with a receipt
+for what it kept.
 
-What was recorded until then was committed with its entry, so that nothing acknowledged is missing and no step is half.
+What was recorded until then was committed with its entry, so that nothing acknowledged is missing
+and no step is half.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
         return False
     run = found[0]
     began = next(iter(journal.entries(tx, run_stream(run_id))), None)
-    actor = Actor.load(began.actor).on("recovery") if began is not None else Actor(user="unknown", surface="recovery")
+    actor = (
+        Actor.load(began.actor).on("recovery")
+        if began is not None
+        else Actor(user="unknown", surface="recovery")
+    )
     now = room.store.clock.now()
     steps = recordings.steps_of(tx, run_id)
     for step in steps:
@@ -52,35 +58,68 @@ def _interrupt(tx: Connection, room: RecorderRoom, run_id: str) -> bool:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
             row = recordings.step_row(**dict(ended))
             recordings.end_steps(tx, [row])
-            entries = [_entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)]
+            entries = [
+                _entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)
+            ]
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
             _journal(tx, room, actor, run, "receipt", now, body, subject=step.step_id)
     gaps = sum(
         sum(told.values())
-        for told in missed_in(journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)).values()
+        for told in missed_in(
+            journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)
+        ).values()
     )
-    recordings.end_run(tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps}))
-    _journal(tx, room, actor, run, "run.end", now, {"status": "interrupted", "steps": len(steps)}, subject=run_id)
+    recordings.end_run(
+        tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps})
+    )
+    _journal(
+        tx,
+        room,
+        actor,
+        run,
+        "run.end",
+        now,
+        {"status": "interrupted", "steps": len(steps)},
+        subject=run_id,
+    )
     return True
 
 
 def _journal(
-    tx: Connection, room: RecorderRoom, actor: Actor, run: RunRecord, event: str, at: int, details: dict[str, object],
-    *, subject: str,
-) -> None:  # fmt: skip
+    tx: Connection,
+    room: RecorderRoom,
+    actor: Actor,
+    run: RunRecord,
+    event: str,
+    at: int,
+    details: dict[str, object],
+    *,
+    subject: str,
+) -> None:
     journal.append(
         tx,
         journal.Event(
-            stream=run_stream(run.run_id), event=event, actor=actor, at=at, audit_id=room.store.ids.new(),
-            reason=_REASON, subject_id=subject, details=details,
+            stream=run_stream(run.run_id),
+            event=event,
+            actor=actor,
+            at=at,
+            audit_id=room.store.ids.new(),
+            reason=_REASON,
+            subject_id=subject,
+            details=details,
         ),
-    )  # fmt: skip
+    )
 
 
 def _entry(row: recordings.EntryRow) -> ReceiptEntry:
     return ReceiptEntry(
-        kind=row.kind, commitment=row.commitment,
-        payload_state="not_kept" if row.payload_state == "not_kept" else
-        "redacted" if json.loads(row.redactions) else "kept",
-        redactions=json.loads(row.redactions), summary=json.loads(row.summary),
-    )  # fmt: skip
+        kind=row.kind,
+        commitment=row.commitment,
+        payload_state="not_kept"
+        if row.payload_state == "not_kept"
+        else "redacted"
+        if json.loads(row.redactions)
+        else "kept",
+        redactions=json.loads(row.redactions),
+        summary=json.loads(row.summary),
+    )

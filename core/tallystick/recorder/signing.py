@@ -8,7 +8,10 @@ from tallystick.errors import InvalidInput, require
 from tallystick.records import Foil, canonical_json
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 __all__ = ["check", "new_key", "public_key_of", "sign"]
 
@@ -23,23 +26,32 @@ def new_key() -> tuple[bytes, bytes]:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return private, public
 
 
 def sign(foil: Foil, private_key: bytes) -> Foil:
-    """The foil, signed with a private key in PEM. Raises InvalidInput for what is no Ed25519 key, MissingExtra."""
+    """The foil, signed with a private key in PEM. Raises InvalidInput for what is no Ed25519 key,
+    MissingExtra.
+    """
     key = _private(private_key)
     return foil.model_copy(
-        update={"signature": key.sign(_signed(foil)).hex(), "signed_by": key.public_key().public_bytes_raw().hex()}
+        update={
+            "signature": key.sign(_signed(foil)).hex(),
+            "signed_by": key.public_key().public_bytes_raw().hex(),
+        }
     )
 
 
 def check(foil: Foil, public_key: bytes | None = None) -> bool | None:
-    """Whether the signature holds, under `public_key` (PEM, or 32 bytes in hexadecimal) where one is given.
+    """Whether the signature holds, under `public_key` (PEM, or 32 bytes in hexadecimal) where one
+    is given.
 
-    None when nothing is signed and no key is given. Without a key it is checked under the one that the foil names,
-    which only says that nothing changed since whoever holds that key signed. Raises InvalidInput, MissingExtra.
+    None when nothing is signed and no key is given. Without a key it is checked under the one that
+    the foil names, which only says that nothing changed since whoever holds that key signed. Raises
+    InvalidInput, MissingExtra.
     """
     given = None if public_key is None else public_key_of(public_key)
     if foil.signature is None or foil.signed_by is None:
@@ -68,7 +80,9 @@ def public_key_of(given: bytes) -> Ed25519PublicKey:
         else:
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(given.decode().strip()))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise InvalidInput("This is no public key: give PEM, or 32 bytes in hexadecimal.") from error
+        raise InvalidInput(
+            "This is no public key: give PEM, or 32 bytes in hexadecimal."
+        ) from error
     if not isinstance(key, Ed25519PublicKey):
         raise InvalidInput("This public key is not one of Ed25519.")
     return key

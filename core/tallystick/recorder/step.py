@@ -1,8 +1,9 @@
-"""One step while it happens: hand over and go on, and be answered only at the end, after the commit.
+"""One step while it happens: hand over and go on, and be answered only at the end, after the
+commit.
 
-`record` serialises and returns. What waits is written together, when nothing more comes for a twentieth of a second,
-at the latest after half a second; ending a step waits until everything in it and its receipt are committed, so that
-what was acknowledged survives a killed process.
+`record` serialises and returns. What waits is written together, when nothing more comes for a
+twentieth of a second, at the latest after half a second; ending a step waits until everything in it
+and its receipt are committed, so that what was acknowledged survives a killed process.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class _Entry:
         """The payload ready to be stored, made once, or what kept it from being sealed."""
         if self._sealed is None:
             try:
-                self._sealed = room.seal(self.taken) if self._later is None else self._later.result()
+                self._sealed = (
+                    room.seal(self.taken) if self._later is None else self._later.result()
+                )
             except Exception as error:  # noqa: BLE001 - handed to whoever writes the entry, which counts it as missing
                 self._sealed = error
         return self._sealed
@@ -88,9 +91,16 @@ class Step:
     """A step that is being recorded. Made by `Run.step`."""
 
     def __init__(
-        self, run: Run, step_id: str, index: int, kind: StepKind, name: str | None, parent: str | None,
-        metadata: Mapping[str, Any], at: int,
-    ) -> None:  # fmt: skip
+        self,
+        run: Run,
+        step_id: str,
+        index: int,
+        kind: StepKind,
+        name: str | None,
+        parent: str | None,
+        metadata: Mapping[str, Any],
+        at: int,
+    ) -> None:
         self._run = run
         self._id = step_id
         self._kind: StepKind = kind
@@ -101,7 +111,8 @@ class Step:
         self._started_at = at
         self._ended_at: int | None = None
         self._status: StepStatus = "running"
-        # The same thread may come twice: a tally that closes refuses what is handed over while it is.
+        # The same thread may come twice: a tally that closes refuses what is handed over while it
+        # is.
         self._guard = threading.RLock()
         self._waiting: list[_Entry] = []
         self._said: list[dict[str, Any]] = []
@@ -166,12 +177,14 @@ class Step:
         return kind in self._kinds
 
     def record(self, kind: EntryKind, payload: Payload = None, *, summary: Summary = None) -> None:
-        """Record one thing. Serialised now, hashed and stored in the background, acknowledged by `end`.
+        """Record one thing. Serialised now, hashed and stored in the background, acknowledged by
+        `end`.
 
-        A record of ours is serialised in the background too, because it does not change. A payload that is costly to
-        make may be given as a function, which is called if payloads are kept. `summary` goes into the receipt as it
-        is: ids, counts and reason codes only. Where more waits to be stored than may, the payload is left out, and the
-        receipt says so. Raises RunClosed after the step ended.
+        A record of ours is serialised in the background too, because it does not change. A payload
+        that is costly to make may be given as a function, which is called if payloads are kept.
+        `summary` goes into the receipt as it is: ids, counts and reason codes only. Where more
+        waits to be stored than may, the payload is left out, and the receipt says so. Raises
+        RunClosed after the step ended.
         """
         run = self._run
         room = run.room
@@ -198,31 +211,44 @@ class Step:
         """Say how the tokens of this step were counted; it stands in the receipt."""
         self._token_method = method
 
-    def close(self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None) -> None:
-        """End the step without waiting, for hooks that must not stall their caller. Closing twice changes nothing."""
+    def close(
+        self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """End the step without waiting, for hooks that must not stall their caller. Closing twice
+        changes nothing.
+        """
         self._close(status, metadata, soon=True)
 
-    def end(self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None) -> Receipt:
-        """End the step and return its receipt after the commit. Ending twice returns the same receipt.
+    def end(
+        self, status: StepStatus = "completed", *, metadata: Mapping[str, Any] | None = None
+    ) -> Receipt:
+        """End the step and return its receipt after the commit. Ending twice returns the same
+        receipt.
 
-        Raises the error of storage that kept the receipt from being written, and RecorderError where something in
-        the step could not be stored: then the receipt stands, with an entry `gap`.
+        Raises the error of storage that kept the receipt from being written, and RecorderError
+        where something in the step could not be stored: then the receipt stands, with an entry
+        `gap`.
         """
         ending = self._close(status, metadata, soon=False)
         if ending is not None:
             ending.result()
         if self._receipt is None:
-            raise self._error or RecorderError(f"Step {self._id} could not be stored, so that it gets no receipt.")
+            raise self._error or RecorderError(
+                f"Step {self._id} could not be stored, so that it gets no receipt."
+            )
         lost = {name: count for name, count in self._lost.items() if name != _FULL}
         if lost:
             raise RecorderError(
-                f"{sum(lost.values())} entries of step {self._id} could not be stored ({', '.join(sorted(lost))}). "
+                f"{sum(lost.values())} entries of step {self._id} could not be stored "
+                f"({', '.join(sorted(lost))}). "
                 "Its receipt says so."
             )
         return receipt_of(*self._receipt)
 
     def fail(self, error: BaseException) -> None:
-        """Record what went wrong and close the step as failed, cancelled or blocked; returns without waiting."""
+        """Record what went wrong and close the step as failed, cancelled or blocked; returns
+        without waiting.
+        """
         if self.is_open:
             kind, status = type(error).__name__, status_for(type(error))
             self._run.tell(error)
@@ -260,7 +286,10 @@ class Step:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._token is not None:
             _step.reset(self._token)
@@ -276,7 +305,9 @@ class Step:
             entry.seal(room)
 
     def put(self, batch: Batch) -> None:
-        """Give what waits, and the receipt if the step has ended, to be written. On the writer's thread."""
+        """Give what waits, and the receipt if the step has ended, to be written. On the writer's
+        thread.
+        """
         run = self._run
         with self._guard:
             waiting, self._waiting = self._waiting, []
@@ -292,7 +323,9 @@ class Step:
         assert scope is not None
         said = list(self._said)
         for entry, sealed in taken:
-            batch.entry(scope, self._id, len(said), entry.at, sealed.salt, sealed.said, sealed.pieces)
+            batch.entry(
+                scope, self._id, len(said), entry.at, sealed.salt, sealed.said, sealed.pieces
+            )
             said.append(sealed.said)
         row = recordings.step_row(**now)
         if begins:
@@ -303,7 +336,10 @@ class Step:
             if not begins:
                 batch.end_step(row)
             body = receipt_body(row, run.retention, self._token_method, said)
-            self._receipt = (body, run._append(batch, "receipt", row["ended_at"], body, subject=self._id, plain=True))
+            self._receipt = (
+                body,
+                run._append(batch, "receipt", row["ended_at"], body, subject=self._id, plain=True),
+            )
         self._said = said
 
     def back(self) -> None:
@@ -355,7 +391,9 @@ class Step:
         if put is not None:
             self._run.room.backlog.add(-sum(entry.taken.size for entry in put.taken))
 
-    def _close(self, status: StepStatus, metadata: Mapping[str, Any] | None, *, soon: bool) -> Future[None] | None:
+    def _close(
+        self, status: StepStatus, metadata: Mapping[str, Any] | None, *, soon: bool
+    ) -> Future[None] | None:
         batches = self._run.room.batches
         with self._guard:
             if self._ended_at is None:
@@ -376,26 +414,39 @@ class Step:
     def _now(self) -> dict[str, Any]:
         """The fields of the step's record as they stand."""
         return {
-            "step_id": self._id, "run_id": self._run.id, "step_index": self._index, "step_kind": self._kind,
-            "name": self._name, "parent_step_id": self._parent, "started_at": self._started_at,
-            "ended_at": self._ended_at, "status": self._status, "metadata": self._metadata,
+            "step_id": self._id,
+            "run_id": self._run.id,
+            "step_index": self._index,
+            "step_kind": self._kind,
+            "name": self._name,
+            "parent_step_id": self._parent,
+            "started_at": self._started_at,
+            "ended_at": self._ended_at,
+            "status": self._status,
+            "metadata": self._metadata,
             "schema_version": _VERSION,
-        }  # fmt: skip
+        }
 
     def _gap(self, batch: Batch, scope: ScopeRow, position: int) -> dict[str, Any]:
         """An entry that says how much is missing."""
         room = self._run.room
         missed = {"missed": dict(sorted(self._lost.items()))}
         sealed = room.seal(room.take("gap", None, retention="metadata_only", summary=missed))
-        batch.entry(scope, self._id, position, room.store.clock.now(), sealed.salt, sealed.said, None)
+        batch.entry(
+            scope, self._id, position, room.store.clock.now(), sealed.salt, sealed.said, None
+        )
         self._run._gap(batch, self._id, sum(self._lost.values()))
         return sealed.said
 
 
 def receipt_body(
-    row: Mapping[str, Any], retention: Retention, token_method: str, entries: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:  # fmt: skip
-    """What the receipt of a step that ended says, before the chain adds whose it is, when it ended and its place.
+    row: Mapping[str, Any],
+    retention: Retention,
+    token_method: str,
+    entries: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What the receipt of a step that ended says, before the chain adds whose it is, when it ended
+    and its place.
 
     `row` is the step's, as storage has it.
     """
@@ -414,15 +465,25 @@ def receipt_body(
 def receipt_of(body: Mapping[str, Any], entry: journal.Appended) -> Receipt:
     """The receipt that stands in a run's chain."""
     event = entry.event
-    return receipt_from(body, event.stream, event.subject_id, event.at, entry.previous, entry.digest, entry.position)
+    return receipt_from(
+        body, event.stream, event.subject_id, event.at, entry.previous, entry.digest, entry.position
+    )
 
 
 def receipt_from(
-    body: Mapping[str, Any], stream: str, step_id: str | None, at: int, previous: str, digest: str, position: int
+    body: Mapping[str, Any],
+    stream: str,
+    step_id: str | None,
+    at: int,
+    previous: str,
+    digest: str,
+    position: int,
 ) -> Receipt:
     """The receipt that an entry of a chain is. Raises InvalidRecord."""
     whose = {"step_id": step_id, "run_id": stream.removeprefix(run_stream("")), "ended_at": at}
-    return Receipt.load({**whose, **body, "previous": previous, "digest": digest, "position": position})
+    return Receipt.load(
+        {**whose, **body, "previous": previous, "digest": digest, "position": position}
+    )
 
 
 def status_for(kind: type[BaseException] | None) -> StepStatus:
@@ -431,5 +492,6 @@ def status_for(kind: type[BaseException] | None) -> StepStatus:
         return "completed"
     if issubclass(kind, ApprovalRequired):
         return "blocked"
-    # asyncio.CancelledError and friends derive from BaseException alone: the step was stopped, it did not fail.
+    # asyncio.CancelledError and friends derive from BaseException alone: the step was stopped, it
+    # did not fail.
     return "failed" if issubclass(kind, Exception) else "cancelled"

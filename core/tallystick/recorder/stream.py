@@ -1,4 +1,6 @@
-"""How a recorded answer comes as a stream again: in as many pieces as it came in, cut at the same places each time."""
+"""How a recorded answer comes as a stream again: in as many pieces as it came in, cut at the same
+places each time.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,27 @@ _UNCOUNTED = 16
 
 
 def streamed(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
-    """The texts of a recorded answer, each in its pieces: one at least, and together as many as there were chunks.
+    """The texts of a recorded answer, each in its pieces: one at least, and together as many as
+    there were chunks.
 
-    There are fewer where the texts have fewer characters than the stream had chunks, and more where they are more
-    than these. No piece but an only one is empty. None begins within what a person sees as one character, or within
-    an escape of JSON.
+    There are fewer where the texts have fewer characters than the stream had chunks, and more where
+    they are more than these. No piece but an only one is empty. None begins within what a person
+    sees as one character, or within an escape of JSON.
     """
     characters = [_characters(text) for text in texts]
     words = sum(len(text.split()) for text in texts)
     chunks = call.chunks if call.chunks is not None else min(words, _UNCOUNTED)
     lengths = [len(one) for one in characters]
-    return [list(_cut(one, share)) for one, share in zip(characters, _shares(lengths, chunks), strict=True)]
+    return [
+        list(_cut(one, share))
+        for one, share in zip(characters, _shares(lengths, chunks), strict=True)
+    ]
 
 
 def _shares(lengths: Sequence[int], chunks: int) -> Iterator[int]:
-    """How many chunks each text comes in: one, and of the rest what its length is of all lengths."""
+    """How many chunks each text comes in: one, and of the rest what its length is of all
+    lengths.
+    """
     rest, total, before = max(0, chunks - len(lengths)), sum(lengths), 0
     for length in lengths:
         share = rest * (before + length) // total - rest * before // total if total else 0
@@ -46,7 +54,9 @@ def _cut(characters: Sequence[str], pieces: int) -> Iterator[str]:
 
 
 def _characters(text: str) -> list[str]:
-    """What is not to be cut: characters as a person sees them, and escapes of JSON, of which two may be a character."""
+    """What is not to be cut: characters as a person sees them, and escapes of JSON, of which two
+    may be a character.
+    """
     found: list[str] = _pattern().findall(text)
     return found
 

@@ -1,8 +1,10 @@
-"""Tape mode: an agent runs again on recorded model and tool results, and each request is held against the tape.
+"""Tape mode: an agent runs again on recorded model and tool results, and each request is held
+against the tape.
 
-Nothing is sent. A request that is not the recorded one stops the agent at the first difference; a recorded request in
-which secrets were redacted is compared after the same rules were applied to the new one. Agents may ask in another
-order where they ask side by side: a request is matched with any recorded one that was not played yet.
+Nothing is sent. A request that is not the recorded one stops the agent at the first difference; a
+recorded request in which secrets were redacted is compared after the same rules were applied to the
+new one. Agents may ask in another order where they ask side by side: a request is matched with any
+recorded one that was not played yet.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from tallystick.errors import InvalidInput, InvalidRecord, NotReplayable, RecordedFailure, TapeDiverged
+from tallystick.errors import (
+    InvalidInput,
+    InvalidRecord,
+    NotReplayable,
+    RecordedFailure,
+    TapeDiverged,
+)
 from tallystick.policy.redaction import Redactor
 from tallystick.recorder.answers import diff_lines
 from tallystick.recorder.pieces import plain
@@ -50,21 +58,31 @@ def tool_form(tool: Json) -> Json:
     if not isinstance(inner, dict) or "name" not in inner:
         return inner
     parameters = inner.get("parameters", inner.get("input_schema"))
-    return {"name": inner["name"], "description": inner.get("description"), "parameters": parameters}
+    return {
+        "name": inner["name"],
+        "description": inner.get("description"),
+        "parameters": parameters,
+    }
 
 
 def tape_of(run: RunRecord, steps: Sequence[tuple[StepRecord, Sequence[StepEntry]]]) -> Tape:
     """The tape of a run. Raises NotReplayable where a call was recorded without its payload."""
     known = {step.step_id: step for step, _ in steps}
-    calls = [call for step, entries in steps if (call := _call_of(run, step, entries, known)) is not None]
-    return Tape(run_id=run.run_id, agent_name=run.agent_name, retention=run.retention, calls=tuple(calls))
+    calls = [
+        call for step, entries in steps if (call := _call_of(run, step, entries, known)) is not None
+    ]
+    return Tape(
+        run_id=run.run_id, agent_name=run.agent_name, retention=run.retention, calls=tuple(calls)
+    )
 
 
 def _call_of(
     run: RunRecord, step: StepRecord, entries: Sequence[StepEntry], known: Mapping[str, StepRecord]
 ) -> TapeCall | None:
     """What a step asked and what came back; None for a step that asked nothing."""
-    kind: Literal["model_call", "tool_call"] = "model_call" if step.step_kind == "model_call" else "tool_call"
+    kind: Literal["model_call", "tool_call"] = (
+        "model_call" if step.step_kind == "model_call" else "tool_call"
+    )
     by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
     asked = by_kind.get(_ASKED.get(step.step_kind, ""))
     if asked is None:
@@ -73,17 +91,26 @@ def _call_of(
     for entry in (asked, answered, failed):
         if entry is not None and entry.payload_state in {"not_kept", "erased"}:
             raise NotReplayable(
-                step.step_id, retention=run.retention,
-                missing=f"its {entry.kind.replace('_', ' ')} was {entry.payload_state.replace('_', ' ')}",
-            )  # fmt: skip
+                step.step_id,
+                retention=run.retention,
+                missing=f"its {entry.kind.replace('_', ' ')} was "
+                f"{entry.payload_state.replace('_', ' ')}",
+            )
     error = failed.payload if failed is not None and isinstance(failed.payload, dict) else None
     return TapeCall(
-        step_id=step.step_id, kind=kind, name=step.name, request=asked.payload,
+        step_id=step.step_id,
+        kind=kind,
+        name=step.name,
+        request=asked.payload,
         response=None if answered is None else answered.payload,
-        error=None if error is None else {name: str(error.get(name, "")) for name in ("type", "message")},
-        redacted=bool(asked.redactions), blocked=step.status == "blocked", chunks=_chunks(answered),
+        error=None
+        if error is None
+        else {name: str(error.get(name, "")) for name in ("type", "message")},
+        redacted=bool(asked.redactions),
+        blocked=step.status == "blocked",
+        chunks=_chunks(answered),
         inside=_tool_around(step, known),
-    )  # fmt: skip
+    )
 
 
 def _chunks(answered: StepEntry | None) -> int | None:
@@ -102,7 +129,9 @@ def _tool_around(step: StepRecord, known: Mapping[str, StepRecord]) -> str | Non
 
 
 def write_tape(tape: Tape, path: str | Path) -> None:
-    """Write a tape as a file that a person can read and a review can compare. Its folder is made if need be."""
+    """Write a tape as a file that a person can read and a review can compare. Its folder is made if
+    need be.
+    """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(tape.dump(), ensure_ascii=False, indent=1, sort_keys=True)
     # Half a character has no UTF-8 form and stands as its escape.
@@ -115,7 +144,9 @@ def read_tape(path: str | Path) -> Tape:
     try:
         return Tape.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError as error:
-        raise InvalidInput(f"There is no tape at {path}. `tally tape RUN --out {path}` writes one.") from error
+        raise InvalidInput(
+            f"There is no tape at {path}. `tally tape RUN --out {path}` writes one."
+        ) from error
     except (OSError, UnicodeDecodeError, InvalidRecord) as error:
         raise InvalidInput(f"{path} is no tape: {error}. `tally tape RUN` writes one.") from error
 
@@ -124,12 +155,17 @@ class Player:
     """Plays a tape to one run of an agent. Thread-safe."""
 
     def __init__(
-        self, tape: Tape, *, redactor: Redacts | None = None, ignore: Iterable[str] = (),
+        self,
+        tape: Tape,
+        *,
+        redactor: Redacts | None = None,
+        ignore: Iterable[str] = (),
         errors: Iterable[type[Exception]] = (),
-    ) -> None:  # fmt: skip
-        """`redactor` holds the rules that the recording tally has, by default those of a tally without settings.
-        `ignore` are regular expressions for what may differ, such as a date in a prompt. `errors` are classes that
-        recorded failures are raised as, by their names; built-in ones are known. Raises InvalidInput.
+    ) -> None:
+        """`redactor` holds the rules that the recording tally has, by default those of a tally
+        without settings. `ignore` are regular expressions for what may differ, such as a date in a
+        prompt. `errors` are classes that recorded failures are raised as, by their names; built-in
+        ones are known. Raises InvalidInput.
         """
         self.tape = tape
         self._redactor: Redacts = redactor or Redactor()
@@ -137,7 +173,9 @@ class Player:
         try:
             self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         except re.error as error:
-            raise InvalidInput(f"{error.pattern!r} in `ignore` is no regular expression: {error}.") from error
+            raise InvalidInput(
+                f"{error.pattern!r} in `ignore` is no regular expression: {error}."
+            ) from error
         self._guard = threading.Lock()
         self._left = list(tape.calls)
         self._divergence: Divergence | None = None
@@ -147,14 +185,21 @@ class Player:
         """How far the agent has followed the tape."""
         with self._guard:
             return TapeReport(
-                fidelity=self.tape.fidelity, calls=len(self.tape.calls),
-                played=len(self.tape.calls) - len(self._left), divergence=self._divergence,
-            )  # fmt: skip
+                fidelity=self.tape.fidelity,
+                calls=len(self.tape.calls),
+                played=len(self.tape.calls) - len(self._left),
+                divergence=self._divergence,
+            )
 
     def model(
-        self, request: Any, *, normal: Normal = lambda request: request, errors: Iterable[type[Exception]] = ()
+        self,
+        request: Any,
+        *,
+        normal: Normal = lambda request: request,
+        errors: Iterable[type[Exception]] = (),
     ) -> Json:
-        """The recorded answer to a request of a model. Raises TapeDiverged, or RecordedFailure where it failed then.
+        """The recorded answer to a request of a model. Raises TapeDiverged, or RecordedFailure
+        where it failed then.
 
         `errors` are classes of the runtime that a failure is raised as, by their names.
         """
@@ -163,34 +208,42 @@ class Player:
     def call_model(self, request: Any, *, normal: Normal = lambda request: request) -> TapeCall:
         """The recorded call of a model. Raises TapeDiverged.
 
-        `answer` gives what it said. A stream that broke holds both what it said until then and what went wrong.
+        `answer` gives what it said. A stream that broke holds both what it said until then and what
+        went wrong.
         """
         return self._play("model_call", None, plain(request), normal)
 
     def answer(self, call: TapeCall, *, errors: Iterable[type[Exception]] = ()) -> Json:
-        """What came back to a recorded call. Raises RecordedFailure where it failed, and NotReplayable."""
+        """What came back to a recorded call. Raises RecordedFailure where it failed, and
+        NotReplayable.
+        """
         if call.error is not None:
             kind, message = call.error["type"], call.error["message"]
             raise _failure(kind, (*self._errors, *errors))(kind, message)
         if call.response is None:
             raise NotReplayable(
-                call.step_id, retention=self.tape.retention,
-                missing="it waits for a person" if call.blocked else "the recording ended before it had an answer",
-                hint="Let the tool run for real: name it in `safe`." if call.kind == "tool_call" else
-                "Record a run that comes to its end.",
-            )  # fmt: skip
+                call.step_id,
+                retention=self.tape.retention,
+                missing="it waits for a person"
+                if call.blocked
+                else "the recording ended before it had an answer",
+                hint="Let the tool run for real: name it in `safe`."
+                if call.kind == "tool_call"
+                else "Record a run that comes to its end.",
+            )
         return call.response
 
     def tool(self, name: str, asked: Any, *, errors: Iterable[type[Exception]] = ()) -> Json:
-        """The recorded result of a tool, asked with `{"arguments": …}`. Raises the same as `model`, and NotReplayable
-        where there is no result."""
+        """The recorded result of a tool, asked with `{"arguments": …}`. Raises the same as `model`,
+        and NotReplayable where there is no result.
+        """
         return self.result(self.call_tool(name, asked), errors=errors)
 
     def call_tool(self, name: str, asked: Any, *, real: bool = False) -> TapeCall:
         """The recorded call of a tool, asked with `{"arguments": …}`. Raises TapeDiverged.
 
-        With `real` the tool now runs, and so does what it calls; else that is played with it. A call that waited for a
-        person and was made again is played with its answer.
+        With `real` the tool now runs, and so does what it calls; else that is played with it. A
+        call that waited for a person and was made again is played with its answer.
         """
         call = self._play("tool_call", name, plain(asked), _arguments)
         if real:
@@ -203,17 +256,26 @@ class Player:
         return call
 
     def result(self, call: TapeCall, *, errors: Iterable[type[Exception]] = ()) -> Json:
-        """What a recorded call of a tool gave. Raises RecordedFailure where it failed, and NotReplayable."""
+        """What a recorded call of a tool gave. Raises RecordedFailure where it failed, and
+        NotReplayable.
+        """
         found = self.answer(call, errors=errors)
         return found.get("result") if isinstance(found, dict) else found
 
     def finish(self) -> TapeReport:
-        """Say that the agent is done. Raises TapeDiverged where it left the tape, or left recorded calls unmade."""
+        """Say that the agent is done. Raises TapeDiverged where it left the tape, or left recorded
+        calls unmade.
+        """
         with self._guard:
             if self._divergence is None and self._left:
                 first = self._left[0]
-                what = f"the agent ended before {len(self._left)} of {len(self.tape.calls)} recorded calls"
-                self._divergence = Divergence(step_id=first.step_id, what=f"{what}; the next was {_name(first)}")
+                what = (
+                    f"the agent ended before {len(self._left)} of {len(self.tape.calls)} "
+                    f"recorded calls"
+                )
+                self._divergence = Divergence(
+                    step_id=first.step_id, what=f"{what}; the next was {_name(first)}"
+                )
             divergence = self._divergence
         if divergence is not None:
             raise TapeDiverged(divergence.what, step_id=divergence.step_id, diff=divergence.diff)
@@ -222,7 +284,11 @@ class Player:
     def _play(self, kind: str, name: str | None, asked: Json, normal: Normal) -> TapeCall:
         with self._guard:
             if self._divergence is None:
-                candidates = [call for call in self._left if call.kind == kind and (name is None or call.name == name)]
+                candidates = [
+                    call
+                    for call in self._left
+                    if call.kind == kind and (name is None or call.name == name)
+                ]
                 for call in candidates:
                     recorded, now = self._compared(call, asked, normal)
                     # Python takes 1, 1.0 and true for the same, and JSON does not.
@@ -240,18 +306,26 @@ class Player:
         """The same call, made again when a person had answered."""
         asked = (call.kind, call.name, _text(_arguments(call.request)))
         return next(
-            (one for one in self._left if (one.kind, one.name, _text(_arguments(one.request))) == asked), None
-        )  # fmt: skip
+            (
+                one
+                for one in self._left
+                if (one.kind, one.name, _text(_arguments(one.request))) == asked
+            ),
+            None,
+        )
 
     def _done_elsewhere(self, asking: TapeCall) -> None:
-        """Tools that nobody gave to the player ran for real; where a request that matches holds their results, they
-        did as was recorded."""
+        """Tools that nobody gave to the player ran for real; where a request that matches holds
+        their results, they did as was recorded.
+        """
         place = self.tape.calls.index(asking)
         before = {call.step_id for call in self.tape.calls[:place] if call.kind == "tool_call"}
         if not any(call.step_id in before for call in self._left):
             return
         held = set(_strings(asking.request))
-        self._left = [call for call in self._left if call.step_id not in before or _call_id(call) not in held]
+        self._left = [
+            call for call in self._left if call.step_id not in before or _call_id(call) not in held
+        ]
 
     def _skip_inside(self, step_id: str) -> None:
         inside = [call for call in self._left if call.inside == step_id]
@@ -263,7 +337,8 @@ class Player:
         """What was recorded and what is asked, in the form in which they are compared."""
         if not call.redacted:
             return self._without(normal(call.request)), self._without(normal(asked))
-        # As it would have been kept. Placeholders that came from the tape itself move the numbers of others.
+        # As it would have been kept. Placeholders that came from the tape itself move the numbers
+        # of others.
         kept = self._redactor.redact_json(asked)[0]
         recorded, now = (_mapped(normal(one), _unnumbered) for one in (call.request, kept))
         return self._without(recorded), self._without(now)
@@ -280,14 +355,21 @@ class Player:
         return _mapped(value, rest)
 
     def _diverged(
-        self, kind: str, name: str | None, candidates: Sequence[TapeCall], asked: Json, normal: Normal
+        self,
+        kind: str,
+        name: str | None,
+        candidates: Sequence[TapeCall],
+        asked: Json,
+        normal: Normal,
     ) -> Divergence:
         place = len(self.tape.calls) - len(self._left) + 1
         if not candidates:
             called = f"the tool {name}" if name is not None else "a model"
             what = f"call {place} asks {called}, and the tape holds no such call any more"
             now = self._shown(normal(asked))
-            return Divergence(step_id=None, what=what, diff=tuple(diff_lines({}, now, "recorded", "asked now")))
+            return Divergence(
+                step_id=None, what=what, diff=tuple(diff_lines({}, now, "recorded", "asked now"))
+            )
         first = candidates[0]
         recorded, now = self._compared(first, asked, normal)
         told = "; ".join(_differences(recorded, now))
@@ -299,11 +381,17 @@ class Player:
 
     def _shown(self, asked: Json) -> Json:
         """What a diff may show of a request: no secret goes into the log of a test."""
-        return asked if self.tape.retention == "full_payloads" else self._redactor.redact_json(asked)[0]
+        return (
+            asked
+            if self.tape.retention == "full_payloads"
+            else self._redactor.redact_json(asked)[0]
+        )
 
 
 def _differences(recorded: Json, now: Json) -> Iterator[str]:
-    """What a diff does not say at a glance: how many parts of a request are missing or too many, and where from."""
+    """What a diff does not say at a glance: how many parts of a request are missing or too many,
+    and where from.
+    """
     if not isinstance(recorded, dict) or not isinstance(now, dict):
         return
     for field in sorted({*recorded, *now}):
@@ -313,7 +401,11 @@ def _differences(recorded: Json, now: Json) -> Iterator[str]:
         texts = [[_text(part) for part in side] for side in (one, other)]
         missing = [part for part, text in zip(one, texts[0], strict=True) if text not in texts[1]]
         added = [part for part, text in zip(other, texts[1], strict=True) if text not in texts[0]]
-        counts = [(len(missing), "missing"), (len(added), "not recorded")] if len(missing) != len(added) else []
+        counts = (
+            [(len(missing), "missing"), (len(added), "not recorded")]
+            if len(missing) != len(added)
+            else []
+        )
         told = " and ".join(f"{count} {what}" for count, what in counts if count)
         if any(is_framed(json.dumps(part, ensure_ascii=False)) for part in (*missing, *added)):
             told = f"{told or 'there are others'}, with memories that a tally recalled"
@@ -327,7 +419,9 @@ def _text(value: Json) -> str:
 
 
 def _arguments(request: Json) -> Json:
-    """What a tool was called with: the id of a call comes from the model, which is compared itself."""
+    """What a tool was called with: the id of a call comes from the model, which is compared
+    itself.
+    """
     if isinstance(request, dict) and "arguments" in request:
         return {"arguments": request["arguments"]}
     return request
@@ -341,7 +435,9 @@ def _strings(value: Json) -> Iterator[str]:
     """Every text in a value, keys aside."""
     if isinstance(value, str):
         yield value
-    for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+    for inner in (
+        value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    ):
         yield from _strings(inner)
 
 
@@ -361,12 +457,16 @@ def _unnumbered(text: str) -> str:
 
 
 def _name(call: TapeCall) -> str:
-    return f"{call.kind.replace('_', ' ')} {call.name or ''}".strip() + f", step {call.step_id[-8:]}"
+    return (
+        f"{call.kind.replace('_', ' ')} {call.name or ''}".strip() + f", step {call.step_id[-8:]}"
+    )
 
 
 @lru_cache(maxsize=256)
 def _failure(kind: str, known: tuple[type[Exception], ...]) -> type[RecordedFailure]:
-    """A class of the recorded name: a RecordedFailure, and the exception of that name where it is known."""
+    """A class of the recorded name: a RecordedFailure, and the exception of that name where it is
+    known.
+    """
     found = next((one for one in known if one.__name__ == kind), getattr(builtins, kind, None))
     bases: tuple[type, ...] = (RecordedFailure,)
     if isinstance(found, type) and issubclass(found, Exception):

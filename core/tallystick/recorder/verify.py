@@ -1,4 +1,6 @@
-"""Do stock and foil match? Checks every byte that a run's chain covers and says what it cannot prove."""
+"""Do stock and foil match? Checks every byte that a run's chain covers and says what it cannot
+prove.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +30,51 @@ from tallystick.storage.payloads import Payloads
 from tallystick.storage.recordings import EntryRow
 
 __all__ = [
-    "NOT_COVERED", "PURGED", "RUN_FACTS", "Stock", "Stored", "missed_in", "receipt_about", "receipts_in", "receipts_of",
+    "NOT_COVERED",
+    "PURGED",
+    "RUN_FACTS",
+    "Stock",
+    "Stored",
+    "missed_in",
+    "receipt_about",
+    "receipts_in",
+    "receipts_of",
     "verify",
-]  # fmt: skip
+]
 
 PURGED = "run.purge"
 """Entry with which the chain of a run begins whose recording was past its window and went."""
-RUN_FACTS = ("agent_name", "domain", "retention", "scope", "started_at", "ended_at", "status", "gaps")
+RUN_FACTS = (
+    "agent_name",
+    "domain",
+    "retention",
+    "scope",
+    "started_at",
+    "ended_at",
+    "status",
+    "gaps",
+)
 """What the chain says of a run itself."""
 
 NOT_COVERED = (
-    "runs.user_goal", "runs.metadata", "runs.schema_version", "runs.process", "steps.metadata", "steps.parent_step_id",
-    "steps.schema_version", "step_entries.at", "step_entries.id", "journal.sequence",
-)  # fmt: skip
+    "runs.user_goal",
+    "runs.metadata",
+    "runs.schema_version",
+    "runs.process",
+    "steps.metadata",
+    "steps.parent_step_id",
+    "steps.schema_version",
+    "step_entries.at",
+    "step_entries.id",
+    "journal.sequence",
+)
 """Fields of a run that no chain covers."""
 
 _GONE = "what the receipts said that were purged with their run"
 _CANNOT = (
     "that nothing happened which was never recorded",
-    "that the end was not cut off together with its head, unless you give a foil that you kept elsewhere",
+    "that the end was not cut off together with its head, unless you give a foil that you kept "
+    "elsewhere",
     "that somebody with write access did not rewrite the whole chain, unless you give such a foil",
 )
 
@@ -63,7 +91,9 @@ def receipts_in(chain: Iterable[JournalEntry]) -> list[tuple[JournalEntry, Recei
 
 
 def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:
-    """The receipts of a run in the order of its chain. Raises InvalidRecord where one is not readable."""
+    """The receipts of a run in the order of its chain. Raises InvalidRecord where one is not
+    readable.
+    """
     return _receipts(journal.entries(connection, run_stream(run_id)))
 
 
@@ -134,7 +164,9 @@ class Stored:
 
 
 def verify(stock: Stock, foil: Foil | None) -> Verification:
-    """Check chain, rows and payload bytes of one run against one another, and against `foil` if given."""
+    """Check chain, rows and payload bytes of one run against one another, and against `foil` if
+    given.
+    """
     run = stock.run
     stream = run_stream(run.run_id)
     found = [_problem(where, problem) for where, problem in stock.chain_problems()]
@@ -158,7 +190,9 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         found += _step_problems(chain, receipts, steps, run)
         erased = _erased_in(chain)
         for receipt in receipts:
-            problems, present, missing = _receipt_problems(stock, receipt, steps.get(receipt.step_id), erased)
+            problems, present, missing = _receipt_problems(
+                stock, receipt, steps.get(receipt.step_id), erased
+            )
             found += problems
             checked += present
             absent += missing
@@ -178,37 +212,56 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         gaps=missed_in(chain, receipts),
         not_covered=NOT_COVERED,
         purged=purged,
-        cannot_prove=(_CANNOT if matches is None else _CANNOT[:1]) + (() if purged is None else (_GONE,)),
+        cannot_prove=(_CANNOT if matches is None else _CANNOT[:1])
+        + (() if purged is None else (_GONE,)),
     )
 
 
 def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
-    """What went of a run whose recording was past its window, as its chain says where it begins now."""
+    """What went of a run whose recording was past its window, as its chain says where it begins
+    now.
+    """
     if not chain or chain[0].event != PURGED:
         return None
     told = chain[0].details
-    count, steps, payloads, before = (told.get(name) for name in ("count", "steps", "payloads", "before"))
+    count, steps, payloads, before = (
+        told.get(name) for name in ("count", "steps", "payloads", "before")
+    )
     if not (isinstance(count, int) and isinstance(steps, int) and isinstance(payloads, int)):
         return None
     if not isinstance(before, int):
         return None
     return PurgedRun(
-        at=chain[0].at, entries=count, steps=steps, payloads=payloads, head=str(told.get("head")), before=before
-    )  # fmt: skip
+        at=chain[0].at,
+        entries=count,
+        steps=steps,
+        payloads=payloads,
+        head=str(told.get("head")),
+        before=before,
+    )
 
 
 def _receipts(chain: Iterable[JournalEntry]) -> list[Receipt]:
     return [
         receipt_from(
-            entry.details, entry.stream, entry.subject_id, entry.at, entry.previous, entry.digest, entry.position
+            entry.details,
+            entry.stream,
+            entry.subject_id,
+            entry.at,
+            entry.previous,
+            entry.digest,
+            entry.position,
         )
         for entry in chain
         if entry.event == "receipt"
     ]
 
 
-def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil, purged: PurgedRun | None) -> bool | None:
-    """Whether the chain passes through the foil: more may have been added after it, nothing before it changed.
+def _foil_matches(
+    chain: list[JournalEntry], stream: str, foil: Foil, purged: PurgedRun | None
+) -> bool | None:
+    """Whether the chain passes through the foil: more may have been added after it, nothing before
+    it changed.
 
     None where the foil names an entry that went: only the last of those is known by its digest.
     """
@@ -219,12 +272,23 @@ def _foil_matches(chain: list[JournalEntry], stream: str, foil: Foil, purged: Pu
     return any(entry.position == foil.count - 1 and entry.digest == foil.head for entry in chain)
 
 
-def missed_in(chain: Iterable[JournalEntry], receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
-    """What could not be recorded, by where it is missing and by the reason, as receipts and the chain of a run say."""
-    told = [(f"step {receipt.step_id}", entry.summary.get("missed"))
-            for receipt in receipts for entry in receipt.entries if entry.kind == "gap"]  # fmt: skip
-    told += [(f"run {entry.subject_id}", entry.details.get("missed"))
-             for entry in chain if entry.event in {"run.gap", "run.end"}]  # fmt: skip
+def missed_in(
+    chain: Iterable[JournalEntry], receipts: Iterable[Receipt]
+) -> dict[str, dict[str, int]]:
+    """What could not be recorded, by where it is missing and by the reason, as receipts and the
+    chain of a run say.
+    """
+    told = [
+        (f"step {receipt.step_id}", entry.summary.get("missed"))
+        for receipt in receipts
+        for entry in receipt.entries
+        if entry.kind == "gap"
+    ]
+    told += [
+        (f"run {entry.subject_id}", entry.details.get("missed"))
+        for entry in chain
+        if entry.event in {"run.gap", "run.end"}
+    ]
     found: dict[str, dict[str, int]] = {}
     for where, missed in told:
         if isinstance(missed, dict):
@@ -235,7 +299,9 @@ def missed_in(chain: Iterable[JournalEntry], receipts: Iterable[Receipt]) -> dic
     return found
 
 
-def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRecord) -> list[VerificationProblem]:
+def _run_problems(
+    chain: list[JournalEntry], receipts: list[Receipt], run: RunRecord
+) -> list[VerificationProblem]:
     where = f"run {run.run_id}"
     if chain and chain[0].event == PURGED:
         return _purge_problems(chain[0], run)
@@ -262,7 +328,9 @@ def _run_problems(chain: list[JournalEntry], receipts: list[Receipt], run: RunRe
 
 
 def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationProblem]:
-    """What the entry that tells of a purge says otherwise than the run's row, or than the anchor behind it."""
+    """What the entry that tells of a purge says otherwise than the run's row, or than the anchor
+    behind it.
+    """
     where, stored = f"run {run.run_id}", run.dump()
     found = [
         _problem(where, f"{name} differs from what the journal says")
@@ -270,14 +338,18 @@ def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationPro
         if stored[name] != entry.details.get(name)
     ]
     if (entry.details.get("count"), entry.details.get("head")) != (entry.position, entry.previous):
-        found.append(_problem(where, "what its journal says of the purge is not where its chain begins"))
+        found.append(
+            _problem(where, "what its journal says of the purge is not where its chain begins")
+        )
     return found
 
 
 def _step_problems(
     chain: list[JournalEntry], receipts: list[Receipt], steps: dict[str, StepRecord], run: RunRecord
 ) -> list[VerificationProblem]:
-    """Steps that no receipt answers for, and a number of steps other than the one that the run ended with."""
+    """Steps that no receipt answers for, and a number of steps other than the one that the run
+    ended with.
+    """
     answered = {receipt.step_id for receipt in receipts}
     end = _end_of(chain)
     found = []
@@ -287,10 +359,14 @@ def _step_problems(
         if step.ended_at is not None:
             found.append(_problem(f"step {step.step_id}", "has ended but has no receipt"))
         elif end is not None:
-            found.append(_problem(f"step {step.step_id}", "has no receipt, though its run has ended"))
+            found.append(
+                _problem(f"step {step.step_id}", "has no receipt, though its run has ended")
+            )
     if end is not None and end.details.get("steps") != len(steps):
         said = end.details.get("steps")
-        found.append(_problem(f"run {run.run_id}", f"has {len(steps)} steps where the journal says {said}"))
+        found.append(
+            _problem(f"run {run.run_id}", f"has {len(steps)} steps where the journal says {said}")
+        )
     return found
 
 
@@ -303,10 +379,13 @@ def _erased_in(chain: Iterable[JournalEntry]) -> set[tuple[str, int]]:
     told = [entry.details.get("steps") for entry in chain if entry.event == "payload.erase"]
     return {
         (step_id, position)
-        for steps in told if isinstance(steps, dict)
-        for step_id, positions in steps.items() if isinstance(positions, list)
-        for position in positions if isinstance(position, int)
-    }  # fmt: skip
+        for steps in told
+        if isinstance(steps, dict)
+        for step_id, positions in steps.items()
+        if isinstance(positions, list)
+        for position in positions
+        if isinstance(position, int)
+    }
 
 
 def _receipt_problems(
@@ -317,19 +396,34 @@ def _receipt_problems(
         return [_problem(where, "has a receipt but is gone")], 0, 0
     problems = [
         _problem(where, f"{name} differs from the receipt")
-        for name in ("run_id", "step_index", "step_kind", "name", "status", "started_at", "ended_at")
+        for name in (
+            "run_id",
+            "step_index",
+            "step_kind",
+            "name",
+            "status",
+            "started_at",
+            "ended_at",
+        )
         if getattr(step, name) != getattr(receipt, name)
     ]
     rows = stock.entries(receipt.step_id)
     if len(rows) != len(receipt.entries):
-        problems.append(_problem(where, f"has {len(rows)} entries where its receipt names {len(receipt.entries)}"))
+        problems.append(
+            _problem(
+                where, f"has {len(rows)} entries where its receipt names {len(receipt.entries)}"
+            )
+        )
     checked = absent = 0
     for place, (row, entry) in enumerate(zip(rows, receipt.entries, strict=False)):
         here = f"{where} entry {place}"
         kept = {
-            "kind": row.kind, "commitment": row.commitment, "payload_state": row.payload_state,
-            "redactions": _json(row.redactions), "summary": _json(row.summary),
-        }  # fmt: skip
+            "kind": row.kind,
+            "commitment": row.commitment,
+            "payload_state": row.payload_state,
+            "redactions": _json(row.redactions),
+            "summary": _json(row.summary),
+        }
         said = entry.dump()
         erased = row.payload_state == "erased"
         problems += [
@@ -365,7 +459,11 @@ def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | 
         if row.part_key is not None:
             return "names a payload where its receipt says that none was kept"
         if not entry.commitment:
-            return None if row.salt is None else "holds a salt where its receipt says that no payload was kept"
+            return (
+                None
+                if row.salt is None
+                else "holds a salt where its receipt says that no payload was kept"
+            )
         body = b""  # as recordings of the first schema have it: a commitment to nothing
     else:
         body = stock.payload(row)

@@ -1,8 +1,10 @@
-"""The wire: what an HTTP client sends for the model step under way, beside what the runtime says it asked.
+"""The wire: what an HTTP client sends for the model step under way, beside what the runtime says it
+asked.
 
-Only the method, the address without its query, and the body are noted, and of the answer its status: never a header,
-where credentials stand, no query, where some providers take a key, and of a form, in which tokens are asked for, only
-the names of its fields. Receipts, which nothing is ever taken out of, name the server and no path.
+Only the method, the address without its query, and the body are noted, and of the answer its
+status: never a header, where credentials stand, no query, where some providers take a key, and of a
+form, in which tokens are asked for, only the names of its fields. Receipts, which nothing is ever
+taken out of, name the server and no path.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ def asks(step: Step) -> None:
 
 
 def tap(client: C) -> C:
-    """Note what an httpx client sends and is answered: `ChatOpenAI(http_client=tap(httpx.Client()))`.
+    """Note what an httpx client sends and is answered:
+    `ChatOpenAI(http_client=tap(httpx.Client()))`.
 
-    Its requests become `wire_request` entries of the model step under way, and their status and time
-    `wire_response` entries. Requests outside of a step are let alone. Tapping a client twice changes nothing.
+    Its requests become `wire_request` entries of the model step under way, and their status and
+    time `wire_response` entries. Requests outside of a step are let alone. Tapping a client twice
+    changes nothing.
     """
     hooks: dict[str, list[Any]] = client.event_hooks
     if any(hook in (_sent, _sent_later) for hook in hooks.get("request", ())):
@@ -100,16 +104,19 @@ def _note_request(step: Step, request: Any, body: bytes) -> None:
     told = {"method": str(request.method), "bytes": len(body)}
     url, form = str(request.url), str(request.headers.get("content-type", "")).startswith(_FORM)
     step.record(
-        "wire_request", lambda: {"level": "wire", **told, "url": _address(url), "body": _readable(body, form=form)},
+        "wire_request",
+        lambda: {"level": "wire", **told, "url": _address(url), "body": _readable(body, form=form)},
         summary={**told, "server": _server(url)},
-    )  # fmt: skip
+    )
 
 
 def _note_response(step: Step, response: Any) -> None:
     since = step.run.room.store.clock.now() - step.started_at
     told, url = {"status": int(response.status_code), "after_us": since}, str(response.request.url)
     step.record(
-        "wire_response", {"level": "wire", **told, "url": _address(url)}, summary={**told, "server": _server(url)}
+        "wire_response",
+        {"level": "wire", **told, "url": _address(url)},
+        summary={**told, "server": _server(url)},
     )
 
 
@@ -117,7 +124,9 @@ def _address(url: str) -> str:
     """Scheme, host and path: neither a user nor a query."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    return urlunsplit((parts.scheme, f"{host}:{parts.port}" if parts.port else host, parts.path, "", ""))
+    return urlunsplit(
+        (parts.scheme, f"{host}:{parts.port}" if parts.port else host, parts.path, "", "")
+    )
 
 
 def _server(url: str) -> str:
@@ -126,7 +135,9 @@ def _server(url: str) -> str:
 
 
 def _readable(body: bytes, *, form: bool) -> Json:
-    """JSON as it is but for credentials, of a form the names of its fields, other text as text, the rest as base64."""
+    """JSON as it is but for credentials, of a form the names of its fields, other text as text, the
+    rest as base64.
+    """
     try:
         text = body.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,9 @@
-"""What steps and runs hand over is written together: a handful of statements for all that came within the window.
+"""What steps and runs hand over is written together: a handful of statements for all that came
+within the window.
 
-A batch that fails is taken apart: each step is written again by itself, and one that cannot be written gets a receipt
-that says how much is missing. A batch that finds no database, because others keep it busy, is tried again.
+A batch that fails is taken apart: each step is written again by itself, and one that cannot be
+written gets a receipt that says how much is missing. A batch that finds no database, because others
+keep it busy, is tried again.
 """
 
 from __future__ import annotations
@@ -114,20 +116,33 @@ class Batch:
         self._ended.append(row)
 
     def entry(
-        self, scope: ScopeRow, step_id: str, position: int, at: int, salt: bytes | None, said: dict[str, Any],
+        self,
+        scope: ScopeRow,
+        step_id: str,
+        position: int,
+        at: int,
+        salt: bytes | None,
+        said: dict[str, Any],
         pieces: Sequence[bytes] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Something was recorded in a step."""
         layout, key, id = None, None, self._store.ids.new()
         if pieces is not None:
             layout = self._bases.lay(self.tx, scope, said["kind"], id, pieces)
             key = part_key(scope.secret, layout.own)
             if (scope.id, key) not in self._parts:
-                self._parts[scope.id, key] = {"scope_id": scope.id, "key": key, "body": layout.own, "created_at": at}
+                self._parts[scope.id, key] = {
+                    "scope_id": scope.id,
+                    "key": key,
+                    "body": layout.own,
+                    "created_at": at,
+                }
             if layout.base_id is not None and layout.base_id not in self._new:
                 self._rest_on.add(layout.base_id)
         self._new.add(id)
-        self._entries.append(recordings.entry_row(step_id, position, id, scope.id, at, salt, said, key, layout))
+        self._entries.append(
+            recordings.entry_row(step_id, position, id, scope.id, at, salt, said, key, layout)
+        )
 
     def append(self, event: journal.Event, known: journal.End | None) -> journal.Appended:
         """An entry of a stream's chain; `known` is where the caller takes it to end."""
@@ -153,7 +168,9 @@ class Batch:
         if self._chained:
             journal.add_many(tx, self._chained)
         last = {entry.event.stream: entry for entry in self._chained}
-        if not journal.move_all(tx, {stream: (before, last[stream]) for stream, (before, _) in self._ends.items()}):
+        if not journal.move_all(
+            tx, {stream: (before, last[stream]) for stream, (before, _) in self._ends.items()}
+        ):
             raise Stale
         recordings.end_steps(tx, self._ended)
         for run in self._ended_runs:
@@ -176,7 +193,9 @@ class Batches:
         store.database.gathers(self._hand_over)
 
     def add(self, item: Item, *, soon: bool) -> Future[None]:
-        """Let `item` be written; the future is done after the commit. What became of it, the item knows."""
+        """Let `item` be written; the future is done after the commit. What became of it, the item
+        knows.
+        """
         self._wait(item)
         queued = self._queue()
         if not soon:
@@ -205,9 +224,12 @@ class Batches:
                 return self._queued
             taken: list[Item] = []
             self._queued = database.submit(
-                lambda tx: self._write(tx, taken), name="recorder", soon=True, grown=lambda: self._count,
+                lambda tx: self._write(tx, taken),
+                name="recorder",
+                soon=True,
+                grown=lambda: self._count,
                 ready=self._ready,
-            )  # fmt: skip
+            )
             queued = self._queued
         queued.add_done_callback(lambda done: self._settled(done, taken))
         return queued

@@ -6,7 +6,15 @@ import json
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+)
 from pydantic_core import PydanticSerializationError
 
 from tallystick.errors import InvalidRecord, explain_validation
@@ -69,15 +77,21 @@ Names = Annotated[
 class Record(BaseModel):
     """A value that crosses rooms. It cannot be changed; `replace` gives a changed copy."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="strings"
+    )
 
     def replace(self, **changes: Any) -> Self:
         """A copy with `changes`, validated. Raises InvalidRecord."""
-        return self.load({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+        return self.load(
+            {**{name: getattr(self, name) for name in type(self).model_fields}, **changes}
+        )
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """Validate `data` (a mapping or an instance) into a record. Raises InvalidRecord naming the fields."""
+        """Validate `data` (a mapping or an instance) into a record. Raises InvalidRecord naming the
+        fields.
+        """
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -94,7 +108,9 @@ class Record(BaseModel):
             raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
 
     def dump(self, *, defaults: bool = True) -> JsonObject:
-        """The record as plain JSON values, with or without the fields that stand at their defaults."""
+        """The record as plain JSON values, with or without the fields that stand at their
+        defaults.
+        """
         data: JsonObject = read_json(self.dumps(defaults=defaults))
         return data
 
@@ -104,8 +120,8 @@ class Record(BaseModel):
             text = self.model_dump_json(exclude_defaults=not defaults)
         except PydanticSerializationError:
             text = _REPLACED
-        # Half a character has no UTF-8 form: pydantic refuses it in a value and replaces it in a key without
-        # a word. It is written as its escape instead.
+        # Half a character has no UTF-8 form: pydantic refuses it in a value and replaces it in a
+        # key without a word. It is written as its escape instead.
         if _REPLACED in text:
             return json.dumps(self.model_dump(exclude_defaults=not defaults), separators=(",", ":"))
         return text
@@ -123,7 +139,8 @@ class Persisted(Record):
 
 
 def _lenient(name: str, text: str | bytes) -> Any:
-    # The fast parser refuses escapes of half a character, which `dumps` writes where a record holds one.
+    # The fast parser refuses escapes of half a character, which `dumps` writes where a record holds
+    # one.
     try:
         return json.loads(text)
     except ValueError as error:

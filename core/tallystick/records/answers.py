@@ -1,4 +1,6 @@
-"""What a recorded step answers when it is asked: what the agent knew, what it did not, where it came from."""
+"""What a recorded step answers when it is asked: what the agent knew, what it did not, where it
+came from.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class Known(Record):
     item_id: str
     decision: CompilationDecision
     says: str | None = None
-    """Its text as the model got it, or for what was left out as it would have stood; None where policy withheld it."""
+    """Its text as the model got it, or for what was left out as it would have stood; None where
+    policy withheld it.
+    """
     memory_id: str | None = None
     """The memory that it is, if it is one."""
     source_ids: tuple[str, ...] = ()
@@ -35,7 +39,9 @@ class Provenance(Record):
     source_id: str | None = None
     source: SourceRef | None = None
     raw: str | None = None
-    """The source exactly as it arrived; None where there is none of ours, or the asker may not read it."""
+    """The source exactly as it arrived; None where there is none of ours, or the asker may not read
+    it.
+    """
 
 
 class Written(Record):
@@ -79,5 +85,7 @@ class StepDiff(Record):
     def is_empty(self) -> bool:
         """Whether nothing differs, of what could be compared."""
         one = self.compile
-        same = one is None or (one.is_empty and not one.rescored and one.budget_before == one.budget_after)
+        same = one is None or (
+            one.is_empty and not one.rescored and one.budget_before == one.budget_after
+        )
         return same and not (self.request or self.response or self.compaction)

@@ -1,7 +1,8 @@
 """Canonical JSON and digests: the one form in which anything is hashed.
 
 The form is RFC 8785 restricted to no floats and ASCII keys, which sorted compact JSON already is.
-Every digest names its algorithm and its domain, so that a digest of one kind never equals one of another.
+Every digest names its algorithm and its domain, so that a digest of one kind never equals one of
+another.
 """
 
 from __future__ import annotations
@@ -15,41 +16,63 @@ import orjson
 
 from tallystick.errors import InvalidInput
 
-__all__ = ["canonical_json", "commitment", "digest", "json_bytes", "part_key", "read_json", "text_digest"]
+__all__ = [
+    "canonical_json",
+    "commitment",
+    "digest",
+    "json_bytes",
+    "part_key",
+    "read_json",
+    "text_digest",
+]
 
 
 def canonical_json(value: Any, *, known: bool = False) -> bytes:
     """`value` as canonical JSON bytes (UTF-8, sorted ASCII keys, no spaces, no floats).
 
-    Raises InvalidInput for floats, non-ASCII or non-string keys, lone surrogates, values that are not JSON
-    and those nested too deeply to walk. With `known` it is not looked for floats and keys, because there are none.
+    Raises InvalidInput for floats, non-ASCII or non-string keys, lone surrogates, values that are
+    not JSON and those nested too deeply to walk. With `known` it is not looked for floats and keys,
+    because there are none.
     """
     try:
         if not known and not _fits(value):
             _explain(value, "$")
         try:
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS)
+            return orjson.dumps(
+                value, option=orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS
+            )
         except orjson.JSONEncodeError:
-            # Large integers, subclasses, half characters: the same form, or the reason why there is none.
+            # Large integers, subclasses, half characters: the same form, or the reason why there is
+            # none.
             return _encode(value).encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput("text with a lone surrogate has no canonical form") from error
     except RecursionError as error:
-        raise InvalidInput("a value that contains itself or is nested too deeply has no canonical form") from error
+        raise InvalidInput(
+            "a value that contains itself or is nested too deeply has no canonical form"
+        ) from error
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_encode = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
 _LEAVES = frozenset({str, int, bool, type(None)})
 
 
 def _fits(value: Any) -> bool:
-    """Whether a value has a canonical form. It runs for every entry of a journal, so that it only says yes or no."""
+    """Whether a value has a canonical form. It runs for every entry of a journal, so that it only
+    says yes or no.
+    """
     kind = type(value)
     if kind in _LEAVES:
         return True
     if kind is dict:
         for key, inner in value.items():
-            if type(key) is not str or not key.isascii() or not (type(inner) in _LEAVES or _fits(inner)):
+            if (
+                type(key) is not str
+                or not key.isascii()
+                or not (type(inner) in _LEAVES or _fits(inner))
+            ):
                 return False
         return True
     if kind is list or kind is tuple:
@@ -58,26 +81,35 @@ def _fits(value: Any) -> bool:
 
 
 def _explain(value: Any, path: str) -> None:
-    """Raise InvalidInput that names what has no canonical form; subclasses of JSON's types have one."""
+    """Raise InvalidInput that names what has no canonical form; subclasses of JSON's types have
+    one.
+    """
     if value is None or isinstance(value, str | bool | int):
         return
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str) or not key.isascii():
-                raise InvalidInput(f"{path} has a key that is not ASCII text; canonical JSON cannot hold it")
+                raise InvalidInput(
+                    f"{path} has a key that is not ASCII text; canonical JSON cannot hold it"
+                )
             _explain(inner, f"{path}.{key}")
         return
     if isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             _explain(inner, f"{path}[{index}]")
         return
-    raise InvalidInput(f"{path} is a {type(value).__name__}; canonical JSON holds text, integers, lists and objects")
+    raise InvalidInput(
+        f"{path} is a {type(value).__name__}; canonical JSON holds text, integers, lists and "
+        f"objects"
+    )
 
 
 def json_bytes(value: Any) -> bytes:
-    """`value` as sorted compact JSON in UTF-8, floats and any text allowed: the bytes of stored bodies.
+    """`value` as sorted compact JSON in UTF-8, floats and any text allowed: the bytes of stored
+    bodies.
 
-    Half a character is written as its escape, so that any text can be stored and comes back as it was.
+    Half a character is written as its escape, so that any text can be stored and comes back as it
+    was.
     """
     if _fits(value):
         try:
@@ -95,7 +127,9 @@ _encode_any = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=("
 
 
 def read_json(body: bytes | str) -> Any:
-    """JSON text as values, by the fast parser where it reads the same as the exact one. Raises ValueError."""
+    """JSON text as values, by the fast parser where it reads the same as the exact one. Raises
+    ValueError.
+    """
     data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     # The fast parser makes a float of an integer of more than 64 bits.
     if _LONG_NUMBER in data.translate(_DIGITS):
@@ -117,12 +151,15 @@ def digest(domain: str, value: Any) -> str:
 
 
 def text_digest(domain: str, body: str | bytes) -> str:
-    """SHA-256 of bytes (text as UTF-8) under `domain`, as `sha256:<hex>`; for bodies that are not JSON."""
+    """SHA-256 of bytes (text as UTF-8) under `domain`, as `sha256:<hex>`; for bodies that are not
+    JSON.
+    """
     return _sha256(domain, body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body)
 
 
 def commitment(domain: str, salt: bytes, *pieces: bytes) -> str:
-    """SHA-256 over domain, salt and body, given in one or more pieces: what journal and receipts hold instead of it.
+    """SHA-256 over domain, salt and body, given in one or more pieces: what journal and receipts
+    hold instead of it.
 
     Without the salt, which stands in an erasable row, it cannot be guessed even for short bodies.
     """
@@ -136,4 +173,7 @@ def part_key(scope_key: bytes, body: bytes) -> str:
 
 
 def _sha256(domain: str, *pieces: bytes) -> str:
-    return "sha256:" + hashlib.sha256(b"".join((f"tallystick/{domain}/v1\x00".encode(), *pieces))).hexdigest()
+    return (
+        "sha256:"
+        + hashlib.sha256(b"".join((f"tallystick/{domain}/v1\x00".encode(), *pieces))).hexdigest()
+    )

@@ -1,4 +1,6 @@
-"""What the compiler takes and gives: ContextItem, CompilationRequest, CompilationDecision, CompiledContext."""
+"""What the compiler takes and gives: ContextItem, CompilationRequest, CompilationDecision,
+CompiledContext.
+"""
 
 from __future__ import annotations
 
@@ -33,36 +35,78 @@ __all__ = [
 ]
 
 ItemKind = Literal[
-    "system", "policy", "user_msg", "assistant_msg", "task", "constraint", "plan", "memory", "retrieval_doc",
-    "tool_schema", "tool_result", "artifact", "file", "code_diff", "summary", "handoff", "other",
-]  # fmt: skip
+    "system",
+    "policy",
+    "user_msg",
+    "assistant_msg",
+    "task",
+    "constraint",
+    "plan",
+    "memory",
+    "retrieval_doc",
+    "tool_schema",
+    "tool_result",
+    "artifact",
+    "file",
+    "code_diff",
+    "summary",
+    "handoff",
+    "other",
+]
 Sensitivity = Literal["public", "internal", "restricted", "secret"]
 Decision = Literal["include", "exclude", "compress", "redact"]
 PrefixCause = Literal[
-    "first", "appended", "compacted", "prefix_changed", "history_changed", "context_changed", "turn_changed"
-]  # fmt: skip
+    "first",
+    "appended",
+    "compacted",
+    "prefix_changed",
+    "history_changed",
+    "context_changed",
+    "turn_changed",
+]
 SectionName = Literal["stable_prefix", "history", "task_context", "volatile_suffix"]
 
 CompileReason = Literal[
     # included
-    "required_latest_request", "required_constraint", "required_policy", "required_tool_result", "required_pinned",
-    "required_system", "dependency_of_included", "tool_pair_of_included", "selected_by_score",
+    "required_latest_request",
+    "required_constraint",
+    "required_policy",
+    "required_tool_result",
+    "required_pinned",
+    "required_system",
+    "dependency_of_included",
+    "tool_pair_of_included",
+    "selected_by_score",
     # compressed
-    "compressed_extractive", "compressed_structural", "compressed_summary",
+    "compressed_extractive",
+    "compressed_structural",
+    "compressed_summary",
     # redacted
     "policy_redacted",
     # excluded
-    "policy_denied", "policy_requires_approval", "duplicate", "conflict_loser", "superseded", "expired", "stale",
-    "empty", "over_budget", "compacted", "class_budget", "dependency_missing", "dependency_excluded",
-    "tool_pair_excluded", "unpaired_tool_result",
-]  # fmt: skip
+    "policy_denied",
+    "policy_requires_approval",
+    "duplicate",
+    "conflict_loser",
+    "superseded",
+    "expired",
+    "stale",
+    "empty",
+    "over_budget",
+    "compacted",
+    "class_budget",
+    "dependency_missing",
+    "dependency_excluded",
+    "tool_pair_excluded",
+    "unpaired_tool_result",
+]
 
 
 class ContextItem(Record):
     """One candidate for a model call, with provenance.
 
-    An assistant message that calls tools names the calls in `tool_call_ids`; a tool result names the one
-    call it answers in `tool_call_id`.
+    An assistant message that calls tools names the calls in `tool_call_ids`; a tool result names
+    the one call it answers in `tool_call_id`.
     """
 
     id: str
@@ -84,13 +128,18 @@ class ContextItem(Record):
     dependencies: tuple[str, ...] = ()
     """Ids of items without which this one makes no sense."""
     token_estimate: int | None = Field(default=None, ge=0)
-    """Tokens of `content`. The compiler counts for itself and keeps the larger: say more for arguments or images."""
+    """Tokens of `content`. The compiler counts for itself and keeps the larger: say more for
+    arguments or images.
+    """
     stable_hash: str | None = None
-    """Digest of what the item says, the same for equal items; always computed anew by the compiler."""
+    """Digest of what the item says, the same for equal items; always computed anew by the compiler.
+    """
     tags: Names = frozenset()
-    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must stay.
+    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must
+    stay.
 
-    `decision` and `open_question` mark turns that come before others when the conversation is compacted.
+    `decision` and `open_question` mark turns that come before others when the conversation is
+    compacted.
     """
     metadata: JsonObject = {}
     """`subject` and `supersedes` (ids) steer conflict detection; the rest is the caller's."""
@@ -145,17 +194,25 @@ class CompileConfig(Persisted):
     min_compressed_tokens: int = Field(default=24, ge=1)
     """A remnant shorter than this is left out instead."""
     class_ceilings: dict[str, int] = {}
-    """Budget class to its largest share, percent of the budget; classes not named may use what is left."""
+    """Budget class to its largest share, percent of the budget; classes not named may use what is
+    left.
+    """
     history_share: int = Field(default=75, ge=0, le=100)
-    """Percent of the budget for the newest turns, which stay as they are from step to step. The rest is chosen."""
+    """Percent of the budget for the newest turns, which stay as they are from step to step. The
+    rest is chosen.
+    """
     turn_share: int = Field(default=0, ge=0, le=90)
-    """Percent of the budget kept for what the current turn will still bring, so that its steps begin alike."""
+    """Percent of the budget kept for what the current turn will still bring, so that its steps
+    begin alike.
+    """
     max_sensitivity: Sensitivity = "secret"
     """Items above this never enter, whatever the rules say."""
 
 
 class SummaryWish(Record):
-    """Something the compiler would have liked as a summary; made outside, it comes back in `summaries`."""
+    """Something the compiler would have liked as a summary; made outside, it comes back in
+    `summaries`.
+    """
 
     item_id: str
     input_digest: str
@@ -201,12 +258,16 @@ class CompilationDecision(Record):
     pass_name: str
     reason_code: CompileReason
     score_breakdown: dict[str, int] = {}
-    """Term to its weighted contribution in millionths; `total` is their sum. Empty when it was not scored."""
+    """Term to its weighted contribution in millionths; `total` is their sum. Empty when it was not
+    scored.
+    """
     original_tokens: int
     final_tokens: int
     """What it takes of the budget, overhead included; 0 when excluded."""
     related_id: str | None = None
-    """The item that this decision points to: the kept duplicate, the winner, the missing dependency."""
+    """The item that this decision points to: the kept duplicate, the winner, the missing
+    dependency.
+    """
     notes: str = ""
 
 
@@ -230,7 +291,9 @@ class PrefixReuse(Record):
     """Tokens of the prompt before."""
     zone_reused: int = 0
     zone: int = 0
-    """Tokens of the prompt before that are there to be reused: its stable prefix and its history window."""
+    """Tokens of the prompt before that are there to be reused: its stable prefix and its history
+    window.
+    """
     left: tuple[str, ...] = ()
     """Turns that left the window."""
 

@@ -12,9 +12,16 @@ from tallystick.records.policy import AccessDecision
 __all__ = ["Affected", "Correction", "Crossing", "Link", "RecallImpact"]
 
 RecallImpact = Literal[
-    "leaves_recall", "returns", "history", "below_replacement", "under_canonical", "metadata_only", "field_redacted",
-    "local_only", "unchanged",
-]  # fmt: skip
+    "leaves_recall",
+    "returns",
+    "history",
+    "below_replacement",
+    "under_canonical",
+    "metadata_only",
+    "field_redacted",
+    "local_only",
+    "unchanged",
+]
 
 
 class Link(Record):

@@ -13,7 +13,9 @@ from tallystick.records._base import Names, Record
 
 __all__ = ["Actor", "Role", "Scope", "ScopeKind"]
 
-ScopeKind = Literal["private", "project", "delegated", "team", "organization", "shared", "public", "diary"]
+ScopeKind = Literal[
+    "private", "project", "delegated", "team", "organization", "shared", "public", "diary"
+]
 Role = Literal["member", "operator"]
 
 
@@ -22,7 +24,9 @@ def _whole(value: str) -> str:
         value.encode()
     except UnicodeEncodeError:
         # The codec's own message would echo the name.
-        raise ValueError("holds half a character (a lone surrogate); an identity cannot be stored so") from None
+        raise ValueError(
+            "holds half a character (a lone surrogate); an identity cannot be stored so"
+        ) from None
     return value
 
 
@@ -37,7 +41,9 @@ class Scope(Record):
 
     kind: ScopeKind
     key: _Name = ""
-    """Whose scope it is; empty for `public` only. Any text: it is compared, never matched as a pattern."""
+    """Whose scope it is; empty for `public` only. Any text: it is compared, never matched as a
+    pattern.
+    """
     organization: _Name | None = None
 
     @model_validator(mode="before")
@@ -64,7 +70,8 @@ class Scope(Record):
             return _parsed(value) if isinstance(value, str) else cls.model_validate(value)
         except ValueError as error:
             raise InvalidScope(
-                f"{value!r} is not a scope. Write it like 'private:alice', 'project:apollo' or 'public'."
+                f"{value!r} is not a scope. Write it like 'private:alice', 'project:apollo' or "
+                f"'public'."
             ) from error
 
     @staticmethod
@@ -83,7 +90,9 @@ class Scope(Record):
 
     @property
     def diary_of(self) -> tuple[str, str, str] | None:
-        """(user, agent, project) of a diary's key; None for other scopes and for a key of another form."""
+        """(user, agent, project) of a diary's key; None for other scopes and for a key of another
+        form.
+        """
         parts = self.key.split("/")
         if self.kind != "diary" or len(parts) != 3:
             return None
@@ -97,7 +106,11 @@ class Scope(Record):
         return self.model_copy(update={"organization": organization})
 
     def __str__(self) -> str:
-        head = self.kind if self.organization is None else f"{quote(self.organization, safe='')}/{self.kind}"
+        head = (
+            self.kind
+            if self.organization is None
+            else f"{quote(self.organization, safe='')}/{self.kind}"
+        )
         return head if self.kind == "public" else f"{head}:{self.key}"
 
     def __hash__(self) -> int:
@@ -154,7 +167,9 @@ class Actor(Record):
         """The same actor, serving a request or in a session; what is not given stays."""
         if request_id is None and session_id is None:
             return self
-        return self.replace(request_id=request_id or self.request_id, session_id=session_id or self.session_id)
+        return self.replace(
+            request_id=request_id or self.request_id, session_id=session_id or self.session_id
+        )
 
     def same_as(self, other: Actor) -> bool:
         """Whether the other is the same actor, whatever it is about."""
@@ -173,4 +188,6 @@ class Actor(Record):
     def identity(self) -> dict[str, Any]:
         """The ids that the journal holds of this actor."""
         keep = ("user", "agent", "acting_for", "organization", "role")
-        return {name: cast(Any, getattr(self, name)) for name in keep if getattr(self, name) is not None}
+        return {
+            name: cast(Any, getattr(self, name)) for name in keep if getattr(self, name) is not None
+        }

@@ -52,7 +52,9 @@ class Freshness(Record):
 
 
 class Inspection(Record):
-    """What a memory is, why one can or cannot see it, what hangs on it, and what may be done next."""
+    """What a memory is, why one can or cannot see it, what hangs on it, and what may be done
+    next.
+    """
 
     memory_id: str
     scope: Scope
@@ -92,7 +94,9 @@ class Inspection(Record):
     audit_ids: tuple[str, ...]
     """The journal's entries about it, newest first, ten at most."""
     uses: tuple[MemoryUse, ...] = ()
-    """Recorded steps that recalled, saw, left out or wrote it, newest first, ten at most: those the actor may see."""
+    """Recorded steps that recalled, saw, left out or wrote it, newest first, ten at most: those the
+    actor may see.
+    """
     freshness: Freshness
     actions: tuple[Action, ...]
 
@@ -198,4 +202,6 @@ class Explored(Record):
     elsewhere: int = 0
     """How many linked memories stand where the actor may not look."""
     more: bool = False
-    """Whether `limit` left something out: give the last id of a scope's page as `before` for the next one."""
+    """Whether `limit` left something out: give the last id of a scope's page as `before` for the
+    next one.
+    """

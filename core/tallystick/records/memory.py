@@ -1,4 +1,6 @@
-"""Memories, their kinds and their links: Memory, Edge, and what remembering and recalling return."""
+"""Memories, their kinds and their links: Memory, Edge, and what remembering and recalling
+return.
+"""
 
 from __future__ import annotations
 
@@ -47,18 +49,57 @@ EdgeKind = Literal[
     "SHARES",
 ]
 CorrectionKind = Literal[
-    "mark_wrong", "mark_stale", "mark_sensitive", "mark_duplicate", "supersede", "hide", "redact", "restore", "delete"
-]  # fmt: skip
+    "mark_wrong",
+    "mark_stale",
+    "mark_sensitive",
+    "mark_duplicate",
+    "supersede",
+    "hide",
+    "redact",
+    "restore",
+    "delete",
+]
 
 KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(
     (
-        "note", "turn", "fact", "preference", "constraint", "decision", "procedure", "plan", "claim", "episode",
-        "session_summary", "summary", "artifact", "artifact_index", "working", "pattern", "rule", "template",
-        "topic", "tool", "language", "config_file", "command", "project", "task", "milestone", "team",
-        "error_pattern", "source", "document", "community", "entity", "store_item",
+        "note",
+        "turn",
+        "fact",
+        "preference",
+        "constraint",
+        "decision",
+        "procedure",
+        "plan",
+        "claim",
+        "episode",
+        "session_summary",
+        "summary",
+        "artifact",
+        "artifact_index",
+        "working",
+        "pattern",
+        "rule",
+        "template",
+        "topic",
+        "tool",
+        "language",
+        "config_file",
+        "command",
+        "project",
+        "task",
+        "milestone",
+        "team",
+        "error_pattern",
+        "source",
+        "document",
+        "community",
+        "entity",
+        "store_item",
     )
-)  # fmt: skip
-"""The open registry: kind name to the model that validates its attributes, or None for any JSON object."""
+)
+"""The open registry: kind name to the model that validates its attributes, or None for any JSON
+object.
+"""
 
 
 class _Attributes(BaseModel):
@@ -81,7 +122,12 @@ class _ErrorPattern(_Attributes):
     resolution: str = ""
 
 
-KINDS |= {"task": _Task, "milestone": _Task, "constraint": _Constraint, "error_pattern": _ErrorPattern}
+KINDS |= {
+    "task": _Task,
+    "milestone": _Task,
+    "constraint": _Constraint,
+    "error_pattern": _ErrorPattern,
+}
 
 
 def register_kind(name: str, attributes: type[BaseModel] | None = None) -> None:
@@ -98,7 +144,9 @@ def validate_attributes(kind: str, attributes: JsonObject) -> None:
     """Check `attributes` against the model of `kind`. Raises InvalidRecord naming the fields."""
     if kind not in KINDS:
         known = ", ".join(sorted(KINDS))
-        raise InvalidRecord(f"Unknown kind {kind!r}. Use one of {known}, or register_kind({kind!r}).")
+        raise InvalidRecord(
+            f"Unknown kind {kind!r}. Use one of {known}, or register_kind({kind!r})."
+        )
     model = KINDS[kind]
     if model is None:
         return
@@ -284,7 +332,9 @@ class Forgetting(Record):
     complete: bool
     """False when `limit` cut the matches off."""
     confirm_token: str | None = None
-    """Gives leave to forget exactly these ids at these versions; None where nothing would be forgotten."""
+    """Gives leave to forget exactly these ids at these versions; None where nothing would be
+    forgotten.
+    """
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""
     results: tuple[Forgotten, ...] = ()
@@ -305,7 +355,9 @@ class Hit(Record):
     path: str = "exact"
     """How the vector was searched: `exact`, `chroma` or `none`."""
     fresh: bool = True
-    """False when the memory is superseded or out of its validity, or stands below what it was derived from."""
+    """False when the memory is superseded or out of its validity, or stands below what it was
+    derived from.
+    """
     history: bool = False
     """True for what holds no longer: superseded, or out of its validity at the moment asked for."""
     replaced_by: str | None = None
@@ -318,7 +370,9 @@ class HistoryEntry(Record):
     """One event in the life of a memory, oldest first."""
 
     sequence: int
-    event: Literal["ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"]
+    event: Literal[
+        "ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"
+    ]
     correction: CorrectionKind | None = None
     """Which correction a CORRECT was."""
     at: int
@@ -330,7 +384,8 @@ class HistoryEntry(Record):
     """Changed fields as they were, where the text still exists."""
     new: JsonObject = {}
     withheld: tuple[str, ...] = ()
-    """Changed fields whose values are not shown: the memory is forgotten, hidden or redacted there."""
+    """Changed fields whose values are not shown: the memory is forgotten, hidden or redacted there.
+    """
     erased_at: int | None = None
     """Microseconds UTC when the text of this version was erased."""
     correlation_id: str | None = None

@@ -19,21 +19,54 @@ __all__ = [
 ]
 
 Operation = Literal[
-    "read", "write", "reflect", "share", "promote", "inspect", "correct", "export", "delete", "record", "manage"
-]  # fmt: skip
+    "read",
+    "write",
+    "reflect",
+    "share",
+    "promote",
+    "inspect",
+    "correct",
+    "export",
+    "delete",
+    "record",
+    "manage",
+]
 
 ReasonCode = Literal[
-    "allowed_private", "allowed_diary", "allowed_project", "allowed_member", "allowed_operator",
-    "missing_actor", "missing_organization", "missing_memory_space", "missing_scope_key", "missing_project_id",
-    "scope_disabled", "missing_permission", "unverified_membership", "principal_mismatch", "agent_identity_required",
-    "delegation_required", "delegation_expired", "scope_crossing_requires_promotion", "unsupported_scope",
-    "hidden_source", "redacted_source", "source_deleted", "pinned_memory", "version_conflict",
-    "confirm_token_required", "rate_limited", "mutations_frozen", "job_policy_context_missing",
+    "allowed_private",
+    "allowed_diary",
+    "allowed_project",
+    "allowed_member",
+    "allowed_operator",
+    "missing_actor",
+    "missing_organization",
+    "missing_memory_space",
+    "missing_scope_key",
+    "missing_project_id",
+    "scope_disabled",
+    "missing_permission",
+    "unverified_membership",
+    "principal_mismatch",
+    "agent_identity_required",
+    "delegation_required",
+    "delegation_expired",
+    "scope_crossing_requires_promotion",
+    "unsupported_scope",
+    "hidden_source",
+    "redacted_source",
+    "source_deleted",
+    "pinned_memory",
+    "version_conflict",
+    "confirm_token_required",
+    "rate_limited",
+    "mutations_frozen",
+    "job_policy_context_missing",
     "job_policy_context_stale",
-]  # fmt: skip
+]
 
 Limited = Literal["read", "inspect", "preview", "export"]
-"""What a tally may limit for each actor: recalls and other reads, inspections, previews, exports."""
+"""What a tally may limit for each actor: recalls and other reads, inspections, previews, exports.
+"""
 
 PolicyEffect = Literal["allow", "deny", "redact", "require_approval", "require_receipt"]
 
@@ -71,7 +104,9 @@ class PolicyConditions(Record):
     tool_class: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
-    """Scopes as text, compared whole; a bare kind such as `project` matches every scope of that kind."""
+    """Scopes as text, compared whole; a bare kind such as `project` matches every scope of that
+    kind.
+    """
     kind: tuple[str, ...] = ()
     """Item kinds."""
     tag: tuple[str, ...] = ()

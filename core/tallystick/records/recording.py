@@ -1,4 +1,6 @@
-"""What the recorder keeps: RunRecord, StepRecord, Receipt, and what verifying and replaying return."""
+"""What the recorder keeps: RunRecord, StepRecord, Receipt, and what verifying and replaying
+return.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,31 @@ __all__ = [
     "VerificationProblem",
 ]
 
-StepKind = Literal["model_call", "tool_call", "memory_write", "policy_check", "human_approval", "other"]
+StepKind = Literal[
+    "model_call", "tool_call", "memory_write", "policy_check", "human_approval", "other"
+]
 StepStatus = Literal["running", "completed", "failed", "cancelled", "blocked", "interrupted"]
 Retention = Literal["metadata_only", "redacted_payloads", "full_payloads"]
 Fidelity = Literal["exact", "exact_redacted", "not_replayable"]
 
 EntryKind = Literal[
-    "compile_request", "compiled", "compaction", "request", "response", "tool_call", "tool_result", "memory_read",
-    "memory_write", "policy_check", "approval", "error", "note", "gap", "wire_request", "wire_response",
-]  # fmt: skip
+    "compile_request",
+    "compiled",
+    "compaction",
+    "request",
+    "response",
+    "tool_call",
+    "tool_result",
+    "memory_read",
+    "memory_write",
+    "policy_check",
+    "approval",
+    "error",
+    "note",
+    "gap",
+    "wire_request",
+    "wire_response",
+]
 
 
 class RunRecord(Persisted):
@@ -105,7 +123,9 @@ class ReceiptEntry(Record):
     payload_state: Literal["kept", "redacted", "not_kept"]
     redactions: dict[str, int] = {}
     summary: JsonObject = {}
-    """Ids, counts and reason codes: which items went in, which memories were read, which model was asked."""
+    """Ids, counts and reason codes: which items went in, which memories were read, which model was
+    asked.
+    """
 
 
 class Receipt(Persisted):
@@ -138,7 +158,9 @@ class Foil(Record):
     count: int
     head: str
     signature: str | None = None
-    """Ed25519 over the canonical form of `["tallystick/foil/v1", run_id, count, head]`, in hexadecimal."""
+    """Ed25519 over the canonical form of `["tallystick/foil/v1", run_id, count, head]`, in
+    hexadecimal.
+    """
     signed_by: str | None = None
     """The public key, 32 bytes in hexadecimal."""
 
@@ -162,7 +184,9 @@ class PurgedRun(Record):
     steps: int
     payloads: int
     head: str
-    """Digest of the last of those entries: a foil that was taken at the end of the run still matches."""
+    """Digest of the last of those entries: a foil that was taken at the end of the run still
+    matches.
+    """
 
 
 class Verification(Record):
@@ -173,18 +197,23 @@ class Verification(Record):
     receipts: int
     payloads_checked: int
     threads_checked: int = 0
-    """Checkpoint threads in which its steps ran, each held against its code, its digests and the journal."""
+    """Checkpoint threads in which its steps ran, each held against its code, its digests and the
+    journal.
+    """
     payloads_absent: int
-    """Not kept by the retention mode, or erased since; their commitments still stand in the chain."""
+    """Not kept by the retention mode, or erased since; their commitments still stand in the chain.
+    """
     foil: Foil
     """Head and count as stored now; keep it elsewhere to catch truncation later."""
     foil_matches: bool | None = None
     """Whether the foil you gave matches; None when none was given."""
     signature_ok: bool | None = None
-    """Whether the signature on a bundle or a foil is that of its key; None when nothing is signed."""
+    """Whether the signature on a bundle or a foil is that of its key; None when nothing is signed.
+    """
     problems: tuple[VerificationProblem, ...] = ()
     gaps: dict[str, dict[str, int]] = {}
-    """What happened and could not be recorded: where it is missing, to the reasons and how often."""
+    """What happened and could not be recorded: where it is missing, to the reasons and how often.
+    """
     purged: PurgedRun | None = None
     """What went with retention; None where all is there."""
     not_covered: tuple[str, ...] = ()
@@ -214,9 +243,19 @@ class ReplayRecipe(Persisted):
     @property
     def is_exact(self) -> bool:
         """Whether nothing is changed."""
-        changes = (self.provider_override, self.model_override, self.token_budget, self.response_reserve,
-                   self.compile_overrides, self.policy_rules)  # fmt: skip
-        return all(change is None for change in changes) and not self.context_mutations and not self.without_sources
+        changes = (
+            self.provider_override,
+            self.model_override,
+            self.token_budget,
+            self.response_reserve,
+            self.compile_overrides,
+            self.policy_rules,
+        )
+        return (
+            all(change is None for change in changes)
+            and not self.context_mutations
+            and not self.without_sources
+        )
 
 
 class DecisionChange(Record):
@@ -239,7 +278,9 @@ class CompileDiff(Record):
     rescored: tuple[DecisionChange, ...] = ()
     """In both and treated alike, with another score."""
     policy: tuple[DecisionChange, ...] = ()
-    """In or out, by another reason of policy than before; those that came or left by it stand above too."""
+    """In or out, by another reason of policy than before; those that came or left by it stand above
+    too.
+    """
     unchanged: int = 0
     budget_before: int = 0
     budget_after: int = 0

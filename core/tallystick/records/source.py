@@ -10,9 +10,18 @@ from tallystick.records.identity import Scope
 __all__ = ["PrivacyClass", "Source", "SourceRef", "SourceState", "SourceType"]
 
 SourceType = Literal[
-    "user", "app_state", "memory", "retrieval", "tool", "file", "mcp_resource", "policy",
-    "human_approval", "external_api", "other",
-]  # fmt: skip
+    "user",
+    "app_state",
+    "memory",
+    "retrieval",
+    "tool",
+    "file",
+    "mcp_resource",
+    "policy",
+    "human_approval",
+    "external_api",
+    "other",
+]
 PrivacyClass = Literal["public", "internal", "restricted", "secret"]
 SourceState = Literal["active", "hidden", "redacted", "deleted", "erased"]
 

@@ -10,7 +10,15 @@ from tallystick.records._base import Micros, Persisted, Record
 from tallystick.records.identity import Scope
 from tallystick.records.policy import AccessDecision, Operation
 
-__all__ = ["AccessPreview", "MemorySpace", "PrincipalType", "ScopePreview", "SpaceMember", "SpaceRole", "SpaceState"]
+__all__ = [
+    "AccessPreview",
+    "MemorySpace",
+    "PrincipalType",
+    "ScopePreview",
+    "SpaceMember",
+    "SpaceRole",
+    "SpaceState",
+]
 
 PrincipalType = Literal["user", "agent", "project", "organization", "everyone"]
 SpaceRole = Literal["reader", "writer", "maintainer", "steward"]
@@ -25,7 +33,9 @@ class SpaceMember(Record):
     """Compared whole; empty for `everyone` only."""
     role: SpaceRole = "reader"
     permissions: tuple[Operation, ...] = ()
-    """Operations granted beyond those of the role; never `manage`, which only the role of a steward gives."""
+    """Operations granted beyond those of the role; never `manage`, which only the role of a steward
+    gives.
+    """
     expires_at: Micros | None = None
     """Microseconds UTC from which on this membership no longer counts; None means never."""
 
@@ -41,7 +51,9 @@ class SpaceMember(Record):
 
 
 class MemorySpace(Persisted):
-    """A stored scope with its members. Team, organization, shared and public scopes are open through one only."""
+    """A stored scope with its members. Team, organization, shared and public scopes are open
+    through one only.
+    """
 
     id: str
     scope: Scope
@@ -60,7 +72,9 @@ class MemorySpace(Persisted):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.scope.kind in ("private", "diary"):
-            raise ValueError(f"a {self.scope.kind} scope belongs to its principal; it takes no members")
+            raise ValueError(
+                f"a {self.scope.kind} scope belongs to its principal; it takes no members"
+            )
         named = [(member.principal_type, member.principal_id) for member in self.members]
         if len(set(named)) != len(named):
             raise ValueError("a principal is named twice among the members")
@@ -78,7 +92,9 @@ class ScopePreview(Record):
     visible: tuple[str, ...] = ()
     """Ids that a recall can give, oldest first."""
     hidden: dict[str, int] = {}
-    """How many memories are kept from recall, by state (or `expired`); only for who may inspect the scope."""
+    """How many memories are kept from recall, by state (or `expired`); only for who may inspect the
+    scope.
+    """
     denied: tuple[str, ...] = ()
     """Ids that would be visible if the actor were allowed; only for who may inspect the scope."""
 

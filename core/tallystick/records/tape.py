@@ -27,7 +27,9 @@ class TapeCall(Record):
     chunks: int | None = None
     """How many chunks the answer came in, where it was recorded as a stream."""
     inside: str | None = None
-    """The step of the tool call that made this one, such as an agent that is a tool: played with it."""
+    """The step of the tool call that made this one, such as an agent that is a tool: played with
+    it.
+    """
 
 
 class Tape(Persisted):

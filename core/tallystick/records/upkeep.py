@@ -53,13 +53,16 @@ class Erasure(Record):
     payloads: tuple[str, ...] = ()
     """Recorded steps whose payloads go; their receipts stay and say so."""
     threads: tuple[str, ...] = ()
-    """Threads of checkpoints that hold the text: they are deleted, because live state cannot be cut."""
+    """Threads of checkpoints that hold the text: they are deleted, because live state cannot be
+    cut.
+    """
     working: int = 0
     """Values of runs that hold the text."""
     runs: tuple[str, ...] = ()
     """Recorded runs whose goal holds the text: the goal goes."""
     elsewhere: tuple[str, ...] = ()
-    """Memories that stay and hold the text, or were promoted or concluded from it: erase them too where that is meant.
+    """Memories that stay and hold the text, or were promoted or concluded from it: erase them too
+    where that is meant.
     """
     cannot_prove: tuple[str, ...] = ()
     confirm_token: str | None = None
@@ -80,9 +83,12 @@ class Purge(Record):
     journal: int
     """Entries of journals older than the window that was chosen; 0 until one is."""
     streams: tuple[str, ...] = ()
-    """The journals of scopes and threads that they come from; each keeps an anchor (count, head)."""
+    """The journals of scopes and threads that they come from; each keeps an anchor (count, head).
+    """
     runs: tuple[str, ...] = ()
-    """Recorded runs that ended before that window: steps and payloads go with their journals, an anchor stays."""
+    """Recorded runs that ended before that window: steps and payloads go with their journals, an
+    anchor stays.
+    """
     reads: int = 0
     """Lines of the access log, which have the same window."""
     jobs: int

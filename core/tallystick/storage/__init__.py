@@ -1,4 +1,6 @@
-"""The only room that speaks SQL, files or Chroma. It turns a scope filter into SQL and never decides."""
+"""The only room that speaks SQL, files or Chroma. It turns a scope filter into SQL and never
+decides.
+"""
 
 from tallystick.storage.chroma import ChromaIndex
 from tallystick.storage.database import Database

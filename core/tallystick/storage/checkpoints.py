@@ -1,4 +1,6 @@
-"""Threads, their checkpoints and their pending writes, as rows; what the columns hold is the trees' affair."""
+"""Threads, their checkpoints and their pending writes, as rows; what the columns hold is the trees'
+affair.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import tables, trees
@@ -41,28 +53,55 @@ __all__ = [
 ]
 
 _t, _s, _w = tables.threads, tables.thread_states, tables.thread_writes
-_THREAD = (_t.c.id, _t.c.name, _t.c.epoch, _t.c.puts, _t.c.states, _t.c.seal, _t.c.writer, _t.c.lifetime,
-           _t.c.expires_at)  # fmt: skip
-_FIND = Hot(select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name")))
+_THREAD = (
+    _t.c.id,
+    _t.c.name,
+    _t.c.epoch,
+    _t.c.puts,
+    _t.c.states,
+    _t.c.seal,
+    _t.c.writer,
+    _t.c.lifetime,
+    _t.c.expires_at,
+)
+_FIND = Hot(
+    select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"))
+)
 _MOVE = Hot(
     update(_t)
     .where(_t.c.id == bindparam("thread"))
     .values(
-        epoch=bindparam("new_epoch"), puts=bindparam("new_puts"), states=bindparam("new_states"),
-        seal=bindparam("new_seal"), writer=bindparam("new_writer"), lifetime=bindparam("new_lifetime"),
+        epoch=bindparam("new_epoch"),
+        puts=bindparam("new_puts"),
+        states=bindparam("new_states"),
+        seal=bindparam("new_seal"),
+        writer=bindparam("new_writer"),
+        lifetime=bindparam("new_lifetime"),
         expires_at=bindparam("new_expiry"),
     )
-)  # fmt: skip
+)
 _AT = (_s.c.thread_id == bindparam("thread"), _s.c.namespace == bindparam("ns"))
 _ONE = Hot(select(_s).where(*_AT, _s.c.id == bindparam("id")))
-_LATEST = Hot(select(_s).where(*_AT).order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0")))
+_LATEST = Hot(
+    select(_s)
+    .where(*_AT)
+    .order_by(_s.c.id.desc())
+    .limit(literal_column("1"))
+    .offset(literal_column("0"))
+)
 _JOINED = (
     select(*_THREAD, *_s.c)
     .join(_s, _s.c.thread_id == _t.c.id)
-    .where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"), _s.c.namespace == bindparam("ns"))
+    .where(
+        _t.c.scope_id == bindparam("scope_id"),
+        _t.c.name == bindparam("name"),
+        _s.c.namespace == bindparam("ns"),
+    )
 )
 _FIND_ONE = Hot(_JOINED.where(_s.c.id == bindparam("id")))
-_FIND_LATEST = Hot(_JOINED.order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0")))
+_FIND_LATEST = Hot(
+    _JOINED.order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0"))
+)
 _UP_TO = Hot(
     select(_s)
     .where(*_AT, _s.c.id <= bindparam("id"))
@@ -72,10 +111,12 @@ _UP_TO = Hot(
 )
 _BETWEEN = Hot(
     select(_w).where(
-        _w.c.thread_id == bindparam("thread"), _w.c.namespace == bindparam("ns"),
-        _w.c.checkpoint_id >= bindparam("first"), _w.c.checkpoint_id <= bindparam("last"),
+        _w.c.thread_id == bindparam("thread"),
+        _w.c.namespace == bindparam("ns"),
+        _w.c.checkpoint_id >= bindparam("first"),
+        _w.c.checkpoint_id <= bindparam("last"),
     )
-)  # fmt: skip
+)
 _CODE = Hot(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
 _COLUMNS = ("parent_id", "position", "marks", "metadata", "state", "code")
 
@@ -104,15 +145,18 @@ _WRITE = _upsert(_w, _WRITE_KEY, None)
 _REPLACE = _upsert(_w, _WRITE_KEY, ("task_path", "channel", "value", "code"))
 _WRITES = Hot(
     select(_w).where(
-        _w.c.thread_id == bindparam("thread"), _w.c.checkpoint_id == bindparam("id"),
+        _w.c.thread_id == bindparam("thread"),
+        _w.c.checkpoint_id == bindparam("id"),
         _w.c.namespace == bindparam("ns"),
     )
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class ThreadRow:
-    """A thread: `puts` counts what was ever put, `states` what is there, `seal` is the sum of their codes."""
+    """A thread: `puts` counts what was ever put, `states` what is there, `seal` is the sum of their
+    codes.
+    """
 
     id: int
     name: str
@@ -157,7 +201,9 @@ class WriteRow:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a filter on metadata asks of `marks`: all of these within it, or, for `absent`, any one being so."""
+    """What a filter on metadata asks of `marks`: all of these within it, or, for `absent`, any one
+    being so.
+    """
 
     text: str
     absent: str | None = None
@@ -180,16 +226,25 @@ def move(tx: Connection, thread: ThreadRow) -> None:
     _MOVE(
         tx,
         {
-            "thread": thread.id, "new_epoch": thread.epoch, "new_puts": thread.puts, "new_states": thread.states,
-            "new_seal": thread.seal, "new_writer": thread.writer, "new_lifetime": thread.lifetime,
+            "thread": thread.id,
+            "new_epoch": thread.epoch,
+            "new_puts": thread.puts,
+            "new_states": thread.states,
+            "new_seal": thread.seal,
+            "new_writer": thread.writer,
+            "new_lifetime": thread.lifetime,
             "new_expiry": thread.expires_at,
         },
-    )  # fmt: skip
+    )
 
 
 def thread_names(connection: Connection, scope_id: int) -> list[str]:
     """The names of the threads of a scope, oldest first."""
-    return list(connection.execute(select(_t.c.name).where(_t.c.scope_id == scope_id).order_by(_t.c.id)).scalars())
+    return list(
+        connection.execute(
+            select(_t.c.name).where(_t.c.scope_id == scope_id).order_by(_t.c.id)
+        ).scalars()
+    )
 
 
 def expired(connection: Connection, scope_id: int, at: int, limit: int) -> list[str]:
@@ -216,9 +271,15 @@ def add_state(tx: Connection, row: StateRow) -> bytes | None:
 def find(
     connection: Connection, scope_id: int, name: str, namespace: str, id: str | None
 ) -> tuple[ThreadRow, StateRow] | None:
-    """A thread with one of its checkpoints, or that with the greatest id; None where either is not there."""
+    """A thread with one of its checkpoints, or that with the greatest id; None where either is not
+    there.
+    """
     values = {"scope_id": scope_id, "name": name, "ns": namespace}
-    rows = _FIND_LATEST(connection, values) if id is None else _FIND_ONE(connection, {**values, "id": id})
+    rows = (
+        _FIND_LATEST(connection, values)
+        if id is None
+        else _FIND_ONE(connection, {**values, "id": id})
+    )
     if not rows:
         return None
     return ThreadRow(*rows[0][: len(_THREAD)]), _state(rows[0][len(_THREAD) :])
@@ -234,10 +295,18 @@ def get(connection: Connection, thread: int, namespace: str, id: str | None) -> 
 
 
 def page(
-    connection: Connection, thread: int, *, namespace: str | None, id: str | None, before: str | None,
-    after: tuple[str, str] | None, marks: Sequence[Mark], size: int,
-) -> list[StateRow]:  # fmt: skip
-    """Checkpoints, greatest id first, at most `size`; `after` is (id, namespace) of the last one of the page before.
+    connection: Connection,
+    thread: int,
+    *,
+    namespace: str | None,
+    id: str | None,
+    before: str | None,
+    after: tuple[str, str] | None,
+    marks: Sequence[Mark],
+    size: int,
+) -> list[StateRow]:
+    """Checkpoints, greatest id first, at most `size`; `after` is (id, namespace) of the last one of
+    the page before.
 
     `marks` leaves out what cannot match; what it leaves in may still not match.
     """
@@ -253,7 +322,9 @@ def page(
         query = query.where((_s.c.id < last) | ((_s.c.id == last) & (_s.c.namespace < there)))
     for mark in marks:
         matches = _contains(connection, mark.text)
-        query = query.where(matches if mark.absent is None else or_(matches, ~_contains(connection, mark.absent)))
+        query = query.where(
+            matches if mark.absent is None else or_(matches, ~_contains(connection, mark.absent))
+        )
     query = query.order_by(_s.c.id.desc(), _s.c.namespace.desc()).limit(size)
     return [_state(row) for row in connection.execute(query)]
 
@@ -266,7 +337,11 @@ def states_of(connection: Connection, thread: int) -> list[StateRow]:
 
 def last_of_namespaces(connection: Connection, thread: int) -> dict[str, str]:
     """The greatest id of each namespace."""
-    query = select(_s.c.namespace, func.max(_s.c.id)).where(_s.c.thread_id == thread).group_by(_s.c.namespace)
+    query = (
+        select(_s.c.namespace, func.max(_s.c.id))
+        .where(_s.c.thread_id == thread)
+        .group_by(_s.c.namespace)
+    )
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
@@ -285,7 +360,10 @@ def add_writes(tx: Connection, rows: Sequence[WriteRow], *, replace: bool) -> No
 
 
 def writes_of(
-    connection: Connection, thread: int, namespace: str | None = None, checkpoint_id: str | None = None
+    connection: Connection,
+    thread: int,
+    namespace: str | None = None,
+    checkpoint_id: str | None = None,
 ) -> list[WriteRow]:
     """The pending writes at a checkpoint, or of a whole thread, in no particular order."""
     rows: Sequence[Any]
@@ -298,16 +376,25 @@ def writes_of(
 
 def places_of_task(connection: Connection, thread: int, task_id: str) -> list[tuple[str, str]]:
     """Where a task wrote, as (namespace, checkpoint id)."""
-    query = select(_w.c.namespace, _w.c.checkpoint_id).where(_w.c.thread_id == thread, _w.c.task_id == task_id)
+    query = select(_w.c.namespace, _w.c.checkpoint_id).where(
+        _w.c.thread_id == thread, _w.c.task_id == task_id
+    )
     return [(row[0], row[1]) for row in connection.execute(query.distinct())]
 
 
-def up_to(connection: Connection, thread: int, namespace: str, id: str, size: int) -> list[StateRow]:
+def up_to(
+    connection: Connection, thread: int, namespace: str, id: str, size: int
+) -> list[StateRow]:
     """A checkpoint and those of lesser id, greatest id first, at most `size`."""
-    return [_state(row) for row in _UP_TO(connection, {"thread": thread, "ns": namespace, "id": id, "size": size})]
+    return [
+        _state(row)
+        for row in _UP_TO(connection, {"thread": thread, "ns": namespace, "id": id, "size": size})
+    ]
 
 
-def writes_between(connection: Connection, thread: int, namespace: str, first: str, last: str) -> list[WriteRow]:
+def writes_between(
+    connection: Connection, thread: int, namespace: str, first: str, last: str
+) -> list[WriteRow]:
     """The pending writes at the checkpoints from one id to another, in no particular order."""
     rows = _BETWEEN(connection, {"thread": thread, "ns": namespace, "first": first, "last": last})
     return [_write(row) for row in rows]
@@ -322,7 +409,9 @@ def remove_writes(tx: Connection, thread: int, places: Iterable[tuple[str, str]]
 
 
 def delete_thread(tx: Connection, thread: int) -> int:
-    """Remove a thread, its checkpoints, its writes and what only it needed; how many checkpoints there were."""
+    """Remove a thread, its checkpoints, its writes and what only it needed; how many checkpoints
+    there were.
+    """
     count = int(tx.execute(select(func.count()).where(_s.c.thread_id == thread)).scalar() or 0)
     trees.release_all(tx, thread)
     for table in (_w, _s):
@@ -332,16 +421,29 @@ def delete_thread(tx: Connection, thread: int) -> int:
 
 
 def _contains(connection: Connection, text: str) -> Any:
-    # Marks are letters and digits that we made: nothing in them needs escaping, and there is no pattern.
+    # Marks are letters and digits that we made: nothing in them needs escaping, and there is no
+    # pattern.
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     return position(_s.c.marks, text) > 0
 
 
 def _write(row: Any) -> WriteRow:
     with readable("a pending write"):
-        return WriteRow(row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8]))
+        return WriteRow(
+            row[0], row[1], row[2], row[3], row[4], row[5], row[6], bytes(row[7]), bytes(row[8])
+        )
 
 
 def _state(row: Any) -> StateRow:
     with readable("a checkpoint"):
-        return StateRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]), bytes(row[8]))
+        return StateRow(
+            row[0],
+            row[1],
+            row[2],
+            row[3],
+            row[4],
+            row[5],
+            bytes(row[6]),
+            bytes(row[7]),
+            bytes(row[8]),
+        )

@@ -1,7 +1,8 @@
-"""Chroma proposes: the derived vector index, owned by one process, rebuilt from the database at any time.
+"""Chroma proposes: the derived vector index, owned by one process, rebuilt from the database at any
+time.
 
-A process that does not hold the folder's lock never opens Chroma, not even to read: a second opener was measured
-to crash and to damage the store. Chroma is imported on first use.
+A process that does not hold the folder's lock never opens Chroma, not even to read: a second opener
+was measured to crash and to damage the store. Chroma is imported on first use.
 """
 
 from __future__ import annotations
@@ -28,29 +29,38 @@ if TYPE_CHECKING:
 __all__ = ["ChromaIndex", "VectorPoint"]
 
 _HNSW = {"space": "cosine", "ef_construction": 400, "ef_search": 400, "max_neighbors": 32}
-"""High-recall parameters: with Chroma's defaults two builds of the same data disagree on a fifth of queries."""
+"""High-recall parameters: with Chroma's defaults two builds of the same data disagree on a fifth of
+queries.
+"""
 
 VectorPoint = tuple[int, int, int, "NDArray[np.float32]"]
 """(doc, scope id, version, vector)."""
 
 
 class ChromaIndex:
-    """The Chroma collections of one embedder: embedded in a folder that this process owns, or on a server.
+    """The Chroma collections of one embedder: embedded in a folder that this process owns, or on a
+    server.
 
-    Points of most scopes share one collection and are told apart by a filter; a filter over a large collection is
-    slow, so that a scope which has grown large has a collection of its own.
+    Points of most scopes share one collection and are told apart by a filter; a filter over a large
+    collection is slow, so that a scope which has grown large has a collection of its own.
     """
 
     def __init__(
-        self, fingerprint: str, *, folder: Path | None = None, server: str | None = None,
+        self,
+        fingerprint: str,
+        *,
+        folder: Path | None = None,
+        server: str | None = None,
         layout: Layout | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._fingerprint = fingerprint
         self._layout = layout or Layout()
         self._folder = folder
         self._server = server
         self._lock = (
-            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False) if folder and not server else None
+            FileLock(str(folder / "vectors.lock"), timeout=0, thread_local=False)
+            if folder and not server
+            else None
         )
         self._guard = threading.RLock()
         self._pid = os.getpid()
@@ -91,10 +101,16 @@ class ChromaIndex:
     @property
     def folder_is_empty(self) -> bool:
         """Whether an embedded index has no files yet."""
-        return self._folder is not None and self._server is None and not (self._folder / "chroma").exists()
+        return (
+            self._folder is not None
+            and self._server is None
+            and not (self._folder / "chroma").exists()
+        )
 
     def arrange(self, layout: Layout) -> None:
-        """Go on by `layout`, as the database has it now; an earlier one than that in use is passed over."""
+        """Go on by `layout`, as the database has it now; an earlier one than that in use is passed
+        over.
+        """
         with self._guard:
             if layout.later_than(self._layout):
                 self._layout, self._collections = layout, {}
@@ -106,7 +122,9 @@ class ChromaIndex:
                 self._collection(shelf).upsert(
                     ids=[str(doc) for doc, *_ in some],
                     embeddings=[vector for *_, vector in some],
-                    metadatas=[{"scope": scope_id, "version": version} for _, scope_id, version, _ in some],
+                    metadatas=[
+                        {"scope": scope_id, "version": version} for _, scope_id, version, _ in some
+                    ],
                 )
 
     def delete(self, docs: Sequence[int]) -> None:
@@ -117,8 +135,12 @@ class ChromaIndex:
             for shelf in self._shelves():
                 self._collection(shelf).delete(ids=[str(doc) for doc in docs])
 
-    def propose(self, query: NDArray[np.float32], scope_ids: Sequence[int], *, most: int) -> list[int]:
-        """The docs nearest to `query` in these scopes, `most` of each collection. Approximate: re-score them."""
+    def propose(
+        self, query: NDArray[np.float32], scope_ids: Sequence[int], *, most: int
+    ) -> list[int]:
+        """The docs nearest to `query` in these scopes, `most` of each collection. Approximate:
+        re-score them.
+        """
         found: list[int] = []
         shared = [scope_id for scope_id in scope_ids if scope_id not in self._layout.own]
         with self._guard, _translated():
@@ -134,7 +156,9 @@ class ChromaIndex:
         there: dict[int, int] = {}
         with self._guard, _translated():
             for shelf, some in self._by_collection(points).items():
-                found = self._collection(shelf).get(ids=[str(doc) for doc, *_ in some], include=["metadatas"])
+                found = self._collection(shelf).get(
+                    ids=[str(doc) for doc, *_ in some], include=["metadatas"]
+                )
                 pairs = zip(found["ids"], found["metadatas"], strict=True)
                 there.update((int(doc), int(metadata["version"])) for doc, metadata in pairs)
         return there
@@ -145,14 +169,18 @@ class ChromaIndex:
             offset = 0
             while True:
                 with self._guard, _translated():
-                    found = self._collection(shelf).get(limit=page, offset=offset, include=[])["ids"]
+                    found = self._collection(shelf).get(limit=page, offset=offset, include=[])[
+                        "ids"
+                    ]
                 if not found:
                     break
                 yield [int(doc) for doc in found]
                 offset += len(found)
 
     def reaches(self, point: VectorPoint) -> bool:
-        """Whether a search for a point's own vector finds the point, or others no farther: a count does not show it."""
+        """Whether a search for a point's own vector finds the point, or others no farther: a count
+        does not show it.
+        """
         doc, scope_id, _, vector = point
         with self._guard, _translated():
             collection = self._collection(self._shelf(scope_id))
@@ -164,7 +192,9 @@ class ChromaIndex:
         """An index by a later layout, beside this one, which stays in use until it is arranged."""
         with self._guard, _translated():
             self._opened()
-            fresh = ChromaIndex(self._fingerprint, folder=self._folder, server=self._server, layout=layout)
+            fresh = ChromaIndex(
+                self._fingerprint, folder=self._folder, server=self._server, layout=layout
+            )
             fresh._lock, fresh._guard, fresh._client = self._lock, self._guard, self._client
             # What a rebuild that was cut off left behind goes first.
             fresh._discard(fresh._names() - self._names())
@@ -176,11 +206,17 @@ class ChromaIndex:
         with self._guard, _translated():
             self._opened()
             self._discard(old._names() - self._names())
-            for scope_id in self._layout.own - before.own if before.generation == self._layout.generation else ():
+            for scope_id in (
+                self._layout.own - before.own
+                if before.generation == self._layout.generation
+                else ()
+            ):
                 self._collection(None).delete(where={"scope": scope_id})
 
     def count(self) -> int:
-        """How many points the collections say they have (which does not prove that they are reachable)."""
+        """How many points the collections say they have (which does not prove that they are
+        reachable).
+        """
         with self._guard, _translated():
             return sum(int(self._collection(shelf).count()) for shelf in self._shelves())
 
@@ -196,12 +232,18 @@ class ChromaIndex:
                 self._lock.release()
 
     def start_over(self) -> bool:
-        """Remove every file of an embedded index, so that nothing of removed points is left; whether there were any.
+        """Remove every file of an embedded index, so that nothing of removed points is left;
+        whether there were any.
 
-        What it held is derived: fill it anew from the database. Raises StorageError when another process owns it.
+        What it held is derived: fill it anew from the database. Raises StorageError when another
+        process owns it.
         """
         with self._guard, _translated():
-            if self._server is not None or self._folder is None or not (self._folder / "chroma").exists():
+            if (
+                self._server is not None
+                or self._folder is None
+                or not (self._folder / "chroma").exists()
+            ):
                 return False
             if not self.owned:
                 raise StorageError("Another process owns this tally's Chroma folder.")
@@ -213,9 +255,11 @@ class ChromaIndex:
 
     def _nearest(
         self, shelf: int | None, query: NDArray[np.float32], most: int, where: dict[str, Any] | None
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         collection = self._collection(shelf)
-        found = collection.query(query_embeddings=[query], n_results=most, where=cast(Any, where), include=[])
+        found = collection.query(
+            query_embeddings=[query], n_results=most, where=cast(Any, where), include=[]
+        )
         return [int(doc) for doc in found["ids"][0]]
 
     def _shelf(self, scope_id: int) -> int | None:
@@ -233,7 +277,9 @@ class ChromaIndex:
     def _collection(self, shelf: int | None) -> Any:
         if shelf not in self._collections:
             self._collections[shelf] = self._opened().get_or_create_collection(
-                name=self._name(shelf), embedding_function=None, configuration=cast(Any, {"hnsw": _HNSW})
+                name=self._name(shelf),
+                embedding_function=None,
+                configuration=cast(Any, {"hnsw": _HNSW}),
             )
         return self._collections[shelf]
 
@@ -241,7 +287,10 @@ class ChromaIndex:
         if self._client is not None:
             return self._client
         if not self.owned:
-            raise StorageError("Another process owns this tally's Chroma folder; vectors are searched exactly here.")
+            raise StorageError(
+                "Another process owns this tally's Chroma folder; vectors are searched exactly "
+                "here."
+            )
         import chromadb
         from chromadb.config import Settings
 
@@ -250,7 +299,10 @@ class ChromaIndex:
         if self._server is not None:
             address = urlsplit(self._server)
             if not address.hostname:
-                raise InvalidInput(f"{self._server!r} is not the address of a Chroma server. Write http://host:8000.")
+                raise InvalidInput(
+                    f"{self._server!r} is not the address of a Chroma server. Write "
+                    f"http://host:8000."
+                )
             self._client = chromadb.HttpClient(
                 host=address.hostname,
                 port=address.port or (443 if address.scheme == "https" else 8000),
@@ -259,7 +311,9 @@ class ChromaIndex:
             )
         else:
             assert self._folder is not None
-            self._client = chromadb.PersistentClient(path=str(self._folder / "chroma"), settings=quiet)
+            self._client = chromadb.PersistentClient(
+                path=str(self._folder / "chroma"), settings=quiet
+            )
         return self._client
 
     def _discard(self, names: set[str]) -> None:
@@ -271,12 +325,15 @@ class ChromaIndex:
         return {self._name(shelf) for shelf in self._shelves()}
 
     def _name(self, shelf: int | None) -> str:
-        name = f"tally-{hashlib.sha256(self._fingerprint.encode()).hexdigest()[:16]}-g{self._layout.generation}"
+        digest = hashlib.sha256(self._fingerprint.encode()).hexdigest()
+        name = f"tally-{digest[:16]}-g{self._layout.generation}"
         return name if shelf is None else f"{name}-s{shelf}"
 
 
 def _close(client: Any) -> None:
-    """Close a client and the HTTP connections that Chroma, as of 1.5, leaves open behind a client of a server."""
+    """Close a client and the HTTP connections that Chroma, as of 1.5, leaves open behind a client
+    of a server.
+    """
     parts = (client, getattr(client, "_admin_client", None))
     sessions = [getattr(getattr(part, "_server", None), "_session", None) for part in parts]
     client.close()
@@ -287,10 +344,14 @@ def _close(client: Any) -> None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Whatever Chroma raises, as our own error: its bindings raise many kinds, and none of them may stop a recall."""
+    """Whatever Chroma raises, as our own error: its bindings raise many kinds, and none of them may
+    stop a recall.
+    """
     try:
         yield
     except TallystickError:
         raise
     except Exception as error:
-        raise StorageError(f"Chroma failed ({type(error).__name__}); it is derived and can be rebuilt.") from error
+        raise StorageError(
+            f"Chroma failed ({type(error).__name__}); it is derived and can be rebuilt."
+        ) from error

@@ -1,12 +1,14 @@
 """The database: one writer at a time with group commit, a pool of readers, two dialects.
 
-A write is a function of the open transaction (a *unit*). Whoever writes while nobody else does runs its unit itself:
-a handover to another thread costs as much as a small unit. Units that arrive while a write is under way go to the
-writer's thread and share one commit, each inside its own savepoint. Every caller is answered only after the commit.
-A unit is marked as inside a transaction, so that an embedder or model called from one is refused.
+A write is a function of the open transaction (a *unit*). Whoever writes while nobody else does runs
+its unit itself: a handover to another thread costs as much as a small unit. Units that arrive while
+a write is under way go to the writer's thread and share one commit, each inside its own savepoint.
+Every caller is answered only after the commit. A unit is marked as inside a transaction, so that an
+embedder or model called from one is refused.
 
-Every writing transaction begins with BEGIN IMMEDIATE on SQLite and with one advisory lock on PostgreSQL: one
-writer at a time, over all processes, so that the journal's sequence is the order of commits.
+Every writing transaction begins with BEGIN IMMEDIATE on SQLite and with one advisory lock on
+PostgreSQL: one writer at a time, over all processes, so that the journal's sequence is the order of
+commits.
 """
 
 from __future__ import annotations
@@ -51,22 +53,30 @@ _GROUP = 256
 """Most units in one commit: bounds how long a reader of the answer waits for others."""
 
 _PAUSE, _LONGEST = 0.05, 0.5
-"""Seconds without more of it after which work that nobody waits for is done, and after which it is done at the latest.
+"""Seconds without more of it after which work that nobody waits for is done, and after which it is
+done at the latest.
 
-Beside a thread that computes a write costs twice as much, and holds that thread up: it is better done when it pauses.
+Beside a thread that computes a write costs twice as much, and holds that thread up: it is better
+done when it pauses.
 """
 
 _WRITER_LOCK = 0x7A11_5710
 """The advisory lock that makes PostgreSQL writers take turns."""
 
 _CHECKPOINT_PAGES = 4_000
-"""Pages in the write-ahead log at which a commit moves them into the database file, which waits for the disk: 16 MB.
+"""Pages in the write-ahead log at which a commit moves them into the database file, which waits for
+the disk: 16 MB.
 
-A small write changes some thirty pages, mostly the same ones, so that a fourth as many moves write much less in all.
+A small write changes some thirty pages, mostly the same ones, so that a fourth as many moves write
+much less in all.
 """
 
-_TAKE_TURN = Hot.written(sqlite="BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
-_SNAPSHOT = Hot.written(sqlite="BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_TAKE_TURN = Hot.written(
+    sqlite="BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})"
+)
+_SNAPSHOT = Hot.written(
+    sqlite="BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+)
 
 
 @dataclass
@@ -140,7 +150,9 @@ class _Jobs:
     def _gather(self) -> None:
         """Wait until no more comes for a while, or somebody is in a hurry."""
         latest, before = time.monotonic() + _LONGEST, -1
-        while (grown := sum(job.grown() for job in list(self._waiting))) != before and time.monotonic() < latest:
+        while (
+            grown := sum(job.grown() for job in list(self._waiting))
+        ) != before and time.monotonic() < latest:
             before = grown
             with suppress(queue.Empty):
                 self._bell.get(timeout=_PAUSE)
@@ -162,9 +174,14 @@ class Database:
     """An open database. Thread-safe; not shareable with a forked child."""
 
     def __init__(
-        self, url: URL, *, busy_timeout_ms: int = 10_000, full_durability: bool = False, readers: int = 4,
+        self,
+        url: URL,
+        *,
+        busy_timeout_ms: int = 10_000,
+        full_durability: bool = False,
+        readers: int = 4,
         schema: str = "tallystick",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.url = url
         self.schema = schema
         self._busy_timeout_ms = busy_timeout_ms
@@ -173,11 +190,16 @@ class Database:
         self._closed = False
         self._jobs = _Jobs()
         self._writer = _Writer(self._engine(writing=True, size=1))
-        self._readers = _Readers(self._engine(writing=False, size=max(1, readers)), keep=max(1, readers))
+        self._readers = _Readers(
+            self._engine(writing=False, size=max(1, readers)), keep=max(1, readers)
+        )
         self._gathered: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         self._thread = threading.Thread(
-            target=_write_forever, args=(self._writer, self._jobs), name="tallystick-writer", daemon=True
+            target=_write_forever,
+            args=(self._writer, self._jobs),
+            name="tallystick-writer",
+            daemon=True,
         )
         self._thread.start()
         _open.add(self)
@@ -200,8 +222,8 @@ class Database:
     def write(self, unit: Unit[T], *, name: str) -> T:
         """Run `unit` in a write transaction and return its result after the commit.
 
-        If `unit` raises, its own writes are undone and the error is raised here; others in the same commit stay.
-        Raises BusyTally, CorruptTally or StorageError for failures of the database.
+        If `unit` raises, its own writes are undone and the error is raised here; others in the same
+        commit stay. Raises BusyTally, CorruptTally or StorageError for failures of the database.
         """
         self._refuse_inside(name)
         if self._jobs.waiting or self._writer.turn.locked():
@@ -210,14 +232,21 @@ class Database:
             return self._writer.commit_one(unit, name)
 
     def submit(
-        self, unit: Unit[T], *, name: str, soon: bool = False, grown: Callable[[], int] = lambda: 0,
+        self,
+        unit: Unit[T],
+        *,
+        name: str,
+        soon: bool = False,
+        grown: Callable[[], int] = lambda: 0,
         ready: Callable[[], None] = lambda: None,
-    ) -> Future[T]:  # fmt: skip
-        """Queue `unit` and return at once; the future is done after the commit, in the order of submission.
+    ) -> Future[T]:
+        """Queue `unit` and return at once; the future is done after the commit, in the order of
+        submission.
 
-        With `soon` it waits for company, as work may that nobody waits for: for a twentieth of a second, and while
-        `grown` keeps changing up to half a second. `ready` is called on the writer's thread before it takes the
-        database, for what others need not wait for; it must not raise.
+        With `soon` it waits for company, as work may that nobody waits for: for a twentieth of a
+        second, and while `grown` keeps changing up to half a second. `ready` is called on the
+        writer's thread before it takes the database, for what others need not wait for; it must not
+        raise.
         """
         self._refuse_inside(name)
         job = _Job(unit, name, grown=grown, ready=ready)
@@ -225,7 +254,9 @@ class Database:
         return job.answer
 
     def gathers(self, hand_over: Callable[[], None]) -> None:
-        """Call `hand_over` before settling and closing: it submits what waits elsewhere for a write."""
+        """Call `hand_over` before settling and closing: it submits what waits elsewhere for a
+        write.
+        """
         self._gathered.append(hand_over)
 
     def hurry(self) -> None:
@@ -295,7 +326,9 @@ class Database:
     def _refuse_inside(self, name: str) -> None:
         self._check()
         if self._writer.inside:
-            raise InsideTransaction(f"The write {name!r} was started inside another write. Join the two units.")
+            raise InsideTransaction(
+                f"The write {name!r} was started inside another write. Join the two units."
+            )
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
@@ -304,13 +337,16 @@ class Database:
             raise ClosedTally
 
     def _forget_inherited(self) -> None:
-        # The child drops its copies without closing them: closing would release the parent's file locks.
+        # The child drops its copies without closing them: closing would release the parent's file
+        # locks.
         self._writer.engine.dispose(close=False)
         self._readers.engine.dispose(close=False)
 
     def _engine(self, *, writing: bool, size: int) -> Engine:
         try:
-            engine = create_engine(self.url, poolclass=QueuePool, pool_size=size, max_overflow=0 if writing else 16)
+            engine = create_engine(
+                self.url, poolclass=QueuePool, pool_size=size, max_overflow=0 if writing else 16
+            )
         except ModuleNotFoundError as error:
             raise MissingExtra("psycopg", "postgres") from error
 
@@ -335,7 +371,9 @@ class Database:
             if writing:
                 try:
                     cursor.execute("PRAGMA journal_mode=WAL")
-                except UnicodeDecodeError as error:  # what SQLite says of a damaged schema quotes it
+                except (
+                    UnicodeDecodeError
+                ) as error:  # what SQLite says of a damaged schema quotes it
                     raise _damaged() from error
             cursor.execute("PRAGMA foreign_keys=ON")
             cursor.execute(f"PRAGMA synchronous={'FULL' if self._full else 'NORMAL'}")
@@ -350,7 +388,9 @@ class Database:
 
 
 class _Readers:
-    """Connections that read. Those that were given back stay set up: to set one up costs more than a small read."""
+    """Connections that read. Those that were given back stay set up: to set one up costs more than
+    a small read.
+    """
 
     def __init__(self, engine: Engine, *, keep: int) -> None:
         self.engine = engine
@@ -551,11 +591,15 @@ def _answerable(error: BaseException) -> BaseException:
 
 
 def _damaged() -> CorruptTally:
-    return CorruptTally("The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it.")
+    return CorruptTally(
+        "The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it."
+    )
 
 
 def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
-    """The error of our tree for a failure of the database; SQL and values stay out of its message."""
+    """The error of our tree for a failure of the database; SQL and values stay out of its
+    message.
+    """
     original = cast(Any, getattr(error, "orig", None))
     text = str(original or error).lower()
     if isinstance(error, sqlalchemy.exc.OperationalError):
@@ -564,19 +608,28 @@ def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
         if "disk" in text and "full" in text:
             return StorageError("The disk is full. Nothing was written.")
         if "readonly" in text:
-            return StorageError("The tally's files are read-only. Give this process write permission.")
+            return StorageError(
+                "The tally's files are read-only. Give this process write permission."
+            )
         if "unable to open" in text:
-            return StorageError("The database file could not be opened. Check the folder and its permissions.")
+            return StorageError(
+                "The database file could not be opened. Check the folder and its permissions."
+            )
     if isinstance(error, sqlalchemy.exc.DatabaseError) and (
         "malformed" in text or "not a database" in text or "corrupt" in text
     ):
         return _damaged()
     if isinstance(error, sqlalchemy.exc.TimeoutError):
-        return BusyTally("Every reader is in use. Raise `readers`, or close results that you keep open.")
+        return BusyTally(
+            "Every reader is in use. Raise `readers`, or close results that you keep open."
+        )
     kind = type(original).__name__ if original is not None else type(error).__name__
-    return StorageError(f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written.")
+    return StorageError(
+        f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written."
+    )
 
 
 def _first_line(text: str) -> str:
-    # The first line of a driver's message names the constraint or object; later lines may quote values.
+    # The first line of a driver's message names the constraint or object; later lines may quote
+    # values.
     return text.splitlines()[0][:200] if text else "no message"

@@ -1,4 +1,6 @@
-"""Edges between memories as rows. One that no longer holds is closed, not removed: `valid_until` says since when."""
+"""Edges between memories as rows. One that no longer holds is closed, not removed: `valid_until`
+says since when.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, literal_column, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from tallystick.records import EdgeKind
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot
 
 __all__ = [
-    "EdgeRow", "Sharing", "add", "close", "following", "of", "remove", "sharing", "touching", "withdrawn", "within",
-]  # fmt: skip
+    "EdgeRow",
+    "Sharing",
+    "add",
+    "close",
+    "following",
+    "of",
+    "remove",
+    "sharing",
+    "touching",
+    "withdrawn",
+    "within",
+]
 
 _e = tables.edges
 _from, _to = tables.memories.alias("from_memory"), tables.memories.alias("to_memory")
@@ -45,21 +67,42 @@ _SELECT = (
 
 
 def add(
-    tx: Connection, *, edge_id: str, kind: EdgeKind, scope_id: int, from_doc: int, to_doc: int, at: int,
-    reason: str | None = None, evidence: Sequence[str] = (), valid_from: int | None = None,
-) -> None:  # fmt: skip
+    tx: Connection,
+    *,
+    edge_id: str,
+    kind: EdgeKind,
+    scope_id: int,
+    from_doc: int,
+    to_doc: int,
+    at: int,
+    reason: str | None = None,
+    evidence: Sequence[str] = (),
+    valid_from: int | None = None,
+) -> None:
     """Link two memories; a closed edge of the same kind between the two is opened again."""
     same = and_(_e.c.kind == kind, _e.c.from_doc == from_doc, _e.c.to_doc == to_doc)
-    values = {"reason": reason, "evidence": json.dumps(list(evidence)), "valid_from": valid_from, "valid_until": None}
+    values = {
+        "reason": reason,
+        "evidence": json.dumps(list(evidence)),
+        "valid_from": valid_from,
+        "valid_until": None,
+    }
     if tx.execute(update(_e).where(same).values(**values)).rowcount:
         return
     tx.execute(
         insert(_e),
         {
-            "id": edge_id, "scope_id": scope_id, "kind": kind, "from_doc": from_doc, "to_doc": to_doc,
-            "confidence": 100, "created_at": at, "schema_version": 1, **values,
+            "id": edge_id,
+            "scope_id": scope_id,
+            "kind": kind,
+            "from_doc": from_doc,
+            "to_doc": to_doc,
+            "confidence": 100,
+            "created_at": at,
+            "schema_version": 1,
+            **values,
         },
-    )  # fmt: skip
+    )
 
 
 def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
@@ -69,12 +112,19 @@ def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
 
 _SHARES = (_e.c.kind == literal_column("'SHARES'")) & _e.c.valid_until.is_(None)
 _SHARED = Hot(
-    select(_e.c.id, _e.c.from_doc, _e.c.to_doc).where(_e.c.to_doc == bindparam("doc"), _SHARES)
-    .union_all(select(_e.c.id, _e.c.from_doc, _e.c.to_doc).where(_e.c.from_doc == bindparam("doc"), _SHARES))
-)  # fmt: skip
+    select(_e.c.id, _e.c.from_doc, _e.c.to_doc)
+    .where(_e.c.to_doc == bindparam("doc"), _SHARES)
+    .union_all(
+        select(_e.c.id, _e.c.from_doc, _e.c.to_doc).where(
+            _e.c.from_doc == bindparam("doc"), _SHARES
+        )
+    )
+)
 _WITHDRAWN = Hot(
     select(_e.c.id).where(
-        _e.c.from_doc == bindparam("doc"), _e.c.kind == literal_column("'SHARES'"), _e.c.valid_until.is_not(None)
+        _e.c.from_doc == bindparam("doc"),
+        _e.c.kind == literal_column("'SHARES'"),
+        _e.c.valid_until.is_not(None),
     )
 )
 
@@ -113,12 +163,21 @@ def touching(connection: Connection, docs: Iterable[int], *, most: int) -> list[
     wanted = list(docs)
     if not wanted:
         return []
-    query = _SELECT.where(or_(_e.c.from_doc.in_(wanted), _e.c.to_doc.in_(wanted)), _e.c.valid_until.is_(None))
-    return [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id).limit(most))]
+    query = _SELECT.where(
+        or_(_e.c.from_doc.in_(wanted), _e.c.to_doc.in_(wanted)), _e.c.valid_until.is_(None)
+    )
+    return [
+        _row(row)
+        for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id).limit(most))
+    ]
 
 
-def following(connection: Connection, kind: EdgeKind, docs: Iterable[int], *, forward: bool) -> dict[int, EdgeRow]:
-    """For each of `docs` the newest edge of `kind` that leaves it (`forward`) or comes to it, where there is one."""
+def following(
+    connection: Connection, kind: EdgeKind, docs: Iterable[int], *, forward: bool
+) -> dict[int, EdgeRow]:
+    """For each of `docs` the newest edge of `kind` that leaves it (`forward`) or comes to it, where
+    there is one.
+    """
     end = _e.c.from_doc if forward else _e.c.to_doc
     query = _SELECT.where(_e.c.kind == kind, end.in_(list(docs)), _e.c.valid_until.is_(None))
     rows = [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id))]
@@ -138,6 +197,14 @@ def remove(tx: Connection, doc: int) -> int:
 
 def _row(row: Any) -> EdgeRow:
     return EdgeRow(
-        row.id, row.kind, row.from_doc, row.to_doc, row.from_id, row.to_id, row.reason,
-        tuple(json.loads(row.evidence)), row.valid_from, row.valid_until,
-    )  # fmt: skip
+        row.id,
+        row.kind,
+        row.from_doc,
+        row.to_doc,
+        row.from_id,
+        row.to_id,
+        row.reason,
+        tuple(json.loads(row.evidence)),
+        row.valid_from,
+        row.valid_until,
+    )

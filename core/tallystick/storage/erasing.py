@@ -1,4 +1,6 @@
-"""Erasing: take the text of memories out of every table, and rewrite what the engine keeps of removed rows."""
+"""Erasing: take the text of memories out of every table, and rewrite what the engine keeps of
+removed rows.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,24 @@ from tallystick.storage import edges, items, scopes, tables
 from tallystick.storage.database import Database, translate
 from tallystick.storage.payloads import Payloads, detach, resting_on
 
-__all__ = ["destroy", "drop_goals", "erase_payloads", "own_sources", "rewrite", "texts_of", "working_with"]
+__all__ = [
+    "destroy",
+    "drop_goals",
+    "erase_payloads",
+    "own_sources",
+    "rewrite",
+    "texts_of",
+    "working_with",
+]
 
 _m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
-_ms, _s, _p, _e, _steps = tables.memory_sources, tables.sources, tables.parts, tables.step_entries, tables.steps
+_ms, _s, _p, _e, _steps = (
+    tables.memory_sources,
+    tables.sources,
+    tables.parts,
+    tables.step_entries,
+    tables.steps,
+)
 _ERASED = "erased:"
 
 
@@ -53,29 +69,45 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     tx.execute(delete(_vec).where(_vec.c.doc.in_(docs)))
     for doc in docs:
         edges.remove(tx, doc)
-    tx.execute(delete(tables.jobs).where(tables.jobs.c.subject_id.in_(select(_m.c.id).where(_m.c.doc.in_(docs)))))
+    tx.execute(
+        delete(tables.jobs).where(
+            tables.jobs.c.subject_id.in_(select(_m.c.id).where(_m.c.doc.in_(docs)))
+        )
+    )
     erased = [source_id for source_id, _, _ in sources]
     if keep_rows:
         tx.execute(
-            update(_x).where(_x.c.doc.in_(docs)).values(words=None, marks=0, speaker=None, tags="[]", names=None)
+            update(_x)
+            .where(_x.c.doc.in_(docs))
+            .values(words=None, marks=0, speaker=None, tags="[]", names=None)
         )
         tx.execute(update(_v).where(_v.c.doc.in_(docs)).values(body=None, salt=None, erased_at=at))
         tx.execute(
             update(_m)
             .where(_m.c.doc.in_(docs))
             .values(
-                state="deleted", content_key=_ERASED + _m.c.id, conversation=None, position=None, forgotten_at=at,
-                locked_until=None, source_step_ids="[]", updated_at=at,
+                state="deleted",
+                content_key=_ERASED + _m.c.id,
+                conversation=None,
+                position=None,
+                forgotten_at=at,
+                locked_until=None,
+                source_step_ids="[]",
+                updated_at=at,
             )
-        )  # fmt: skip
+        )
         tx.execute(
             update(_s)
             .where(_s.c.id.in_(erased))
             .values(
-                uri=None, title=None, source_version=None, content_hash=_ERASED + _s.c.id,
-                reference=SourceRef().dumps(), lifecycle_state="erased",
+                uri=None,
+                title=None,
+                source_version=None,
+                content_hash=_ERASED + _s.c.id,
+                reference=SourceRef().dumps(),
+                lifecycle_state="erased",
             )
-        )  # fmt: skip
+        )
     else:
         tx.execute(delete(_ms).where(_ms.c.doc.in_(docs)))
         tx.execute(delete(_s).where(_s.c.id.in_(erased)))
@@ -88,11 +120,11 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
 
 def erase_payloads(
     tx: Connection, payloads: Iterable[tuple[str, int, str]], *, at: int
-) -> dict[str, dict[str, list[int]]]:  # fmt: skip
+) -> dict[str, dict[str, list[int]]]:
     """Take recorded payloads, given as (step id, scope id, entry id), away with their salts.
 
-    What rests on one of them and is not among them is stored whole first. Gives for each run its steps that lose any,
-    and at which positions.
+    What rests on one of them and is not among them is stored whole first. Gives for each run its
+    steps that lose any, and at which positions.
     """
     gone = {entry_id: (step_id, scope_id) for step_id, scope_id, entry_id in payloads}
     read = Payloads(tx)
@@ -103,7 +135,9 @@ def erase_payloads(
     erased: dict[str, dict[str, list[int]]] = {}
     for entry_id, (step_id, scope_id) in gone.items():
         same = _e.c.id == entry_id
-        found = select(_e.c.part_key, _e.c.position, _steps.c.run_id).join(_steps, _steps.c.id == _e.c.step_id)
+        found = select(_e.c.part_key, _e.c.position, _steps.c.run_id).join(
+            _steps, _steps.c.id == _e.c.step_id
+        )
         key, position, run_id = tx.execute(found.where(same)).one()
         insort(erased.setdefault(run_id, {}).setdefault(step_id, []), position)
         values = {
@@ -159,7 +193,9 @@ def rewrite(database: Database) -> None:
     file = database.url.database
     assert file is not None
     try:
-        connection = sqlite3.connect(file, timeout=database.busy_timeout_ms / 1_000, isolation_level=None)
+        connection = sqlite3.connect(
+            file, timeout=database.busy_timeout_ms / 1_000, isolation_level=None
+        )
         try:
             connection.execute("PRAGMA temp_store=MEMORY")
             connection.execute("VACUUM")
@@ -179,8 +215,21 @@ def _rewrite_postgres(database: Database) -> None:
     engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
-            for name in ("memory_versions", "memories", "search_text", "vectors", "parts", "sources", "step_entries",
-                         "thread_states", "thread_writes", "tree_parts", "working", "jobs", "journal"):  # fmt: skip
+            for name in (
+                "memory_versions",
+                "memories",
+                "search_text",
+                "vectors",
+                "parts",
+                "sources",
+                "step_entries",
+                "thread_states",
+                "thread_writes",
+                "tree_parts",
+                "working",
+                "jobs",
+                "journal",
+            ):
                 connection.exec_driver_sql(f'VACUUM (FULL) "{schema}"."{name}"')
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise translate(error) from error

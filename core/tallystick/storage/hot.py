@@ -1,8 +1,8 @@
-"""Statements that run at every step of a graph and every write of a memory: compiled once per dialect, then given to
-the driver as they are.
+"""Statements that run at every step of a graph and every write of a memory: compiled once per
+dialect, then given to the driver as they are.
 
-Values have names here. SQLite is given them by place, in the order in which the statement names them: to look each
-name up costs it as much as the rest of a small insert.
+Values have names here. SQLite is given them by place, in the order in which the statement names
+them: to look each name up costs it as much as the rest of a small insert.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ _DIALECTS = {
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
 _AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2)
-"""Rows that one insert may hold. Python's driver lets go of the interpreter at every statement, and beside a thread
-that computes it costs more to get it back than to write a row."""
+"""Rows that one insert may hold. Python's driver lets go of the interpreter at every statement, and
+beside a thread that computes it costs more to get it back than to write a row.
+"""
 
 
 class Hot:
-    """One statement. Values pass as the driver knows them: integers, text and bytes, which is all that is stored."""
+    """One statement. Values pass as the driver knows them: integers, text and bytes, which is all
+    that is stored.
+    """
 
     def __init__(self, statement: ClauseElement | Mapping[str, ClauseElement]) -> None:
         of = statement if isinstance(statement, Mapping) else dict.fromkeys(_DIALECTS, statement)
-        self._prepare({name: str(of[name].compile(dialect=dialect)) for name, dialect in _DIALECTS.items()})
+        self._prepare(
+            {name: str(of[name].compile(dialect=dialect)) for name, dialect in _DIALECTS.items()}
+        )
 
     @classmethod
     def written(cls, *, sqlite: str, postgresql: str) -> Self:
@@ -58,8 +63,11 @@ class Hot:
         """What is read off the cursor when the statement has run."""
         return _rows
 
-    def __call__(self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Any:
-        """Run it within the connection's transaction and give its rows; a sequence of mappings runs it once for each.
+    def __call__(
+        self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> Any:
+        """Run it within the connection's transaction and give its rows; a sequence of mappings runs
+        it once for each.
 
         Raises what SQLAlchemy would raise.
         """
@@ -148,7 +156,9 @@ def _as_given(values: Any) -> Any:
 
 @contextmanager
 def driver_errors(connection: Connection, text: str) -> Iterator[Any]:
-    """The driver's connection; what it raises inside the block becomes what SQLAlchemy would raise of `text`."""
+    """The driver's connection; what it raises inside the block becomes what SQLAlchemy would raise
+    of `text`.
+    """
     try:
         yield connection.connection.dbapi_connection
     except connection.dialect.loaded_dbapi.Error as error:
@@ -164,7 +174,9 @@ def _translated(error: Exception, text: str, connection: Connection) -> BaseExce
 
 
 def among(connection: Connection, values: Sequence[int]) -> Any:
-    """Any number of integers as one value, for `IN (SELECT value FROM json_each(:x))` and `= ANY(%(x)s)`."""
+    """Any number of integers as one value, for `IN (SELECT value FROM json_each(:x))` and `=
+    ANY(%(x)s)`.
+    """
     if connection.dialect.name == "postgresql":
         return list(values)
     return f"[{','.join(map(str, values))}]"

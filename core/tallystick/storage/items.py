@@ -1,6 +1,7 @@
 """Items of stores: which memory stands under a namespace and a key.
 
-A namespace is kept as the JSON list of its labels, so that no label can pass for another or for two.
+A namespace is kept as the JSON list of its labels, so that no label can pass for another or for
+two.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ class Row:
 
 
 _FIND = select(_i.c.doc, _i.c.ttl).where(
-    _i.c.scope_id == bindparam("scope_id"), _i.c.namespace == bindparam("namespace"), _i.c.key == bindparam("key")
+    _i.c.scope_id == bindparam("scope_id"),
+    _i.c.namespace == bindparam("namespace"),
+    _i.c.key == bindparam("key"),
 )
 
 
 def find(connection: Connection, scope_id: int, namespace: Sequence[str], key: str) -> Row | None:
     """The memory that was last put at an address, whatever became of it."""
-    row = connection.execute(_FIND, {"scope_id": scope_id, "namespace": _spelled(namespace), "key": key}).first()
+    row = connection.execute(
+        _FIND, {"scope_id": scope_id, "namespace": _spelled(namespace), "key": key}
+    ).first()
     return None if row is None else Row(tuple(namespace), key, row.doc, row.ttl)
 
 
@@ -49,7 +54,13 @@ def set_item(tx: Connection, scope_id: int, row: Row) -> None:
             index_elements=["scope_id", "namespace", "key"],
             set_={"doc": statement.excluded.doc, "ttl": statement.excluded.ttl},
         ),
-        {"scope_id": scope_id, "namespace": _spelled(row.namespace), "key": row.key, "doc": row.doc, "ttl": row.ttl},
+        {
+            "scope_id": scope_id,
+            "namespace": _spelled(row.namespace),
+            "key": row.key,
+            "doc": row.doc,
+            "ttl": row.ttl,
+        },
     )
 
 
@@ -60,7 +71,10 @@ def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> lis
         # The list without its bracket and with a comma: where another label follows.
         within = f"{_spelled(prefix)[:-1]},"
         query = query.where(
-            or_(_i.c.namespace == _spelled(prefix), func.substr(_i.c.namespace, 1, len(within)) == within)
+            or_(
+                _i.c.namespace == _spelled(prefix),
+                func.substr(_i.c.namespace, 1, len(within)) == within,
+            )
         )
     rows = connection.execute(query)
     return [Row(tuple(json.loads(row.namespace)), row.key, row.doc, row.ttl) for row in rows]

@@ -1,7 +1,8 @@
 """The job queue: durable follow-up work with a lease, retries and a dead-letter state.
 
-Leases use the database's own clock, so that workers on machines with different clocks agree. States:
-`ready` → `leased` → `done`, or back to `ready` after a failure, or `dead` when the attempts are used up.
+Leases use the database's own clock, so that workers on machines with different clocks agree.
+States: `ready` → `leased` → `done`, or back to `ready` after a failure, or `dead` when the attempts
+are used up.
 """
 
 from __future__ import annotations
@@ -39,11 +40,22 @@ class Job:
 
 
 def enqueue(
-    tx: Connection, *, kind: str, subject_id: str, scope_id: int, actor: Actor, job_id: str, at: int,
+    tx: Connection,
+    *,
+    kind: str,
+    subject_id: str,
+    scope_id: int,
+    actor: Actor,
+    job_id: str,
+    at: int,
     max_attempts: int = 5,
-) -> str:  # fmt: skip
-    """Add a job in the transaction that makes it necessary; its id, or that of the same job that waits already."""
-    found = tx.execute(select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)).first()
+) -> str:
+    """Add a job in the transaction that makes it necessary; its id, or that of the same job that
+    waits already.
+    """
+    found = tx.execute(
+        select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)
+    ).first()
     if found is not None:
         if found.status in {"done", "dead"}:
             tx.execute(
@@ -74,7 +86,9 @@ def enqueue(
 def due(connection: Connection, *, kind: str) -> bool:
     """Whether any job of this kind can be leased now."""
     return (
-        connection.execute(select(_j.c.id).where(_j.c.kind == kind, _due(_now(connection))).limit(1)).first()
+        connection.execute(
+            select(_j.c.id).where(_j.c.kind == kind, _due(_now(connection))).limit(1)
+        ).first()
         is not None
     )
 
@@ -83,18 +97,27 @@ def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) ->
     """Take up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
     now = _now(tx)
     rows = tx.execute(
-        select(_j).where(_j.c.kind == kind, _due(now)).order_by(_j.c.created_at, _j.c.id).limit(most)
+        select(_j)
+        .where(_j.c.kind == kind, _due(now))
+        .order_by(_j.c.created_at, _j.c.id)
+        .limit(most)
     ).all()
     if rows:
         tx.execute(
             update(_j)
             .where(_j.c.id.in_([row.id for row in rows]))
             .values(
-                status="leased", leased_by=worker, lease_until=now + seconds * 1_000_000,
-                attempts=_j.c.attempts + 1, updated_at=now,
+                status="leased",
+                leased_by=worker,
+                lease_until=now + seconds * 1_000_000,
+                attempts=_j.c.attempts + 1,
+                updated_at=now,
             )
-        )  # fmt: skip
-    return [Job(row.id, row.kind, row.subject_id, row.scope_id, _actor(row.actor), row.attempts + 1) for row in rows]
+        )
+    return [
+        Job(row.id, row.kind, row.subject_id, row.scope_id, _actor(row.actor), row.attempts + 1)
+        for row in rows
+    ]
 
 
 def _actor(text: str) -> Actor | None:
@@ -109,7 +132,9 @@ def bury(tx: Connection, job_ids: list[str], *, error: str) -> None:
     tx.execute(
         update(_j)
         .where(_j.c.id.in_(job_ids))
-        .values(status="dead", lease_until=None, leased_by=None, last_error=error, updated_at=_now(tx))
+        .values(
+            status="dead", lease_until=None, leased_by=None, last_error=error, updated_at=_now(tx)
+        )
     )
 
 
@@ -118,14 +143,18 @@ def finish(tx: Connection, job_ids: list[str]) -> None:
     tx.execute(
         update(_j)
         .where(_j.c.id.in_(job_ids))
-        .values(status="done", lease_until=None, leased_by=None, last_error=None, updated_at=_now(tx))
+        .values(
+            status="done", lease_until=None, leased_by=None, last_error=None, updated_at=_now(tx)
+        )
     )
 
 
 def fail(tx: Connection, job_ids: list[str], *, error: str) -> None:
     """Say that jobs failed: tried again later with growing delay, dead after their last attempt."""
     now = _now(tx)
-    for row in tx.execute(select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(job_ids))).all():
+    for row in tx.execute(
+        select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(job_ids))
+    ).all():
         dead = row.attempts >= row.max_attempts
         tx.execute(
             update(_j)
@@ -149,7 +178,8 @@ def counts(connection: Connection) -> dict[str, int]:
 
 def _due(now: int) -> ColumnElement[bool]:
     return or_(
-        and_(_j.c.status == "ready", _j.c.run_after <= now), and_(_j.c.status == "leased", _j.c.lease_until <= now)
+        and_(_j.c.status == "ready", _j.c.run_after <= now),
+        and_(_j.c.status == "leased", _j.c.lease_until <= now),
     )
 
 

@@ -1,7 +1,8 @@
 """The append-only journal: one hash chain per stream, hashed as the bytes that are stored.
 
-The digest of an entry covers its stream, its position, the digest before it and its body. The body holds ids,
-counts, digests and reason codes; what people wrote stands elsewhere and is known here by a commitment.
+The digest of an entry covers its stream, its position, the digest before it and its body. The body
+holds ids, counts, digests and reason codes; what people wrote stands elsewhere and is known here by
+a commitment.
 """
 
 from __future__ import annotations
@@ -20,10 +21,30 @@ from tallystick.storage.hot import Counted, Hot
 from tallystick.storage.rows import inserting
 
 __all__ = [
-    "Anchor", "Appended", "End", "Event", "about", "add_many", "all_entries", "anchor_of", "append",
-    "chain_problems", "chained", "cut", "end_of", "entries", "events_before", "foil", "genesis", "last_at", "move",
-    "move_all", "read_row", "rows_of", "verify_stream",
-]  # fmt: skip
+    "Anchor",
+    "Appended",
+    "End",
+    "Event",
+    "about",
+    "add_many",
+    "all_entries",
+    "anchor_of",
+    "append",
+    "chain_problems",
+    "chained",
+    "cut",
+    "end_of",
+    "entries",
+    "events_before",
+    "foil",
+    "genesis",
+    "last_at",
+    "move",
+    "move_all",
+    "read_row",
+    "rows_of",
+    "verify_stream",
+]
 
 _j = tables.journal
 _s = tables.streams
@@ -34,7 +55,11 @@ _NEW_STREAM = Hot(inserting(_s, "name", "count", "head").returning(_s.c.name))
 _BEGIN = Hot(inserting(_s, "name", "count", "head"))
 _MOVE_HEAD = Counted(
     update(_s)
-    .where(_s.c.name == bindparam("stream"), _s.c["count"] == bindparam("before"), _s.c.head == bindparam("previous"))
+    .where(
+        _s.c.name == bindparam("stream"),
+        _s.c["count"] == bindparam("before"),
+        _s.c.head == bindparam("previous"),
+    )
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
 _COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest")
@@ -96,7 +121,9 @@ def anchor_of(connection: Connection, stream: str) -> Anchor:
 
 
 def events_before(connection: Connection, stream: str, moment: int) -> list[str]:
-    """The events at the beginning of a stream that are older than `moment`, up to the first that is not."""
+    """The events at the beginning of a stream that are older than `moment`, up to the first that is
+    not.
+    """
     found: list[str] = []
     for row in connection.execute(_ENTRIES, {"stream": stream}):
         entry = _entry(row)
@@ -107,17 +134,23 @@ def events_before(connection: Connection, stream: str, moment: int) -> list[str]
 
 
 def last_at(connection: Connection, stream: str) -> int | None:
-    """When the last entry of a stream was written, microseconds UTC; None where nothing is left of it."""
+    """When the last entry of a stream was written, microseconds UTC; None where nothing is left of
+    it.
+    """
     query = select(_j).where(_j.c.stream == stream).order_by(_j.c.position.desc()).limit(1)
     row = connection.execute(query).first()
     return None if row is None else _entry(row).at
 
 
 def cut(tx: Connection, stream: str, count: int, *, at: int) -> Anchor:
-    """Remove the first `count` entries of what is left of a stream, and anchor the rest where they ended."""
+    """Remove the first `count` entries of what is left of a stream, and anchor the rest where they
+    ended.
+    """
     before = anchor_of(tx, stream)
     last = before.count + count - 1
-    head = tx.execute(select(_j.c.digest).where(_j.c.stream == stream, _j.c.position == last)).scalar_one()
+    head = tx.execute(
+        select(_j.c.digest).where(_j.c.stream == stream, _j.c.position == last)
+    ).scalar_one()
     tx.execute(delete(_j).where(_j.c.stream == stream, _j.c.position <= last))
     tx.execute(delete(_a).where(_a.c.stream == stream))
     tx.execute(insert(_a), {"stream": stream, "count": last + 1, "head": head, "created_at": at})
@@ -139,8 +172,8 @@ def append(tx: Connection, event: Event) -> Appended:
 def _at_the_end(tx: Connection, event: Event) -> Appended:
     """`event` as the last entry of its stream, which ends with it from here on.
 
-    Where the stream ended when this connection wrote to it last is taken as its end, if the database says so too:
-    the head moves only from there.
+    Where the stream ended when this connection wrote to it last is taken as its end, if the
+    database says so too: the head moves only from there.
     """
     known: dict[str, End] = tx.info.setdefault(_ENDS, {})
     before = known.get(event.stream)
@@ -177,7 +210,9 @@ def chained(event: Event, after: End) -> Appended:
     trace = {"request_id": event.actor.request_id, "session_id": event.actor.session_id}
     body |= {name: value for name, value in trace.items() if value is not None}
     text = canonical_json(body, known=event.plain).decode()
-    return Appended(event, after.length, after.head, text, _digest(event.stream, after.length, after.head, text))
+    return Appended(
+        event, after.length, after.head, text, _digest(event.stream, after.length, after.head, text)
+    )
 
 
 def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
@@ -186,21 +221,36 @@ def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
 
 
 def move_all(tx: Connection, moves: Mapping[str, tuple[End, Appended]]) -> bool:
-    """Same as `move` for many streams, each given with where it ended and its new last entry; False if one did not."""
+    """Same as `move` for many streams, each given with where it ended and its new last entry; False
+    if one did not.
+    """
     begun = [last for before, last in moves.values() if before.length == 0]
     if begun:
-        _BEGIN(tx, [{"name": one.event.stream, "count": one.position + 1, "head": one.digest} for one in begun])
-    return all(move(tx, stream, before, last) for stream, (before, last) in moves.items() if before.length)
+        _BEGIN(
+            tx,
+            [
+                {"name": one.event.stream, "count": one.position + 1, "head": one.digest}
+                for one in begun
+            ],
+        )
+    return all(
+        move(tx, stream, before, last) for stream, (before, last) in moves.items() if before.length
+    )
 
 
 def move(tx: Connection, stream: str, before: End, last: Appended) -> bool:
     """Let a stream end with `last` where it ended at `before`; False where it did not end there."""
     if before.length == 0:
-        return bool(_NEW_STREAM(tx, {"name": stream, "count": last.position + 1, "head": last.digest}))
+        return bool(
+            _NEW_STREAM(tx, {"name": stream, "count": last.position + 1, "head": last.digest})
+        )
     values = {
-        "stream": stream, "before": before.length, "previous": before.head, "n": last.position + 1,
+        "stream": stream,
+        "before": before.length,
+        "previous": before.head,
+        "n": last.position + 1,
         "digest": last.digest,
-    }  # fmt: skip
+    }
     return bool(_MOVE_HEAD(tx, values))
 
 
@@ -237,24 +287,38 @@ def all_entries(connection: Connection) -> list[JournalEntry]:
 def foil(connection: Connection, stream: str, run_id: str) -> Foil:
     """Count and head of a stream as stored now."""
     head = connection.execute(_HEAD, {"stream": stream}).first()
-    return Foil(run_id=run_id, count=head.entries if head else 0, head=head.head if head else genesis(stream))
+    return Foil(
+        run_id=run_id,
+        count=head.entries if head else 0,
+        head=head.head if head else genesis(stream),
+    )
 
 
 def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
-    """Everything in a stream that does not match, as (where, problem); empty when the chain holds."""
+    """Everything in a stream that does not match, as (where, problem); empty when the chain
+    holds.
+    """
     head = connection.execute(_HEAD, {"stream": stream}).first()
     rows = connection.execute(_ENTRIES, {"stream": stream})
-    return chain_problems(stream, rows, anchor_of(connection, stream), None if head is None else End(*head))
+    return chain_problems(
+        stream, rows, anchor_of(connection, stream), None if head is None else End(*head)
+    )
 
 
-def chain_problems(stream: str, rows: Iterable[Any], anchor: Anchor, head: End | None) -> list[tuple[str, str]]:
-    """Same as `verify_stream`, for rows wherever they stand, where they begin, and their end as it is told."""
+def chain_problems(
+    stream: str, rows: Iterable[Any], anchor: Anchor, head: End | None
+) -> list[tuple[str, str]]:
+    """Same as `verify_stream`, for rows wherever they stand, where they begin, and their end as it
+    is told.
+    """
     problems: list[tuple[str, str]] = []
     expected_previous, count = anchor.head, anchor.count
     for count, row in enumerate(rows, start=anchor.count + 1):
         where = f"{stream}#{row.position}"
         if row.position != count - 1:
-            problems.append((where, f"expected position {count - 1}: an entry is missing or was added"))
+            problems.append(
+                (where, f"expected position {count - 1}: an entry is missing or was added")
+            )
             return problems
         if row.previous != expected_previous:
             problems.append((where, "does not name the digest of the entry before it"))
@@ -266,7 +330,12 @@ def chain_problems(stream: str, rows: Iterable[Any], anchor: Anchor, head: End |
         if count:
             problems.append((stream, "has entries but no head"))
     elif head != (count, expected_previous):
-        problems.append((stream, f"its head says {head.length} entries, found {count}: the end was cut or replaced"))
+        problems.append(
+            (
+                stream,
+                f"its head says {head.length} entries, found {count}: the end was cut or replaced",
+            )
+        )
     return problems
 
 
@@ -281,7 +350,8 @@ def read_row(row: Any) -> JournalEntry:
 
 
 def _column_problems(row: Any) -> list[str]:
-    # These columns repeat what the body holds so that queries can use them; the chain covers the body.
+    # These columns repeat what the body holds so that queries can use them; the chain covers the
+    # body.
     try:
         body = json.loads(row.body)
     except ValueError:

@@ -35,7 +35,9 @@ def set_setting(tx: Connection, name: str, value: str) -> None:
     """Keep one value, replacing what was there."""
     statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_s)
     tx.execute(
-        statement.on_conflict_do_update(index_elements=["name"], set_={"value": statement.excluded.value}),
+        statement.on_conflict_do_update(
+            index_elements=["name"], set_={"value": statement.excluded.value}
+        ),
         {"name": name, "value": value},
     )
 
@@ -49,9 +51,13 @@ def check_key(key: str) -> None:
 def first_answer(
     connection: Connection, scope_id: int, operation: str, key: str, request_digest: str
 ) -> dict[str, Any] | None:
-    """What this call answered the first time, or None. Raises InvalidInput; IdempotencyMismatch for other arguments."""
+    """What this call answered the first time, or None. Raises InvalidInput; IdempotencyMismatch for
+    other arguments.
+    """
     check_key(key)
-    row = connection.execute(_ANSWER, {"scope_id": scope_id, "operation": operation, "key": key}).first()
+    row = connection.execute(
+        _ANSWER, {"scope_id": scope_id, "operation": operation, "key": key}
+    ).first()
     if row is None:
         return None
     if row.request_digest != request_digest:
@@ -64,9 +70,18 @@ def first_answer(
 
 
 def keep_answer(
-    tx: Connection, scope_id: int, operation: str, key: str, request_digest: str, result: str, *, at: int
+    tx: Connection,
+    scope_id: int,
+    operation: str,
+    key: str,
+    request_digest: str,
+    result: str,
+    *,
+    at: int,
 ) -> None:
-    """Keep the answer of a call so that the same call again gives the same answer and changes nothing."""
+    """Keep the answer of a call so that the same call again gives the same answer and changes
+    nothing.
+    """
     tx.execute(
         _KEEP,
         {

@@ -1,4 +1,6 @@
-"""Where the points of an embedder stand in Chroma: in one collection, and in one of its own for each large scope."""
+"""Where the points of an embedder stand in Chroma: in one collection, and in one of its own for
+each large scope.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Layout:
     """Scopes with a collection of their own. It only grows within a generation."""
 
     def later_than(self, other: Layout) -> bool:
-        """Whether this one came after `other`: an old snapshot of the database must not bring an old layout back."""
+        """Whether this one came after `other`: an old snapshot of the database must not bring an
+        old layout back.
+        """
         return (self.generation, len(self.own)) > (other.generation, len(other.own))
 
     def with_own(self, scope_id: int) -> Layout:

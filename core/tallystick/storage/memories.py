@@ -1,4 +1,6 @@
-"""Memories, their versions, sources and edges as rows; what a memory says stands in its versions."""
+"""Memories, their versions, sources and edges as rows; what a memory says stands in its
+versions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ import orjson
 from pydantic_core import from_json
 from sqlalchemy import Connection, and_, bindparam, func, literal_column, select, text, update
 
-from tallystick.records import Memory, MemoryState, Scope, Source, SourceHash, SourceRef, commitment, json_bytes
+from tallystick.records import (
+    Memory,
+    MemoryState,
+    Scope,
+    Source,
+    SourceHash,
+    SourceRef,
+    commitment,
+    json_bytes,
+)
 from tallystick.storage import tables
 from tallystick.storage.hot import Hot, Keyed, among
 from tallystick.storage.rows import inserting
@@ -51,19 +62,42 @@ __all__ = [
 ]
 
 BODY_FIELDS = (
-    "content", "kind", "subject", "who", "category", "confidence", "importance", "pinned", "state", "valid_from",
-    "valid_until", "freshness_ts", "expires_at", "tags", "attributes", "transform_version", "embedding_model",
-    "extraction_model", "prompt_version", "corrected", "redacted",
-)  # fmt: skip
+    "content",
+    "kind",
+    "subject",
+    "who",
+    "category",
+    "confidence",
+    "importance",
+    "pinned",
+    "state",
+    "valid_from",
+    "valid_until",
+    "freshness_ts",
+    "expires_at",
+    "tags",
+    "attributes",
+    "transform_version",
+    "embedding_model",
+    "extraction_model",
+    "prompt_version",
+    "corrected",
+    "redacted",
+)
 """What a version holds: everything about a memory that can change."""
 _ATTRIBUTES = {"attributes"}
 
 FINDABLE: tuple[MemoryState, ...] = ("active", "superseded", "duplicate", "redacted")
-"""States whose words stand in the index. Recall decides by state what it shows of them, and where."""
+"""States whose words stand in the index. Recall decides by state what it shows of them, and where.
+"""
 
 _m, _v, _ms, _s, _sc = (
-    tables.memories, tables.memory_versions, tables.memory_sources, tables.sources, tables.scopes,
-)  # fmt: skip
+    tables.memories,
+    tables.memory_versions,
+    tables.memory_sources,
+    tables.sources,
+    tables.scopes,
+)
 
 _SELECT = (
     select(_m, _v.c.body, _sc.c.name.label("scope_name"), _sc.c.secret.label("scope_secret"))
@@ -99,29 +133,62 @@ _LAST_POSITION = Hot(
 )
 _INSERT = Keyed(
     inserting(
-        _m, "id", "scope_id", "kind", "content_key", "state", "version", "pinned", "conversation", "position",
-        "occurred_at", "expires_at", "valid_from", "valid_until", "extraction_status", "source_run_id",
-        "source_step_ids", "created_at",
-        "created_by", "updated_at", "updated_by", "schema_version",
+        _m,
+        "id",
+        "scope_id",
+        "kind",
+        "content_key",
+        "state",
+        "version",
+        "pinned",
+        "conversation",
+        "position",
+        "occurred_at",
+        "expires_at",
+        "valid_from",
+        "valid_until",
+        "extraction_status",
+        "source_run_id",
+        "source_step_ids",
+        "created_at",
+        "created_by",
+        "updated_at",
+        "updated_by",
+        "schema_version",
     ),
     _m.c.doc,
-)  # fmt: skip
+)
 _INSERT_VERSION = Hot(inserting(_v, "doc", "version", "body", "salt", "commitment", "created_at"))
 _INSERT_SOURCE = Hot(
     inserting(
-        _s, "id", "scope_id", "source_type", "uri", "title", "source_version", "content_hash", "reference",
-        "privacy_class", "created_by", "created_at", "occurred_at", "lifecycle_state", "schema_version",
+        _s,
+        "id",
+        "scope_id",
+        "source_type",
+        "uri",
+        "title",
+        "source_version",
+        "content_hash",
+        "reference",
+        "privacy_class",
+        "created_by",
+        "created_at",
+        "occurred_at",
+        "lifecycle_state",
+        "schema_version",
     )
-)  # fmt: skip
+)
 _NEW_SOURCE = {
-    name: Source.model_fields[name].default for name in ("privacy_class", "lifecycle_state", "schema_version")
+    name: Source.model_fields[name].default
+    for name in ("privacy_class", "lifecycle_state", "schema_version")
 }
 _LINK = Hot(inserting(_ms, "doc", "source_id", "ordinal"))
 _LINK_NEXT = Hot.written(
     sqlite="INSERT INTO memory_sources (doc, source_id, ordinal) "
     "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
     postgresql="INSERT INTO memory_sources (doc, source_id, ordinal) "
-    "SELECT CAST(%(doc)s AS BIGINT), CAST(%(source_id)s AS TEXT), count(*) FROM memory_sources WHERE doc = %(doc)s",
+    "SELECT CAST(%(doc)s AS BIGINT), CAST(%(source_id)s AS TEXT), count(*) FROM memory_sources "
+    "WHERE doc = %(doc)s",
 )
 _SOURCES_OF = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
@@ -135,10 +202,14 @@ _HASHES_OF = Hot(
         "sqlite": _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))).order_by(
             _ms.c.doc, _ms.c.ordinal
         ),
-        "postgresql": _HASHES.where(_ms.c.doc == func.any(bindparam("docs"))).order_by(_ms.c.doc, _ms.c.ordinal),
+        "postgresql": _HASHES.where(_ms.c.doc == func.any(bindparam("docs"))).order_by(
+            _ms.c.doc, _ms.c.ordinal
+        ),
     }
 )
-_VERSION = Hot(select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version")))
+_VERSION = Hot(
+    select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version"))
+)
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
 _NOTE_ACCESS = (
     update(_m)
@@ -185,7 +256,7 @@ def body_of(memory: Memory) -> dict[str, Any]:
 
 def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
-) -> tuple[int, str]:  # fmt: skip
+) -> tuple[int, str]:
     """Write a new memory with its first version; (doc, commitment of the version)."""
     doc = _INSERT(
         tx,
@@ -205,7 +276,9 @@ def insert_memory(
             "valid_until": memory.valid_until,
             "extraction_status": memory.extraction_status,
             "source_run_id": memory.source_run_id,
-            "source_step_ids": json.dumps(memory.source_step_ids) if memory.source_step_ids else "[]",
+            "source_step_ids": json.dumps(memory.source_step_ids)
+            if memory.source_step_ids
+            else "[]",
             "created_at": memory.created_at,
             "created_by": memory.created_by,
             "updated_at": memory.updated_at,
@@ -217,7 +290,9 @@ def insert_memory(
 
 
 def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
-    """Write the body of `memory` as its version `memory.version`; the commitment that the journal holds."""
+    """Write the body of `memory` as its version `memory.version`; the commitment that the journal
+    holds.
+    """
     body = _body_bytes(memory)
     salt = os.urandom(16)
     committed = commitment("memory-version", salt, body)
@@ -240,7 +315,9 @@ def _body_bytes(memory: Memory) -> bytes:
     if not memory.attributes:
         # What is left is text, integers and tuples of text: nothing to look through beforehand.
         try:
-            return orjson.dumps({name: getattr(memory, name) for name in BODY_FIELDS}, option=orjson.OPT_SORT_KEYS)
+            return orjson.dumps(
+                {name: getattr(memory, name) for name in BODY_FIELDS}, option=orjson.OPT_SORT_KEYS
+            )
         except orjson.JSONEncodeError:
             pass  # a large integer or half a character
     return json_bytes(body_of(memory))
@@ -253,16 +330,30 @@ _UPDATE = Hot(
         {
             name: bindparam(f"new_{name}")
             for name in (
-                "version", "kind", "content_key", "state", "pinned", "expires_at", "valid_from", "valid_until",
-                "locked_until", "forgotten_at", "updated_at", "updated_by",
+                "version",
+                "kind",
+                "content_key",
+                "state",
+                "pinned",
+                "expires_at",
+                "valid_from",
+                "valid_until",
+                "locked_until",
+                "forgotten_at",
+                "updated_at",
+                "updated_by",
             )
         }
     )
-)  # fmt: skip
+)
 
 
-def update_row(tx: Connection, doc: int, memory: Memory, *, content_key: str, forgotten_at: int | None) -> None:
-    """Bring the row of a memory to what `memory` says, which is the version after the one that stands there."""
+def update_row(
+    tx: Connection, doc: int, memory: Memory, *, content_key: str, forgotten_at: int | None
+) -> None:
+    """Bring the row of a memory to what `memory` says, which is the version after the one that
+    stands there.
+    """
     _UPDATE(
         tx,
         {
@@ -285,11 +376,15 @@ def update_row(tx: Connection, doc: int, memory: Memory, *, content_key: str, fo
 
 
 def set_expiry(tx: Connection, doc: int, at: int | None) -> None:
-    """Let a memory leave recall at a moment, microseconds UTC, or never; no version is made of it."""
+    """Let a memory leave recall at a moment, microseconds UTC, or never; no version is made of
+    it.
+    """
     tx.execute(update(_m).where(_m.c.doc == doc).values(expires_at=at))
 
 
-def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> tuple[int, str, int] | None:
+def find_statement(
+    tx: Connection, scope_id: int, kind: str, content_key: str
+) -> tuple[int, str, int] | None:
     """(doc, id, version) of the active loose memory that says the same, or None."""
     rows = _STATEMENT(tx, {"scope_id": scope_id, "kind": kind, "content_key": content_key})
     return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
@@ -297,7 +392,9 @@ def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -
 
 def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Any | None:
     """The row (doc, id, version, content_key, state) at this place of a conversation, or None."""
-    return tx.execute(_TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}).first()
+    return tx.execute(
+        _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
+    ).first()
 
 
 def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
@@ -307,9 +404,16 @@ def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
 
 
 def add_source(
-    tx: Connection, source_id: str, reference: SourceRef, *, scope: ScopeRow, content_key: str, created_by: str,
-    at: int, occurred_at: int | None,
-) -> None:  # fmt: skip
+    tx: Connection,
+    source_id: str,
+    reference: SourceRef,
+    *,
+    scope: ScopeRow,
+    content_key: str,
+    created_by: str,
+    at: int,
+    occurred_at: int | None,
+) -> None:
     """Write a source whose bytes stand in `parts` under `content_key` already."""
     _INSERT_SOURCE(
         tx,
@@ -351,7 +455,12 @@ def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stor
 
 def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]:
     """A page of the findable memories of every scope with a number above `after`, by number."""
-    query = select(_m.c.doc).where(_m.c.state.in_(FINDABLE), _m.c.doc > after).order_by(_m.c.doc).limit(most)
+    query = (
+        select(_m.c.doc)
+        .where(_m.c.state.in_(FINDABLE), _m.c.doc > after)
+        .order_by(_m.c.doc)
+        .limit(most)
+    )
     return list(connection.execute(query).scalars())
 
 
@@ -361,15 +470,27 @@ def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
     found: dict[int, Stored] = {}
     for start in range(0, len(wanted), 500):
         rows = _BY_DOCS(connection, {"docs": among(connection, wanted[start : start + 500])})
-        found.update((stored.doc, stored) for stored in _hydrate(connection, [_Row._make(row) for row in rows]))
+        found.update(
+            (stored.doc, stored)
+            for stored in _hydrate(connection, [_Row._make(row) for row in rows])
+        )
     return found
 
 
 def latest(
-    connection: Connection, scope_ids: Iterable[int], *, kinds: Sequence[str] = (), states: Sequence[str],
-    conversation: str | None = None, limit: int, before_doc: int | None = None, pinned: bool | None = None,
-) -> list[Stored]:  # fmt: skip
-    """Memories of these scopes, newest first, as keyset pages: give the last `doc` as `before_doc`."""
+    connection: Connection,
+    scope_ids: Iterable[int],
+    *,
+    kinds: Sequence[str] = (),
+    states: Sequence[str],
+    conversation: str | None = None,
+    limit: int,
+    before_doc: int | None = None,
+    pinned: bool | None = None,
+) -> list[Stored]:
+    """Memories of these scopes, newest first, as keyset pages: give the last `doc` as
+    `before_doc`.
+    """
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
     if kinds:
         query = query.where(_m.c.kind.in_(list(kinds)))
@@ -379,18 +500,25 @@ def latest(
         query = query.where(_m.c.pinned.is_(pinned))
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
-    return _hydrate(connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all())
+    return _hydrate(
+        connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all()
+    )
 
 
 def counted(connection: Connection, scope_ids: Iterable[int]) -> list[tuple[str, str, int]]:
     """(state, kind, how many) of the memories of these scopes."""
     query = select(_m.c.state, _m.c.kind, func.count()).where(_m.c.scope_id.in_(list(scope_ids)))
-    return [(row[0], row[1], row[2]) for row in connection.execute(query.group_by(_m.c.state, _m.c.kind))]
+    return [
+        (row[0], row[1], row[2])
+        for row in connection.execute(query.group_by(_m.c.state, _m.c.kind))
+    ]
 
 
 def standings(connection: Connection, scope_ids: Iterable[int]) -> Sequence[Any]:
     """The rows (doc, id, state, expires_at) of every memory of these scopes, oldest first."""
-    query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(_m.c.scope_id.in_(list(scope_ids)))
+    query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(
+        _m.c.scope_id.in_(list(scope_ids))
+    )
     return connection.execute(query.order_by(_m.c.doc)).all()
 
 
@@ -414,14 +542,22 @@ def drawn_from(connection: Connection, source_id: str) -> list[Stored]:
 def find_source(connection: Connection, source_id: str) -> FoundSource | None:
     """A source, or None."""
     sources, names = tables.sources, tables.scopes
-    query = select(sources, names.c.name).join(names, names.c.id == sources.c.scope_id).where(sources.c.id == source_id)
+    query = (
+        select(sources, names.c.name)
+        .join(names, names.c.id == sources.c.scope_id)
+        .where(sources.c.id == source_id)
+    )
     row = connection.execute(query).first()
     if row is None:
         return None
-    return FoundSource(row.scope_id, Scope.parse(row.name), SourceRef.loads(row.reference), row.content_hash)
+    return FoundSource(
+        row.scope_id, Scope.parse(row.name), SourceRef.loads(row.reference), row.content_hash
+    )
 
 
-def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[tuple[str, SourceRef]]]:
+def source_refs(
+    connection: Connection, docs: Iterable[int]
+) -> dict[int, list[tuple[str, SourceRef]]]:
     """For each memory its sources as (id, reference), in the order in which they came."""
     refs: dict[int, list[tuple[str, SourceRef]]] = {}
     for row in connection.execute(_SOURCES_OF, {"docs": list(docs)}):
@@ -429,10 +565,16 @@ def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[t
     return refs
 
 
-def saying(connection: Connection, content_keys: Sequence[str], *, besides: Sequence[int]) -> list[tuple[str, int]]:
-    """(id, scope id) of the findable memories, other than `besides`, with one of these content keys, oldest first."""
+def saying(
+    connection: Connection, content_keys: Sequence[str], *, besides: Sequence[int]
+) -> list[tuple[str, int]]:
+    """(id, scope id) of the findable memories, other than `besides`, with one of these content
+    keys, oldest first.
+    """
     query = select(_m.c.id, _m.c.scope_id).where(
-        _m.c.content_key.in_(list(content_keys)), _m.c.doc.not_in(list(besides)), _m.c.state.in_(FINDABLE)
+        _m.c.content_key.in_(list(content_keys)),
+        _m.c.doc.not_in(list(besides)),
+        _m.c.state.in_(FINDABLE),
     )
     return [(row.id, row.scope_id) for row in connection.execute(query.order_by(_m.c.doc))]
 
@@ -441,15 +583,20 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
     """Every version of a memory, oldest first."""
     return [
         VersionBody(
-            row.version, None if row.body is None else json.loads(row.body), row.commitment, row.created_at,
+            row.version,
+            None if row.body is None else json.loads(row.body),
+            row.commitment,
+            row.created_at,
             row.erased_at,
         )
         for row in connection.execute(_VERSIONS, {"doc": doc})
-    ]  # fmt: skip
+    ]
 
 
 def before_deletion(connection: Connection, doc: int, version: int) -> Mapping[str, Any] | None:
-    """The body of the newest version before `version` in which a memory was not deleted; None once it was erased."""
+    """The body of the newest version before `version` in which a memory was not deleted; None once
+    it was erased.
+    """
     for number in range(version - 1, 0, -1):
         found = _VERSION(connection, {"doc": doc, "version": number})
         body = _parsed(found[0][0]) if found and found[0][0] is not None else None
@@ -465,8 +612,12 @@ def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:
 
 
 def access_counts(connection: Connection, docs: Sequence[int]) -> dict[int, int]:
-    """How often each of these memories was recalled, by number; those never recalled are left out."""
-    query = select(_m.c.doc, _m.c.access_count).where(_m.c.doc.in_(list(docs)), _m.c.access_count > 0)
+    """How often each of these memories was recalled, by number; those never recalled are left
+    out.
+    """
+    query = select(_m.c.doc, _m.c.access_count).where(
+        _m.c.doc.in_(list(docs)), _m.c.access_count > 0
+    )
     return {row.doc: row.access_count for row in connection.execute(query)}
 
 
@@ -480,8 +631,12 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
     if not rows:
         return []
     hashes: dict[int, list[SourceHash]] = {}
-    for doc, source_id, content_hash in _HASHES_OF(connection, {"docs": among(connection, [row.doc for row in rows])}):
-        hashes.setdefault(doc, []).append(SourceHash(source_id=source_id, content_hash=content_hash))
+    for doc, source_id, content_hash in _HASHES_OF(
+        connection, {"docs": among(connection, [row.doc for row in rows])}
+    ):
+        hashes.setdefault(doc, []).append(
+            SourceHash(source_id=source_id, content_hash=content_hash)
+        )
     return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
 
 
@@ -505,7 +660,9 @@ def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
             "pinned": row.pinned,
             "sources": sources,
             "source_run_id": row.source_run_id,
-            "source_step_ids": json.loads(row.source_step_ids) if row.source_step_ids != "[]" else (),
+            "source_step_ids": json.loads(row.source_step_ids)
+            if row.source_step_ids != "[]"
+            else (),
             "extraction_status": row.extraction_status,
             "access_count": row.access_count,
             "last_accessed": row.last_accessed,
@@ -522,4 +679,6 @@ def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
             "schema_version": row.schema_version,
         }
     )
-    return Stored(row.doc, row.scope_id, row.content_key, row.forgotten_at, memory, bytes(row.scope_secret))
+    return Stored(
+        row.doc, row.scope_id, row.content_key, row.forgotten_at, memory, bytes(row.scope_secret)
+    )

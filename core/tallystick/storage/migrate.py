@@ -50,14 +50,17 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def _create(connection: Connection) -> None:
-    """Make the tables of this release at once: what all migrations make of nothing, without loading them or Alembic."""
+    """Make the tables of this release at once: what all migrations make of nothing, without loading
+    them or Alembic.
+    """
     metadata.create_all(connection, checkfirst=False)
     connection.execute(text(_REVISIONS))
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
 _REVISIONS = (
-    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)"
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL CONSTRAINT "
+    "alembic_version_pkc PRIMARY KEY)"
 )
 """Where Alembic keeps the revision, as it makes it itself."""
 
@@ -83,5 +86,7 @@ def _config() -> Config:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(resources.files("tallystick.storage") / "migrations"))
+    config.set_main_option(
+        "script_location", str(resources.files("tallystick.storage") / "migrations")
+    )
     return config

@@ -1,4 +1,6 @@
-"""Once: a mutating call under an idempotency key is done once; the same call again gives the answer of the first."""
+"""Once: a mutating call under an idempotency key is done once; the same call again gives the answer
+of the first.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ __all__ = ["Once"]
 
 @dataclass(frozen=True)
 class Once:
-    """One call as it was asked for. Its answer is kept in the transaction of the change, and never without it."""
+    """One call as it was asked for. Its answer is kept in the transaction of the change, and never
+    without it.
+    """
 
     scope: Scope
     """Where its answer is kept: of a call that concerns no scope, the private one of who calls."""
@@ -26,7 +30,8 @@ class Once:
     key: str | None
     """None: the call is done each time."""
     asked: Any
-    """Its arguments, as JSON or with values that print: a key that is used with others is refused."""
+    """Its arguments, as JSON or with values that print: a key that is used with others is refused.
+    """
 
     def answered(self, connection: Connection) -> dict[str, Any] | None:
         """What it answered the first time, or None. Raises IdempotencyMismatch, InvalidInput."""

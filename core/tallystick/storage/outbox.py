@@ -1,4 +1,6 @@
-"""The outbox: which vectors in Chroma may be out of date. Written with the change, trimmed after the drain."""
+"""The outbox: which vectors in Chroma may be out of date. Written with the change, trimmed after
+the drain.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def append(tx: Connection, docs: Iterable[int]) -> None:
 
 
 def take(connection: Connection, *, most: int = 200) -> tuple[int, list[int]]:
-    """The oldest entries as (last sequence, distinct docs); (0, []) when there are none. Removes nothing."""
+    """The oldest entries as (last sequence, distinct docs); (0, []) when there are none. Removes
+    nothing.
+    """
     rows = connection.execute(_TAKE, {"most": most}).all()
     return (rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows))) if rows else (0, [])
 

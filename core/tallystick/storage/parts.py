@@ -1,4 +1,6 @@
-"""Bodies stored once per scope under a keyed digest: what sources, payloads and checkpoint values stand on."""
+"""Bodies stored once per scope under a keyed digest: what sources, payloads and checkpoint values
+stand on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key 
 _GET_MANY = select(_t.c.key, _t.c.body).where(
     _t.c.scope_id == bindparam("scope_id"), _t.c.key.in_(bindparam("keys", expanding=True))
 )
-_COLUMNS: dict[str, Any] = {name: bindparam(name) for name in ("scope_id", "key", "body", "created_at")}
+_COLUMNS: dict[str, Any] = {
+    name: bindparam(name) for name in ("scope_id", "key", "body", "created_at")
+}
 _PUT = Hot(
     {
         "sqlite": sqlite.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),
@@ -40,14 +44,19 @@ def put(tx: Connection, scope: ScopeRow, body: bytes, *, at: int) -> str:
 def put_many(tx: Connection, scope: ScopeRow, bodies: Iterable[bytes], *, at: int) -> list[str]:
     """Same as `put` for many bodies at once; keys in the order of the bodies."""
     keyed = [(part_key(scope.secret, body), body) for body in bodies]
-    rows = [{"scope_id": scope.id, "key": key, "body": body, "created_at": at} for key, body in dict(keyed).items()]
+    rows = [
+        {"scope_id": scope.id, "key": key, "body": body, "created_at": at}
+        for key, body in dict(keyed).items()
+    ]
     if rows:
         _PUT(tx, rows)
     return [key for key, _ in keyed]
 
 
 def put_keyed(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store bodies that are keyed already, of any scopes: rows with `scope_id`, `key`, `body` and `created_at`."""
+    """Store bodies that are keyed already, of any scopes: rows with `scope_id`, `key`, `body` and
+    `created_at`.
+    """
     if rows:
         _PUT(tx, rows)
 
@@ -63,6 +72,8 @@ def get_many(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict
     wanted = list(dict.fromkeys(keys))
     found: dict[str, bytes] = {}
     for start in range(0, len(wanted), _CHUNK):
-        rows = connection.execute(_GET_MANY, {"scope_id": scope_id, "keys": wanted[start : start + _CHUNK]})
+        rows = connection.execute(
+            _GET_MANY, {"scope_id": scope_id, "keys": wanted[start : start + _CHUNK]}
+        )
         found.update((row.key, bytes(row.body)) for row in rows)
     return found

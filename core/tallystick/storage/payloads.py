@@ -1,7 +1,8 @@
 """Recorded payloads, which share with one recorded before: a prompt that grew is stored once.
 
-A payload is the first `head` bytes of its base's, then the bytes of its own part, then the last `tail` bytes of its
-base's. Cuts fall between the pieces that the recorder names (the elements of a list), never inside of a text.
+A payload is the first `head` bytes of its base's, then the bytes of its own part, then the last
+`tail` bytes of its base's. Cuts fall between the pieces that the recorder names (the elements of a
+list), never inside of a text.
 """
 
 from __future__ import annotations
@@ -23,17 +24,22 @@ _e, _p = tables.step_entries, tables.parts
 _WORTH = 1_024
 """Bytes below which sharing is not tried."""
 _RECENT = 4
-"""Payloads of one scope and kind that a new one is held against: agents within one run take turns."""
+"""Payloads of one scope and kind that a new one is held against: agents within one run take turns.
+"""
 _DEEPEST = 1_000
 """Payloads that may rest on one another: reading one reads all that it rests on."""
 _LOOK_BACK = 256
 """Entries among which a process that has just begun looks for payloads to begin with."""
 
-_THERE = select(_e.c.id).where(_e.c.id.in_(bindparam("ids", expanding=True)), _e.c.part_key.is_not(None))
+_THERE = select(_e.c.id).where(
+    _e.c.id.in_(bindparam("ids", expanding=True)), _e.c.part_key.is_not(None)
+)
 _CHAIN = text(
     "WITH RECURSIVE chain (id, base_id, head, tail, scope_id, part_key, depth) AS ("
-    "SELECT id, base_id, head, tail, scope_id, part_key, 0 FROM step_entries WHERE id = :id UNION ALL "
-    "SELECT e.id, e.base_id, e.head, e.tail, e.scope_id, e.part_key, c.depth + 1 FROM step_entries e "
+    "SELECT id, base_id, head, tail, scope_id, part_key, 0 FROM step_entries WHERE id = :id "
+    "UNION ALL "
+    "SELECT e.id, e.base_id, e.head, e.tail, e.scope_id, e.part_key, c.depth + 1 FROM "
+    "step_entries e "
     "JOIN chain c ON e.id = c.base_id AND e.scope_id = c.scope_id WHERE c.depth <= :deepest) "
     "SELECT chain.base_id, chain.head, chain.tail, parts.body FROM chain LEFT JOIN parts "
     "ON parts.scope_id = chain.scope_id AND parts.key = chain.part_key ORDER BY chain.depth"
@@ -41,7 +47,8 @@ _CHAIN = text(
 _LATE = text(
     "SELECT id, base_id, head, tail, scope_id, part_key FROM ("
     "SELECT * FROM step_entries ORDER BY id DESC LIMIT :look_back) AS late "
-    "WHERE scope_id = :scope_id AND kind = :kind AND part_key IS NOT NULL ORDER BY id DESC LIMIT :most"
+    "WHERE scope_id = :scope_id AND kind = :kind AND part_key IS NOT NULL ORDER BY id DESC LIMIT "
+    ":most"
 )
 
 
@@ -61,7 +68,9 @@ class _Recent(NamedTuple):
 
 
 class Bases:
-    """Payloads recorded lately, by scope and kind, to rest new ones on. Used on the writer's thread alone."""
+    """Payloads recorded lately, by scope and kind, to rest new ones on. Used on the writer's thread
+    alone.
+    """
 
     def __init__(self, *, most_bytes: int = 64 * 1024 * 1024) -> None:
         self._most = most_bytes
@@ -75,8 +84,9 @@ class Bases:
 
     def lay(
         self, tx: Connection, scope: ScopeRow, kind: str, entry_id: str, pieces: Sequence[bytes]
-    ) -> Layout:  # fmt: skip
-        """How the payload that consists of `pieces` is to be stored, for the entry that will have `entry_id`.
+    ) -> Layout:
+        """How the payload that consists of `pieces` is to be stored, for the entry that will have
+        `entry_id`.
 
         Whoever stores it makes sure with `there` that the base still is where it was.
         """
@@ -91,7 +101,9 @@ class Bases:
                 best, head, tail = other, front, back
         own = body[head : len(body) - tail]
         layout = Layout(own) if best is None else Layout(own, best.id, head, tail)
-        self._keep(scope.id, kind, _Recent(entry_id, body, 0 if best is None else best.depth + 1), best)
+        self._keep(
+            scope.id, kind, _Recent(entry_id, body, 0 if best is None else best.depth + 1), best
+        )
         return layout
 
     def _of(self, tx: Connection, scope: ScopeRow, kind: str) -> list[_Recent]:
@@ -132,7 +144,9 @@ class Payloads:
         self._kept: OrderedDict[str, bytes] = OrderedDict()
 
     def of(self, row: Any) -> bytes | None:
-        """The bytes of an entry's payload, or None where they, or any that they rest on, are not there."""
+        """The bytes of an entry's payload, or None where they, or any that they rest on, are not
+        there.
+        """
         if row.part_key is None:
             return None
         if row.base_id is None:
@@ -140,9 +154,15 @@ class Payloads:
         elif row.base_id in self._kept:
             own = parts.get(self._connection, row.scope_id, row.part_key)
             base = self._kept[row.base_id]
-            body = None if own is None else b"".join((base[: row.head], own, base[len(base) - row.tail :]))
+            body = (
+                None
+                if own is None
+                else b"".join((base[: row.head], own, base[len(base) - row.tail :]))
+            )
         else:
-            body = _spliced(self._connection.execute(_CHAIN, {"id": row.id, "deepest": _DEEPEST}).all())
+            body = _spliced(
+                self._connection.execute(_CHAIN, {"id": row.id, "deepest": _DEEPEST}).all()
+            )
         if body is not None and len(body) >= _WORTH:
             self._kept[row.id] = body
             while len(self._kept) > 2 * _RECENT:
@@ -156,7 +176,9 @@ def there(connection: Connection, ids: Collection[str]) -> bool:
 
 
 def resting_on(connection: Connection, ids: Iterable[str]) -> list[Any]:
-    """Rows of the entries whose payloads rest on those of `ids`, directly or not; without those of `ids`."""
+    """Rows of the entries whose payloads rest on those of `ids`, directly or not; without those of
+    `ids`.
+    """
     found: dict[str, Any] = {}
     seen = set(ids)
     ahead = list(seen)
@@ -173,13 +195,18 @@ def resting_on(connection: Connection, ids: Iterable[str]) -> list[Any]:
 def detach(tx: Connection, scope: ScopeRow, entry_id: str, body: bytes, *, at: int) -> None:
     """Store a payload whole, so that it rests on no other."""
     key = parts.put(tx, scope, body, at=at)
-    tx.execute(update(_e).where(_e.c.id == entry_id).values(part_key=key, base_id=None, head=None, tail=None))
+    tx.execute(
+        update(_e)
+        .where(_e.c.id == entry_id)
+        .values(part_key=key, base_id=None, head=None, tail=None)
+    )
 
 
 def _shared(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
     """How many bytes of `new` stand at the beginning of `old` and, apart from those, at its end.
 
-    Both end at one of `cuts`, the ascending places of `new` where it may be cut, from its beginning to its end.
+    Both end at one of `cuts`, the ascending places of `new` where it may be cut, from its beginning
+    to its end.
     """
     low, high = 0, bisect_right(cuts, len(old)) - 1
     while low < high:
@@ -207,7 +234,9 @@ def _spliced(chain: Sequence[Any]) -> bytes | None:
     lengths = [0] * len(chain)
     for level in range(len(chain) - 1, -1, -1):
         row = chain[level]
-        lengths[level] = len(own[level]) + ((row.head or 0) + (row.tail or 0) if row.base_id is not None else 0)
+        lengths[level] = len(own[level]) + (
+            (row.head or 0) + (row.tail or 0) if row.base_id is not None else 0
+        )
     found: list[bytes] = []
     wanted = [(0, 0, lengths[0])]
     while wanted:

@@ -1,4 +1,6 @@
-"""Where a tally lives: a folder on a local disk, or a PostgreSQL database with a folder for what is derived."""
+"""Where a tally lives: a folder on a local disk, or a PostgreSQL database with a folder for what is
+derived.
+"""
 
 from __future__ import annotations
 
@@ -43,26 +45,33 @@ class Place:
     def find(cls, where: str | os.PathLike[str], *, create: bool = True) -> Place:
         """Read `where`: a folder, or a URL such as `postgresql://user@host/database`.
 
-        Makes the folder when `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or StorageError for network
-        disks.
+        Makes the folder when `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
+        StorageError for network disks.
         """
         text = os.fspath(where)
         if "://" in text:
             return cls(cls._database_url(text), None)
         folder = Path(text).expanduser().absolute()
         if folder.is_file():
-            raise InvalidInput(f"{folder} is a file. A tally is a folder: give one that exists or may be made.")
+            raise InvalidInput(
+                f"{folder} is a file. A tally is a folder: give one that exists or may be made."
+            )
         database = folder / "tally.db"
         size = database.stat().st_size if database.exists() else 0
         if not create and not size:
             raise TallyNotFound(f"There is no tally at {folder}.")
         if 0 < size < _HEADER:
-            # SQLite takes the rest of a file for an empty database, and would write a new one over it.
-            raise CorruptTally(f"{database} was cut off. Restore it from a copy, or move it away to start anew.")
+            # SQLite takes the rest of a file for an empty database, and would write a new one over
+            # it.
+            raise CorruptTally(
+                f"{database} was cut off. Restore it from a copy, or move it away to start anew."
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{folder} cannot be made: {error.strerror}. Choose another folder.") from error
+            raise StorageError(
+                f"{folder} cannot be made: {error.strerror}. Choose another folder."
+            ) from error
         kind = _file_system(folder)
         if kind in _NETWORK:
             raise StorageError(
@@ -84,7 +93,9 @@ class Place:
         try:
             url = make_url(text)
         except ArgumentError as error:
-            raise InvalidInput("This database URL cannot be read. Write postgresql://user@host/database.") from error
+            raise InvalidInput(
+                "This database URL cannot be read. Write postgresql://user@host/database."
+            ) from error
         if url.get_backend_name() not in {"postgresql", "postgres"}:
             raise InvalidInput(
                 f"A tally lives in a folder or in PostgreSQL, not in {url.get_backend_name()}. "

@@ -1,4 +1,6 @@
-"""Presence: whether the process that began something is still there, by a lock that ends with it."""
+"""Presence: whether the process that began something is still there, by a lock that ends with
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ __all__ = ["Presence"]
 
 
 class Presence:
-    """An opened tally's sign of life: a locked file beside an embedded database, an advisory lock in PostgreSQL.
+    """An opened tally's sign of life: a locked file beside an embedded database, an advisory lock
+    in PostgreSQL.
 
-    The operating system, or the server, gives the lock up when the process ends, however it ends. Thread-safe.
+    The operating system, or the server, gives the lock up when the process ends, however it ends.
+    Thread-safe.
     """
 
     def __init__(self, folder: Path | None, database: Database) -> None:
@@ -34,10 +38,14 @@ class Presence:
         self._pid = os.getpid()
 
     def hold(self) -> str:
-        """Show that this process is there, from now until `close` or its end; the token. Raises StorageError."""
+        """Show that this process is there, from now until `close` or its end; the token. Raises
+        StorageError.
+        """
         with self._guard:
             if self._held is None:
-                self._held = self._file_lock(self.token) if self._folder is not None else self._session()
+                self._held = (
+                    self._file_lock(self.token) if self._folder is not None else self._session()
+                )
                 if self._folder is not None:
                     self._held.acquire()
                 else:
@@ -45,7 +53,9 @@ class Presence:
         return self.token
 
     def is_gone(self, token: str | None) -> bool:
-        """Whether the process that wrote `token` has ended; one that wrote none was of an older release."""
+        """Whether the process that wrote `token` has ended; one that wrote none was of an older
+        release.
+        """
         if token == self.token:
             return False
         if token is None:
@@ -87,7 +97,9 @@ class Presence:
     def _session(self) -> Any:
         """A connection of its own: the lock belongs to it."""
         try:
-            return create_engine(self._database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
+            return create_engine(
+                self._database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+            ).connect()
         except SQLAlchemyError as error:
             raise translate(error) from error
 

@@ -46,12 +46,51 @@ _FAST |= orjson.OPT_PASSTHROUGH_DATETIME
 EntryRow = Any
 """A row of `step_entries`."""
 
-_RUN_COLUMNS = ("id", "scope_id", "agent_name", "domain", "user_goal", "retention", "metadata", "started_at",
-                "ended_at", "status", "schema_version", "process", "gaps")  # fmt: skip
-_STEP_COLUMNS = ("id", "run_id", "step_index", "step_kind", "name", "parent_step_id", "metadata", "started_at",
-                 "ended_at", "status", "schema_version")  # fmt: skip
-_ENTRY_COLUMNS = ("step_id", "position", "id", "scope_id", "kind", "at", "payload_state", "part_key", "salt",
-                  "commitment", "redactions", "summary", "base_id", "head", "tail")  # fmt: skip
+_RUN_COLUMNS = (
+    "id",
+    "scope_id",
+    "agent_name",
+    "domain",
+    "user_goal",
+    "retention",
+    "metadata",
+    "started_at",
+    "ended_at",
+    "status",
+    "schema_version",
+    "process",
+    "gaps",
+)
+_STEP_COLUMNS = (
+    "id",
+    "run_id",
+    "step_index",
+    "step_kind",
+    "name",
+    "parent_step_id",
+    "metadata",
+    "started_at",
+    "ended_at",
+    "status",
+    "schema_version",
+)
+_ENTRY_COLUMNS = (
+    "step_id",
+    "position",
+    "id",
+    "scope_id",
+    "kind",
+    "at",
+    "payload_state",
+    "part_key",
+    "salt",
+    "commitment",
+    "redactions",
+    "summary",
+    "base_id",
+    "head",
+    "tail",
+)
 _INSERT_RUN = Hot(inserting(_r, *_RUN_COLUMNS))
 _INSERT_STEP = Hot(inserting(_s, *_STEP_COLUMNS))
 _INSERT_ENTRY = Hot(inserting(_e, *_ENTRY_COLUMNS))
@@ -69,13 +108,18 @@ _END_RUN = Hot(
     update(_r)
     .where(_r.c.id == bindparam("run"))
     .values(
-        status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"), gaps=bindparam("missing")
+        status=bindparam("new_status"),
+        ended_at=bindparam("at"),
+        metadata=bindparam("meta"),
+        gaps=bindparam("missing"),
     )
-)  # fmt: skip
+)
 
 
 def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None:
-    """Write runs that start, each with the number of its scope and the token of the process that records it."""
+    """Write runs that start, each with the number of its scope and the token of the process that
+    records it.
+    """
     rows = [
         {
             "id": run.run_id,
@@ -100,35 +144,75 @@ def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None
 
 def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
     """(id, token of its process) of each run of any scope that has not ended, oldest first."""
-    query = select(_r.c.id, _r.c.process).where(_r.c.ended_at.is_(None)).order_by(_r.c.started_at, _r.c.id)
+    query = (
+        select(_r.c.id, _r.c.process)
+        .where(_r.c.ended_at.is_(None))
+        .order_by(_r.c.started_at, _r.c.id)
+    )
     return [(row.id, row.process) for row in connection.execute(query)]
 
 
 def step_row(
-    *, step_id: str, run_id: str, step_index: int, step_kind: StepKind, name: str | None, parent_step_id: str | None,
-    started_at: int, ended_at: int | None, status: StepStatus, metadata: Mapping[str, Any], schema_version: int,
-) -> dict[str, Any]:  # fmt: skip
+    *,
+    step_id: str,
+    run_id: str,
+    step_index: int,
+    step_kind: StepKind,
+    name: str | None,
+    parent_step_id: str | None,
+    started_at: int,
+    ended_at: int | None,
+    status: StepStatus,
+    metadata: Mapping[str, Any],
+    schema_version: int,
+) -> dict[str, Any]:
     """The row of a step, from the fields of its record."""
     return {
-        "id": step_id, "run_id": run_id, "step_index": step_index, "step_kind": step_kind, "name": name,
-        "parent_step_id": parent_step_id, "metadata": _text(metadata), "started_at": started_at, "ended_at": ended_at,
-        "status": status, "schema_version": schema_version,
-    }  # fmt: skip
+        "id": step_id,
+        "run_id": run_id,
+        "step_index": step_index,
+        "step_kind": step_kind,
+        "name": name,
+        "parent_step_id": parent_step_id,
+        "metadata": _text(metadata),
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "status": status,
+        "schema_version": schema_version,
+    }
 
 
 def entry_row(
-    step_id: str, position: int, id: str, scope_id: int, at: int, salt: bytes | None, said: Mapping[str, Any],
-    part_key: str | None = None, layout: Layout | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The row of an entry: what the receipt says of it, and where its payload stands, if one is kept."""
+    step_id: str,
+    position: int,
+    id: str,
+    scope_id: int,
+    at: int,
+    salt: bytes | None,
+    said: Mapping[str, Any],
+    part_key: str | None = None,
+    layout: Layout | None = None,
+) -> dict[str, Any]:
+    """The row of an entry: what the receipt says of it, and where its payload stands, if one is
+    kept.
+    """
     return {
-        "step_id": step_id, "position": position, "id": id, "scope_id": scope_id, "kind": said["kind"], "at": at,
-        "payload_state": said["payload_state"], "part_key": part_key, "salt": salt,
+        "step_id": step_id,
+        "position": position,
+        "id": id,
+        "scope_id": scope_id,
+        "kind": said["kind"],
+        "at": at,
+        "payload_state": said["payload_state"],
+        "part_key": part_key,
+        "salt": salt,
         "commitment": said.get("commitment", ""),
-        "redactions": _text(said.get("redactions", {})), "summary": _text(said.get("summary", {})),
-        "base_id": None if layout is None else layout.base_id, "head": None if layout is None else layout.head,
+        "redactions": _text(said.get("redactions", {})),
+        "summary": _text(said.get("summary", {})),
+        "base_id": None if layout is None else layout.base_id,
+        "head": None if layout is None else layout.head,
         "tail": None if layout is None else layout.tail,
-    }  # fmt: skip
+    }
 
 
 def add_entries(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -146,10 +230,18 @@ def add_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
 def end_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write how steps ended, made by `step_row`."""
     if rows:
-        _END_STEP(tx, [
-            {"step": row["id"], "new_status": row["status"], "at": row["ended_at"], "meta": row["metadata"]}
-            for row in rows
-        ])  # fmt: skip
+        _END_STEP(
+            tx,
+            [
+                {
+                    "step": row["id"],
+                    "new_status": row["status"],
+                    "at": row["ended_at"],
+                    "meta": row["metadata"],
+                }
+                for row in rows
+            ],
+        )
 
 
 def end_run(tx: Connection, run: RunRecord) -> None:
@@ -167,7 +259,9 @@ def end_run(tx: Connection, run: RunRecord) -> None:
 
 
 def note_gaps(tx: Connection, run_id: str, stream: str, gaps: int) -> None:
-    """Write how much of a run could not be recorded; of one whose stream was purged stands what the purge said."""
+    """Write how much of a run could not be recorded; of one whose stream was purged stands what the
+    purge said.
+    """
     purged = exists().where(tables.anchors.c.stream == stream)
     tx.execute(update(_r).where(_r.c.id == run_id, ~purged).values(gaps=gaps))
 
@@ -185,7 +279,9 @@ def matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[t
         size = len(fragment)
         begins = func.substr(table.c.id, 1, size) == fragment
         ends = func.substr(table.c.id, func.length(table.c.id) - size + 1) == fragment
-        rows = connection.execute(select(table.c.id).where(begins | ends).order_by(table.c.id).limit(limit))
+        rows = connection.execute(
+            select(table.c.id).where(begins | ends).order_by(table.c.id).limit(limit)
+        )
         found += [(what, row.id) for row in rows]
     return found
 
@@ -193,7 +289,9 @@ def matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[t
 def list_runs(
     connection: Connection, scopes: Iterable[Scope], *, limit: int, before: int | None = None
 ) -> list[RunRecord]:
-    """Runs of these scopes, newest first; `before` is the start time of the last one of the page before."""
+    """Runs of these scopes, newest first; `before` is the start time of the last one of the page
+    before.
+    """
     query = _RUNS.where(_sc.c.name.in_([str(scope) for scope in scopes]))
     if before is not None:
         query = query.where(_r.c.started_at < before)
@@ -209,8 +307,10 @@ def find_step(connection: Connection, step_id: str) -> StepRecord | None:
 
 def steps_of(
     connection: Connection, run_id: str, *, after: int | None = None, limit: int | None = None
-) -> list[StepRecord]:  # fmt: skip
-    """The steps of a run in the order in which they started, or `limit` of them after the one with index `after`."""
+) -> list[StepRecord]:
+    """The steps of a run in the order in which they started, or `limit` of them after the one with
+    index `after`.
+    """
     query = _STEPS if after is None else _STEPS.where(_s.c.step_index > after)
     return [_step(row) for row in connection.execute(query.limit(limit), {"run_id": run_id})]
 
@@ -224,32 +324,46 @@ def count_steps(connection: Connection, run_ids: Sequence[str]) -> dict[str, int
 def step_before(connection: Connection, step: StepRecord) -> str | None:
     """The id of the last step of the same kind in the same run that started before this one."""
     query = select(_s.c.id).where(
-        _s.c.run_id == step.run_id, _s.c.step_kind == step.step_kind, _s.c.step_index < step.step_index
+        _s.c.run_id == step.run_id,
+        _s.c.step_kind == step.step_kind,
+        _s.c.step_index < step.step_index,
     )
     return connection.execute(query.order_by(_s.c.step_index.desc()).limit(1)).scalar()
 
 
 def steps_of_task(connection: Connection, task_id: str) -> list[str]:
-    """Ids of the steps that were recorded in a task of a graph, in the order in which they started."""
-    # The namespace ends with the task's id, and the metadata are sorted JSON: this is how it reads there.
+    """Ids of the steps that were recorded in a task of a graph, in the order in which they
+    started.
+    """
+    # The namespace ends with the task's id, and the metadata are sorted JSON: this is how it reads
+    # there.
     noted = func.replace(_s.c.metadata, " ", "")
     query = select(_s.c.id).where(noted.contains(f':{task_id}"', autoescape=True))
     return list(connection.execute(query.order_by(_s.c.started_at, _s.c.id)).scalars())
 
 
 def naming(connection: Connection, identity: str) -> list[EntryRow]:
-    """Rows (step_id, kind, summary) of what was recorded with this id in its summary, oldest first."""
+    """Rows (step_id, kind, summary) of what was recorded with this id in its summary, oldest
+    first.
+    """
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     query = (
         select(_e.c.step_id, _e.c.kind, _e.c.summary)
-        .where(_e.c.kind.in_(("memory_read", "memory_write", "compiled")), position(_e.c.summary, identity) > 0)
+        .where(
+            _e.c.kind.in_(("memory_read", "memory_write", "compiled")),
+            position(_e.c.summary, identity) > 0,
+        )
         .order_by(_e.c.id)
     )
     return list(connection.execute(query))
 
 
-def kept_payloads(connection: Connection, run_id: str, step_id: str | None) -> list[tuple[str, int, str]]:
-    """(step id, scope id, entry id) of the payloads that are kept of a run, or of one of its steps, in order."""
+def kept_payloads(
+    connection: Connection, run_id: str, step_id: str | None
+) -> list[tuple[str, int, str]]:
+    """(step id, scope id, entry id) of the payloads that are kept of a run, or of one of its steps,
+    in order.
+    """
     query = (
         select(_e.c.step_id, _e.c.scope_id, _e.c.id)
         .join(_s, _s.c.id == _e.c.step_id)
@@ -272,7 +386,8 @@ def _text(value: Mapping[str, Any]) -> str:
     try:
         text = orjson.dumps(value, option=_FAST).decode()
     except orjson.JSONEncodeError:
-        # Large integers, half characters, subclasses: the same values, or the reason why there is no text.
+        # Large integers, half characters, subclasses: the same values, or the reason why there is
+        # no text.
         return _encode(value)
     # The fast writer makes null of a float that is no number.
     return _encode(value) if "null" in text and _holds_float(value) else text
@@ -281,7 +396,11 @@ def _text(value: Mapping[str, Any]) -> str:
 def _holds_float(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_holds_float, value.values()))
-    return any(map(_holds_float, value)) if isinstance(value, list | tuple) else isinstance(value, float)
+    return (
+        any(map(_holds_float, value))
+        if isinstance(value, list | tuple)
+        else isinstance(value, float)
+    )
 
 
 def _run(row: Any) -> RunRecord:

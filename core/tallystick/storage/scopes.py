@@ -1,4 +1,6 @@
-"""Scopes as rows: the number that every predicate uses, the secret of its part keys, the revision of its text."""
+"""Scopes as rows: the number that every predicate uses, the secret of its part keys, the revision
+of its text.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,25 @@ __all__ = [
 ]
 
 _t = tables.scopes
-_BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.name.in_(bindparam("names", expanding=True)))
+_BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
+    _t.c.name.in_(bindparam("names", expanding=True))
+)
 _BY_ID = Hot(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
 _INSERT = insert(_t)
-_REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(_t.c.name.in_(bindparam("names", expanding=True)))
+_REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
+    _t.c.name.in_(bindparam("names", expanding=True))
+)
 _BY_NAME = Hot(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
 _NEXT_REVISION = Hot.written(
     sqlite="UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision",
-    postgresql="UPDATE scopes SET revision = revision + 1 WHERE id = %(scope_id)s RETURNING revision",
+    postgresql="UPDATE scopes SET revision = revision + 1 WHERE id = %(scope_id)s RETURNING "
+    "revision",
 )
 _CHANGING = Hot.written(
-    sqlite="UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, revision",
-    postgresql="UPDATE scopes SET revision = revision + 1 WHERE name = %(name)s RETURNING id, secret, revision",
+    sqlite="UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, "
+    "revision",
+    postgresql="UPDATE scopes SET revision = revision + 1 WHERE name = %(name)s RETURNING id, "
+    "secret, revision",
 )
 
 
@@ -62,7 +71,9 @@ def ensure(tx: Connection, scope: Scope) -> ScopeRow:
 
 
 def changing(tx: Connection, scope: Scope) -> tuple[ScopeRow, int]:
-    """Same as `ensure` and `next_revision` at once, for what changes the text of a scope most of the time."""
+    """Same as `ensure` and `next_revision` at once, for what changes the text of a scope most of
+    the time.
+    """
     found = _CHANGING(tx, {"name": str(scope)})
     if found:
         number, secret, revision = found[0]
@@ -85,7 +96,10 @@ def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:
 
 def all_scopes(connection: Connection) -> list[Scope]:
     """Every scope that has been written to, by name."""
-    return [Scope.parse(name) for name in connection.execute(select(_t.c.name).order_by(_t.c.name)).scalars()]
+    return [
+        Scope.parse(name)
+        for name in connection.execute(select(_t.c.name).order_by(_t.c.name)).scalars()
+    ]
 
 
 def named(connection: Connection, scope_id: int) -> ScopeRow:
@@ -96,7 +110,9 @@ def named(connection: Connection, scope_id: int) -> ScopeRow:
 
 
 def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]:
-    """The number of each of those scopes that have been written to, with the revision of its text."""
+    """The number of each of those scopes that have been written to, with the revision of its
+    text.
+    """
     names = [str(scope) for scope in scopes]
     if not names:
         return {}

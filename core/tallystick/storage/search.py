@@ -55,29 +55,43 @@ def _showing(statement: Any) -> Any:
     named = statement.values({name: bindparam(name) for name in ("doc", "scope_id", *_SHOWN)})
     return named.on_conflict_do_update(
         index_elements=["doc"], set_={name: named.excluded[name] for name in _SHOWN}
-    )  # fmt: skip
+    )
 
 
 _SHOW = Hot({"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))})
 _DROP_VECTORS = Hot(delete(_v).where(_v.c.doc == bindparam("doc")))
 _HIDE = Hot.written(
-    sqlite="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
+    sqlite="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = "
+    "NULL, "
     "revision = :to_revision WHERE doc = :d",
-    postgresql="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
+    postgresql="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', "
+    "names = NULL, "
     "revision = %(to_revision)s WHERE doc = %(d)s",
 )
 _TOUCH = Hot(update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision")))
 _COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("scope_id"))
 _CHANGED = (
     select(
-        _x.c.doc, _x.c.words, _x.c.marks, _x.c.speaker, _m.c.kind, _m.c.conversation, _m.c.position, _m.c.occurred_at,
-        _m.c.expires_at, _v.c.vector, _x.c.names, _m.c.state, _m.c.valid_from, _m.c.valid_until,
+        _x.c.doc,
+        _x.c.words,
+        _x.c.marks,
+        _x.c.speaker,
+        _m.c.kind,
+        _m.c.conversation,
+        _m.c.position,
+        _m.c.occurred_at,
+        _m.c.expires_at,
+        _v.c.vector,
+        _x.c.names,
+        _m.c.state,
+        _m.c.valid_from,
+        _m.c.valid_until,
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
     .where(_x.c.scope_id == bindparam("scope_id"), _x.c.revision > bindparam("after"))
     .order_by(_x.c.doc)
-)  # fmt: skip
+)
 
 
 class TextRow(NamedTuple):
@@ -96,10 +110,15 @@ class TextRow(NamedTuple):
 def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision: int) -> None:
     """Make a memory findable, or findable by other words, as of `revision`."""
     values = {
-        "doc": doc, "scope_id": scope_id, "revision": revision, "words": row.words, "marks": row.marks,
-        "speaker": row.speaker, "tags": json.dumps(row.tags, ensure_ascii=False) if row.tags else "[]",
+        "doc": doc,
+        "scope_id": scope_id,
+        "revision": revision,
+        "words": row.words,
+        "marks": row.marks,
+        "speaker": row.speaker,
+        "tags": json.dumps(row.tags, ensure_ascii=False) if row.tags else "[]",
         "names": json.dumps(row.names, ensure_ascii=False) if row.names else None,
-    }  # fmt: skip
+    }
     _SHOW(tx, values)
 
 
@@ -121,10 +140,18 @@ def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
         _TOUCH(tx, rows[0] if len(rows) == 1 else rows)
 
 
-def add_vectors(tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fingerprint: str) -> None:
+def add_vectors(
+    tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fingerprint: str
+) -> None:
     """Store (doc, scope id, version, vectors of its slices) rows under one embedder."""
     values = [
-        {"doc": doc, "fingerprint": fingerprint, "scope_id": scope_id, "version": version, "vector": vector}
+        {
+            "doc": doc,
+            "fingerprint": fingerprint,
+            "scope_id": scope_id,
+            "version": version,
+            "vector": vector,
+        }
         for doc, scope_id, version, vector in rows
     ]
     if values:
@@ -141,21 +168,27 @@ def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: s
 
     `fingerprint` names whose vectors to read; an empty one reads none.
     """
-    rows = connection.execute(_CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint})
+    rows = connection.execute(
+        _CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint}
+    )
     # By place rather than by name: this is read for a hundred thousand rows.
     return [Entry._make(tuple(row)) for row in rows]
 
 
 def gone(connection: Connection, scope_id: int, *, after: int) -> set[int]:
     """The memories of a scope that are findable no more since revision `after`."""
-    query = select(_x.c.doc).where(_x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None))
+    query = select(_x.c.doc).where(
+        _x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None)
+    )
     return set(connection.execute(query).scalars())
 
 
 def vectors_of(
     connection: Connection, scope_ids: Sequence[int], fingerprint: str, docs: Sequence[int]
-) -> dict[int, bytes]:  # fmt: skip
-    """The vectors of those of `docs` that still stand in these scopes: how proposals are checked."""
+) -> dict[int, bytes]:
+    """The vectors of those of `docs` that still stand in these scopes: how proposals are
+    checked.
+    """
     found: dict[int, bytes] = {}
     for start in range(0, len(docs), 500):
         query = select(_v.c.doc, _v.c.vector).where(
@@ -189,7 +222,7 @@ def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -
 
 def docs_missing_vectors(
     connection: Connection, fingerprint: str, *, limit: int, local_embedder: bool = True
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Findable memories, of any scope, that have no vector of this embedder yet, oldest first.
 
     Those that stay here are left out unless the embedder is a local one.
@@ -198,9 +231,17 @@ def docs_missing_vectors(
     has_vector = exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == fingerprint)
     jobs = tables.jobs
     has_job = exists().where(
-        _m.c.doc == _x.c.doc, jobs.c.subject_id == _m.c.id, jobs.c.kind == "embed", jobs.c.status != "done"
+        _m.c.doc == _x.c.doc,
+        jobs.c.subject_id == _m.c.id,
+        jobs.c.kind == "embed",
+        jobs.c.status != "done",
     )
-    query = select(_x.c.doc).where(_x.c.words.is_not(None), ~has_vector, ~has_job).order_by(_x.c.doc).limit(limit)
+    query = (
+        select(_x.c.doc)
+        .where(_x.c.words.is_not(None), ~has_vector, ~has_job)
+        .order_by(_x.c.doc)
+        .limit(limit)
+    )
     if not local_embedder:
         query = query.where(_x.c.marks < LOCAL_ONLY)
     return [row.doc for row in connection.execute(query)]
@@ -225,8 +266,10 @@ class Point:
 
 def page_of_points(
     connection: Connection, fingerprint: str, *, after: int, most: int, scope_id: int | None = None
-) -> list[Point]:  # fmt: skip
-    """The current vectors under one embedder, of one scope or of all, with a doc above `after`, by doc."""
+) -> list[Point]:
+    """The current vectors under one embedder, of one scope or of all, with a doc above `after`, by
+    doc.
+    """
     query = (
         select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
         .where(_v.c.fingerprint == fingerprint, _v.c.doc > after)
@@ -235,7 +278,10 @@ def page_of_points(
     )
     if scope_id is not None:
         query = query.where(_v.c.scope_id == scope_id)
-    return [Point(row.doc, row.scope_id, row.version, bytes(row.vector)) for row in connection.execute(query)]
+    return [
+        Point(row.doc, row.scope_id, row.version, bytes(row.vector))
+        for row in connection.execute(query)
+    ]
 
 
 def large_scopes(connection: Connection, fingerprint: str, *, above: int) -> set[int]:
@@ -250,10 +296,15 @@ def large_scopes(connection: Connection, fingerprint: str, *, above: int) -> set
 
 
 def changed_since(connection: Connection, revisions: Mapping[int, int]) -> list[int]:
-    """The memories of any scope whose words or vectors changed after these revisions; a scope not named is new."""
+    """The memories of any scope whose words or vectors changed after these revisions; a scope not
+    named is new.
+    """
     changed = or_(
         _x.c.scope_id.not_in(list(revisions)),
-        *(and_(_x.c.scope_id == scope_id, _x.c.revision > revision) for scope_id, revision in revisions.items()),
+        *(
+            and_(_x.c.scope_id == scope_id, _x.c.revision > revision)
+            for scope_id, revision in revisions.items()
+        ),
     )
     return list(connection.execute(select(_x.c.doc).where(changed).order_by(_x.c.doc)).scalars())
 
@@ -271,4 +322,7 @@ def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> lis
         .where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)
         .order_by(_v.c.doc)
     )
-    return [Point(row.doc, row.scope_id, row.version, bytes(row.vector)) for row in connection.execute(query)]
+    return [
+        Point(row.doc, row.scope_id, row.version, bytes(row.vector))
+        for row in connection.execute(query)
+    ]

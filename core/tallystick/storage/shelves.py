@@ -1,8 +1,10 @@
-"""Shelves: the searchable text of the scopes that were asked, kept in memory and brought up to date by revision.
+"""Shelves: the searchable text of the scopes that were asked, kept in memory and brought up to date
+by revision.
 
-A shelf holds what the database holds and nothing else. Each question compares the scope's revision, in its own
-snapshot of the database, with that of the shelf and reads the rows that changed since; what other processes wrote
-is found by the same comparison. Shelves that were not asked for longest go when they grow too large.
+A shelf holds what the database holds and nothing else. Each question compares the scope's revision,
+in its own snapshot of the database, with that of the shelf and reads the rows that changed since;
+what other processes wrote is found by the same comparison. Shelves that were not asked for longest
+go when they grow too large.
 """
 
 from __future__ import annotations
@@ -35,9 +37,16 @@ class Shelves:
         self._shelves: OrderedDict[tuple[int, str], _Shelf] = OrderedDict()
 
     def corpus(
-        self, connection: Connection, scope_id: int, revision: int, *, fingerprint: str = "", dimension: int = 0
-    ) -> Corpus:  # fmt: skip
-        """The text of a scope as of `revision` or later; with the vectors of `fingerprint`, if one is named.
+        self,
+        connection: Connection,
+        scope_id: int,
+        revision: int,
+        *,
+        fingerprint: str = "",
+        dimension: int = 0,
+    ) -> Corpus:
+        """The text of a scope as of `revision` or later; with the vectors of `fingerprint`, if one
+        is named.
 
         `revision` was read in the snapshot of `connection`. Raises DimensionMismatch.
         """
@@ -80,9 +89,17 @@ class Shelves:
                 del self._shelves[key]
 
     def _bring_up(
-        self, connection: Connection, shelf: _Shelf, scope_id: int, revision: int, fingerprint: str, dimension: int
-    ) -> None:  # fmt: skip
-        entries = search.changed(connection, scope_id, after=shelf.revision, fingerprint=fingerprint)
+        self,
+        connection: Connection,
+        shelf: _Shelf,
+        scope_id: int,
+        revision: int,
+        fingerprint: str,
+        dimension: int,
+    ) -> None:
+        entries = search.changed(
+            connection, scope_id, after=shelf.revision, fingerprint=fingerprint
+        )
         corpus = shelf.corpus.updated(entries, dimension=dimension)
         if shelf.revision and corpus.entries != search.count_rows(connection, scope_id):
             # Rows went altogether, which no revision tells: begin anew.

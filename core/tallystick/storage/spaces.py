@@ -29,7 +29,11 @@ def replace(tx: Connection, space: MemorySpace) -> None:
 
 def of_scopes(connection: Connection, scopes: Iterable[Scope]) -> dict[Scope, MemorySpace]:
     """The spaces of those scopes that have one."""
-    found = [MemorySpace.loads(body) for scope in scopes for (body,) in _OF(connection, {"scope": str(scope)})]
+    found = [
+        MemorySpace.loads(body)
+        for scope in scopes
+        for (body,) in _OF(connection, {"scope": str(scope)})
+    ]
     return {space.scope: space for space in found}
 
 
@@ -39,4 +43,9 @@ def all_spaces(connection: Connection) -> list[MemorySpace]:
 
 
 def _row(space: MemorySpace) -> dict[str, object]:
-    return {"id": space.id, "scope": str(space.scope), "version": space.version, "body": space.dumps()}
+    return {
+        "id": space.id,
+        "scope": str(space.scope),
+        "version": space.version,
+        "body": space.dumps(),
+    }

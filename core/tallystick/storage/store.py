@@ -25,10 +25,19 @@ class Store:
 
     @classmethod
     def open(
-        cls, place: Place, *, clock: Clock, ids: Ids, busy_timeout_ms: int = 10_000, full_durability: bool = False,
-        readers: int = 4, schema: str = "tallystick",
-    ) -> Store:  # fmt: skip
-        """Open the database and bring it to this release's schema. Raises NewerTally, CorruptTally, BusyTally."""
+        cls,
+        place: Place,
+        *,
+        clock: Clock,
+        ids: Ids,
+        busy_timeout_ms: int = 10_000,
+        full_durability: bool = False,
+        readers: int = 4,
+        schema: str = "tallystick",
+    ) -> Store:
+        """Open the database and bring it to this release's schema. Raises NewerTally, CorruptTally,
+        BusyTally.
+        """
         database = Database(
             place.url,
             busy_timeout_ms=busy_timeout_ms,

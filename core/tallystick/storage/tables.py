@@ -1,8 +1,8 @@
 """Every table, once: SQLAlchemy Core, for SQLite and PostgreSQL alike.
 
-Text that a person wrote stands in `memory_versions`, `search_text` and `parts`, all of which can be erased.
-`journal` holds ids, counts, digests and reason codes only.
-Times are integer microseconds UTC; JSON is kept as text, because digests are taken of the stored bytes.
+Text that a person wrote stands in `memory_versions`, `search_text` and `parts`, all of which can be
+erased. `journal` holds ids, counts, digests and reason codes only. Times are integer microseconds
+UTC; JSON is kept as text, because digests are taken of the stored bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ settings = Table(
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""What the tally knows of itself: its id, its owner, the embedder of its vectors, the index generation."""
+"""What the tally knows of itself: its id, its owner, the embedder of its vectors, the index
+generation.
+"""
 
 scopes = Table(
     "scopes",
@@ -133,7 +135,9 @@ sources = Table(
     Column("schema_version", Integer, nullable=False),
     Index(None, "scope_id", "content_hash"),
 )
-"""Raw material; `content_hash` is the key of its bytes in `parts`, `reference` the SourceRef as given."""
+"""Raw material; `content_hash` is the key of its bytes in `parts`, `reference` the SourceRef as
+given.
+"""
 
 memories = Table(
     "memories",
@@ -186,7 +190,9 @@ memories = Table(
     Index(None, "scope_id", "state", "doc"),
     sqlite_autoincrement=True,
 )
-"""One row per memory: identity, state and what queries filter by. What it says stands in its versions."""
+"""One row per memory: identity, state and what queries filter by. What it says stands in its
+versions.
+"""
 
 memory_versions = Table(
     "memory_versions",
@@ -256,10 +262,11 @@ search_text = Table(
     Column("names", Text),
     Index(None, "scope_id", "revision"),
 )
-"""The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer be found.
+"""The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer
+be found.
 
-`names` is a JSON list where the memory says by which names one person goes.
-`revision` is that of its scope when the row last changed, so that a process reads only what is new to it.
+`names` is a JSON list where the memory says by which names one person goes. `revision` is that of
+its scope when the row last changed, so that a process reads only what is new to it.
 """
 
 vectors = Table(
@@ -400,12 +407,17 @@ step_entries = Table(
     Column("head", BigInteger),
     Column("tail", BigInteger),
     Index(None, "scope_id", "part_key"),
-    Index(None, "base_id", sqlite_where=text("base_id IS NOT NULL"), postgresql_where=text("base_id IS NOT NULL")),
+    Index(
+        None,
+        "base_id",
+        sqlite_where=text("base_id IS NOT NULL"),
+        postgresql_where=text("base_id IS NOT NULL"),
+    ),
 )
 """What a step saw and did; payloads stand in `parts` and can be erased with their salt.
 
-With a base, a payload begins with the first `head` bytes of the base's, then what its part holds, and ends with the
-last `tail` bytes of the base's: a prompt that grew is stored once.
+With a base, a payload begins with the first `head` bytes of the base's, then what its part holds,
+and ends with the last `tail` bytes of the base's: a prompt that grew is stored once.
 """
 
 threads = Table(
@@ -426,9 +438,11 @@ threads = Table(
     Index(None, "scope_id", "expires_at"),
     sqlite_autoincrement=True,
 )
-"""A thread of checkpoints belongs to a scope: another scope's thread of the same name is another thread.
+"""A thread of checkpoints belongs to a scope: another scope's thread of the same name is another
+thread.
 
-`epoch` moves when something is removed, `puts` when something is put; `seal` is the sum of the codes of its states.
+`epoch` moves when something is removed, `puts` when something is put; `seal` is the sum of the
+codes of its states.
 """
 
 thread_states = Table(
@@ -445,7 +459,9 @@ thread_states = Table(
     Column("code", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""One row per checkpoint: `state` holds its body and the roots of its values, `marks` what a filter looks for."""
+"""One row per checkpoint: `state` holds its body and the roots of its values, `marks` what a filter
+looks for.
+"""
 
 thread_writes = Table(
     "thread_writes",
@@ -473,7 +489,9 @@ tree_parts = Table(
     Index("uq_tree_parts_digest", "scope_id", "digest", unique=True),
     sqlite_autoincrement=True,
 )
-"""Pieces of state, stored once per scope. An id is never given twice, so that what is remembered of one stays true."""
+"""Pieces of state, stored once per scope. An id is never given twice, so that what is remembered of
+one stays true.
+"""
 
 tree_holds = Table(
     "tree_holds",
@@ -492,7 +510,8 @@ tree_keys = Table(
     Column("cipher", Text, primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
 )
-"""The key of a scope's digests where state is encrypted; readable with the cipher's own key only."""
+"""The key of a scope's digests where state is encrypted; readable with the cipher's own key only.
+"""
 
 # Checkpoints as the first schema kept them, until `threads.upgrade` has moved them over.
 

@@ -1,4 +1,6 @@
-"""Traces: where in the database and in its files the bytes of a text stand. Used to erase, and to prove it."""
+"""Traces: where in the database and in its files the bytes of a text stand. Used to erase, and to
+prove it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,38 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, LargeBinary, Table, Text, bindparam, func, or_, select, true
+from sqlalchemy import (
+    Column,
+    Connection,
+    LargeBinary,
+    Table,
+    Text,
+    bindparam,
+    func,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
 from tallystick.storage.payloads import Payloads, resting_on
 
-__all__ = ["files_with", "forms", "goals_with", "holds", "payloads_with", "rows_with", "versions_with"]
+__all__ = [
+    "files_with",
+    "forms",
+    "goals_with",
+    "holds",
+    "payloads_with",
+    "rows_with",
+    "versions_with",
+]
 
 _SHORT = 12
-"""Bytes below which a text is looked for as a whole JSON value: shorter ones stand inside of other words."""
+"""Bytes below which a text is looked for as a whole JSON value: shorter ones stand inside of other
+words.
+"""
 _WINDOW = 96
 """Bytes of the pieces by which a text is looked for in files, where pages cut it."""
 _READ = 1 << 20
@@ -38,8 +61,12 @@ def forms(text: str) -> tuple[bytes, ...]:
     return (*(b'"' + form + b'"' for form in distinct[:2]), b'\\"' + distinct[0] + b'\\"')
 
 
-def holds(connection: Connection, column: Column[Any], needles: Sequence[bytes]) -> ColumnElement[bool]:
-    """The condition that a column holds one of `needles`; no pattern, so nothing in them needs escaping."""
+def holds(
+    connection: Connection, column: Column[Any], needles: Sequence[bytes]
+) -> ColumnElement[bool]:
+    """The condition that a column holds one of `needles`; no pattern, so nothing in them needs
+    escaping.
+    """
     postgres = connection.dialect.name == "postgresql"
     position = func.position if postgres else func.instr
     kind: TypeEngine[Any] = LargeBinary() if isinstance(column.type, LargeBinary) else Text()
@@ -70,10 +97,13 @@ def _texts(table: Table) -> Iterator[Column[Any]]:
 
 
 def rows_with(
-    connection: Connection, needles: Sequence[bytes], *,
+    connection: Connection,
+    needles: Sequence[bytes],
+    *,
     among: Callable[[Table], ColumnElement[bool] | None] = lambda table: true(),
-) -> dict[str, int]:  # fmt: skip
-    """How many rows of each column of every table hold one of `needles`, as `table.column`; none left out.
+) -> dict[str, int]:
+    """How many rows of each column of every table hold one of `needles`, as `table.column`; none
+    left out.
 
     `among` says which rows of a table are looked at; None leaves the table out.
     """
@@ -83,7 +113,11 @@ def rows_with(
         if rows is None:
             continue
         for column in _texts(table):
-            query = select(func.count()).select_from(table).where(rows, holds(connection, column, needles))
+            query = (
+                select(func.count())
+                .select_from(table)
+                .where(rows, holds(connection, column, needles))
+            )
             count = int(connection.execute(query).scalar_one())
             if count:
                 found[f"{table.name}.{column.name}"] = count
@@ -109,20 +143,30 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[tupl
 
 
 def goals_with(connection: Connection, needles: Sequence[bytes]) -> list[tuple[str, int]]:
-    """(run id, scope id) where the goal of a run, which may be cut off, holds one of `needles` or much of one."""
+    """(run id, scope id) where the goal of a run, which may be cut off, holds one of `needles` or
+    much of one.
+    """
     runs = tables.runs
     pieces = [piece for needle in needles for piece in (needle, *_pieces(needle))]
     found = connection.execute(
         select(runs.c.id, runs.c.scope_id, runs.c.user_goal).where(runs.c.user_goal.is_not(None))
     )
-    goals = [(row.id, row.scope_id, row.user_goal.encode("utf-8", "surrogatepass")) for row in found]
-    return sorted((run_id, scope_id) for run_id, scope_id, goal in goals if any(piece in goal for piece in pieces))
+    goals = [
+        (row.id, row.scope_id, row.user_goal.encode("utf-8", "surrogatepass")) for row in found
+    ]
+    return sorted(
+        (run_id, scope_id)
+        for run_id, scope_id, goal in goals
+        if any(piece in goal for piece in pieces)
+    )
 
 
 def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[tuple[str, int]]:
     """(memory id, scope id) where a version of a memory holds one of `needles`."""
     memories, versions = tables.memories, tables.memory_versions
-    query = select(memories.c.id, memories.c.scope_id).join(versions, versions.c.doc == memories.c.doc)
+    query = select(memories.c.id, memories.c.scope_id).join(
+        versions, versions.c.doc == memories.c.doc
+    )
     found = connection.execute(query.where(holds(connection, versions.c.body, needles)).distinct())
     return [(row.id, row.scope_id) for row in found]
 

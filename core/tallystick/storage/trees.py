@@ -1,4 +1,6 @@
-"""Pieces of state as rows: stored once per scope, held by the threads that need them, removed when none does."""
+"""Pieces of state as rows: stored once per scope, held by the threads that need them, removed when
+none does.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,23 @@ __all__ = ["add", "fetch", "hold", "hold_all_of", "keep_key", "key_of", "release
 
 _p, _h, _k = tables.tree_parts, tables.tree_holds, tables.tree_keys
 
-_FIND = Hot(select(_p.c.id).where(_p.c.scope_id == bindparam("scope_id"), _p.c.digest == bindparam("digest")))
+_FIND = Hot(
+    select(_p.c.id).where(
+        _p.c.scope_id == bindparam("scope_id"), _p.c.digest == bindparam("digest")
+    )
+)
 _ADD = Hot.written(
     sqlite="INSERT INTO tree_parts (scope_id, digest, body) VALUES (:scope_id, :digest, :body) "
     "ON CONFLICT DO NOTHING RETURNING id",
-    postgresql="INSERT INTO tree_parts (scope_id, digest, body) VALUES (%(scope_id)s, %(digest)s, %(body)s) "
+    postgresql="INSERT INTO tree_parts (scope_id, digest, body) VALUES (%(scope_id)s, "
+    "%(digest)s, %(body)s) "
     "ON CONFLICT DO NOTHING RETURNING id",
 )
 _FETCH = Hot.written(
     sqlite="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
     "AND id IN (SELECT value FROM json_each(:ids))",
-    postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = %(scope_id)s AND id = ANY(%(ids)s)",
+    postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = %(scope_id)s AND id = "
+    "ANY(%(ids)s)",
 )
 _HOLD = Hot(
     {
@@ -37,13 +45,18 @@ _HOLD_ALL = Hot.written(
     sqlite="INSERT OR IGNORE INTO tree_holds (thread_id, part_id) "
     "SELECT :target, part_id FROM tree_holds WHERE thread_id = :source",
     postgresql="INSERT INTO tree_holds (thread_id, part_id) "
-    "SELECT CAST(%(target)s AS BIGINT), part_id FROM tree_holds WHERE thread_id = %(source)s ON CONFLICT DO NOTHING",
+    "SELECT CAST(%(target)s AS BIGINT), part_id FROM tree_holds WHERE thread_id = %(source)s ON "
+    "CONFLICT DO NOTHING",
 )
 _FREE = Hot.written(
-    sqlite="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE h.thread_id = :thread "
-    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> :thread))",
-    postgresql="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE h.thread_id = %(thread)s "
-    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> %(thread)s))",
+    sqlite="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE "
+    "h.thread_id = :thread "
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> "
+    ":thread))",
+    postgresql="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE "
+    "h.thread_id = %(thread)s "
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> "
+    "%(thread)s))",
 )
 _LET_GO = Hot.written(
     sqlite="DELETE FROM tree_holds WHERE thread_id = :thread",
@@ -54,7 +67,8 @@ _HELD = Hot.written(
     postgresql="SELECT part_id FROM tree_holds WHERE thread_id = %(thread)s",
 )
 _LET_GO_OF = Hot.written(
-    sqlite="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id IN (SELECT value FROM json_each(:ids))",
+    sqlite="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id IN (SELECT value FROM "
+    "json_each(:ids))",
     postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s AND part_id = ANY(%(ids)s)",
 )
 _FREE_OF = Hot.written(
@@ -72,7 +86,9 @@ def add(tx: Connection, scope_id: int, digest: bytes, body: bytes) -> int:
     return int(rows[0][0])
 
 
-def fetch(connection: Connection, scope_id: int, ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
+def fetch(
+    connection: Connection, scope_id: int, ids: Iterable[int]
+) -> dict[int, tuple[bytes, bytes]]:
     """Digest and stored bytes of those pieces that are there, by id, in one query."""
     listed = list(ids)
     if not listed:
@@ -93,7 +109,9 @@ def hold_all_of(tx: Connection, source: int, target: int) -> None:
 
 
 def release(tx: Connection, thread: int, keep: set[int]) -> int:
-    """Let go of what a thread no longer needs and remove what nobody else does; how many it let go of."""
+    """Let go of what a thread no longer needs and remove what nobody else does; how many it let go
+    of.
+    """
     gone = [id for (id,) in _HELD(tx, {"thread": thread}) if id not in keep]
     if gone:
         listed = among(tx, gone)
@@ -110,7 +128,9 @@ def release_all(tx: Connection, thread: int) -> None:
 
 def key_of(connection: Connection, scope_id: int, cipher: str) -> bytes | None:
     """The sealed key of a scope's digests under this cipher, or None when there is none yet."""
-    found = connection.execute(select(_k.c.sealed).where(_k.c.scope_id == scope_id, _k.c.cipher == cipher)).scalar()
+    found = connection.execute(
+        select(_k.c.sealed).where(_k.c.scope_id == scope_id, _k.c.cipher == cipher)
+    ).scalar()
     return None if found is None else bytes(found)
 
 

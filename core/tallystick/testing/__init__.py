@@ -1,22 +1,33 @@
-"""The fakes that Tallystick is tested with, and contract suites for what has several implementations.
+"""The fakes that Tallystick is tested with, and contract suites for what has several
+implementations.
 
 Fakes stand in for the model, the clock and the ids only; everything else is real. The suites in
-`tallystick.testing.contracts` need pytest and are imported from there; the fixture `tape` comes with the plugin that
-pytest finds by itself.
+`tallystick.testing.contracts` need pytest and are imported from there; the fixture `tape` comes
+with the plugin that pytest finds by itself.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.testing.fakes import CountingIds, HashEmbedder, ScriptedCall, StepClock, WordCounter
+    from tallystick.testing.fakes import (
+        CountingIds,
+        HashEmbedder,
+        ScriptedCall,
+        StepClock,
+        WordCounter,
+    )
     from tallystick.testing.outcome import effects
 
 __all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter", "effects"]
 
 
 def __getattr__(name: str) -> Any:
-    """Fakes load when they are named: pytest imports this package for its plugin in every project that has it."""
+    """Fakes load when they are named: pytest imports this package for its plugin in every project
+    that has it.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"tallystick.testing.{'outcome' if name == 'effects' else 'fakes'}"), name)
+    return getattr(
+        import_module(f"tallystick.testing.{'outcome' if name == 'effects' else 'fakes'}"), name
+    )

@@ -1,7 +1,8 @@
-"""CaptureContract: the same scripted agent in every runtime gives equivalent receipts, as direct calls do.
+"""CaptureContract: the same scripted agent in every runtime gives equivalent receipts, as direct
+calls do.
 
-An adapter implements `play`, which runs one scene in its runtime with the adapter recording to a bound tally, and
-`said`, which reads an answer's text off a recorded response. Needs pytest.
+An adapter implements `play`, which runs one scene in its runtime with the adapter recording to a
+bound tally, and `said`, which reads an answer's text off a recorded response. Needs pytest.
 """
 
 from __future__ import annotations
@@ -38,20 +39,43 @@ SCENES: Mapping[Scene, tuple[Told, ...]] = {
     # The model is asked "How much?" and says "It is 42."
     "text": (ASKS,),
     # The model asks for double(value=1) and double(value=2) at once, then says "It is 42."
-    "parallel tools": (ASKS, Told("calls a tool", "double", "completed"), Told("calls a tool", "double", "completed"),
-                       ASKS),
-    # The model asks for divide(value=0), which raises ZeroDivisionError; what follows is up to the runtime.
+    "parallel tools": (
+        ASKS,
+        Told("calls a tool", "double", "completed"),
+        Told("calls a tool", "double", "completed"),
+        ASKS,
+    ),
+    # The model asks for divide(value=0), which raises ZeroDivisionError; what follows is up to the
+    # runtime.
     "error": (ASKS, Told("calls a tool", "divide", "failed")),
-    # The model asks for flaky(value=1), which asks to be tried again in the runtime's own way; the model does.
-    "retry": (ASKS, Told("calls a tool", "flaky", "failed"), ASKS, Told("calls a tool", "flaky", "completed"), ASKS),
+    # The model asks for flaky(value=1), which asks to be tried again in the runtime's own way; the
+    # model does.
+    "retry": (
+        ASKS,
+        Told("calls a tool", "flaky", "failed"),
+        ASKS,
+        Told("calls a tool", "flaky", "completed"),
+        ASKS,
+    ),
     # The model says "It is 42." in several chunks.
     "streaming": (ASKS,),
-    # The model asks for expert(question="How much?"), a tool that asks another agent, which says "It is 42."
-    "nested agent": (ASKS, Told("calls a tool", "expert", "completed"), Told("asks a model", None, "completed", 1),
-                     ASKS),
-    # The model asks for erase(value=1), which wants a person, who agrees; then the model says "It is 42."
-    "approval": (ASKS, Told("waits", "erase", "blocked"), Told("calls a tool", "erase", "completed"), ASKS),
-}  # fmt: skip
+    # The model asks for expert(question="How much?"), a tool that asks another agent, which says
+    # "It is 42."
+    "nested agent": (
+        ASKS,
+        Told("calls a tool", "expert", "completed"),
+        Told("asks a model", None, "completed", 1),
+        ASKS,
+    ),
+    # The model asks for erase(value=1), which wants a person, who agrees; then the model says "It
+    # is 42."
+    "approval": (
+        ASKS,
+        Told("waits", "erase", "blocked"),
+        Told("calls a tool", "erase", "completed"),
+        ASKS,
+    ),
+}
 """What each scene is to tell, in order."""
 
 
@@ -59,10 +83,14 @@ class CaptureContract:
     """What every capture adapter records."""
 
     sees_chunks: ClassVar[bool] = True
-    """Whether the adapter sees the chunks of a stream; one that does not keeps the answer without their times."""
+    """Whether the adapter sees the chunks of a stream; one that does not keeps the answer without
+    their times.
+    """
 
     def play(self, bound: BoundTally, scene: Scene) -> None:
-        """Run a scene in the runtime. An error that the runtime lets through is the suite's to catch."""
+        """Run a scene in the runtime. An error that the runtime lets through is the suite's to
+        catch.
+        """
         raise NotImplementedError
 
     def said(self, response: Json) -> str:
@@ -80,7 +108,10 @@ class CaptureContract:
         with open_tally() as tally:
             bound = self._played(tally, "parallel tools")
             called = [entries for entries in _payloads(bound) if "tool_call" in entries]
-            assert sorted(entries["tool_call"]["arguments"]["value"] for entries in called) == [1, 2]
+            assert sorted(entries["tool_call"]["arguments"]["value"] for entries in called) == [
+                1,
+                2,
+            ]
             assert all(entries["tool_result"] for entries in called)
             assert len({entries["tool_call"]["tool_call_id"] for entries in called}) == 2
 
@@ -102,7 +133,11 @@ class CaptureContract:
             [entries] = _payloads(bound)
             assert self.said(entries["response"]) == "It is 42."
             [step] = _steps(bound)
-            [told] = [one.summary for one in bound.recorder.receipt(step.step_id).entries if one.kind == "response"]
+            [told] = [
+                one.summary
+                for one in bound.recorder.receipt(step.step_id).entries
+                if one.kind == "response"
+            ]
             if self.sees_chunks:
                 times: Any = told["stream"]
                 assert times["chunks"] > 1
@@ -135,7 +170,9 @@ class CaptureContract:
             verified = bound.recorder.verify(run.run_id)
             assert (verified.ok, verified.gaps) == (True, {})
             with tally.store.database.read() as connection:
-                events = [entry.event for entry in journal.entries(connection, run_stream(run.run_id))]
+                events = [
+                    entry.event for entry in journal.entries(connection, run_stream(run.run_id))
+                ]
             assert events == ["run.start", *["receipt"] * (len(events) - 2), "run.end"]
         return bound
 
@@ -147,7 +184,10 @@ def _steps(bound: BoundTally) -> list[Any]:
 
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
     """Of each step what was recorded, by kind."""
-    return [{one.kind: one.payload for one in bound.recorder.entries(step.step_id)} for step in _steps(bound)]
+    return [
+        {one.kind: one.payload for one in bound.recorder.entries(step.step_id)}
+        for step in _steps(bound)
+    ]
 
 
 def _told(bound: BoundTally) -> list[Told]:

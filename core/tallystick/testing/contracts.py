@@ -1,8 +1,9 @@
-"""Contract suites: the behaviour of a tally and of an adapter, written once and handed each implementation.
+"""Contract suites: the behaviour of a tally and of an adapter, written once and handed each
+implementation.
 
-Subclass one in a test module whose name pytest collects. `TallyContract` needs a fixture `open_tally`, a function
-that opens a fresh store at first and the same store afterwards; `AdapterContract` needs the same fixture and an
-implementation of the verbs that the adapter has.
+Subclass one in a test module whose name pytest collects. `TallyContract` needs a fixture
+`open_tally`, a function that opens a fresh store at first and the same store afterwards;
+`AdapterContract` needs the same fixture and an implementation of the verbs that the adapter has.
 """
 
 from __future__ import annotations
@@ -47,25 +48,35 @@ def _apollo(tally: Tally, actor: Actor = ALICE) -> BoundTally:
 class TallyContract:
     """What every tally does, wherever it lives."""
 
-    def test_what_was_remembered_is_recalled_with_its_source_and_reason(self, open_tally: OpenTally) -> None:
+    def test_what_was_remembered_is_recalled_with_its_source_and_reason(
+        self, open_tally: OpenTally
+    ) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
-            stored = alice.remember("We indent with tabs.", kind="preference", speaker="Alice", tags=["style"])
+            stored = alice.remember(
+                "We indent with tabs.", kind="preference", speaker="Alice", tags=["style"]
+            )
 
             [hit] = alice.recall("how do we indent?")
 
             assert (hit.memory.id, hit.memory.content, hit.memory.who) == (
-                stored.memory_id, "We indent with tabs.", "Alice",
-            )  # fmt: skip
+                stored.memory_id,
+                "We indent with tabs.",
+                "Alice",
+            )
             assert (hit.source_ids, hit.reason, str(hit.visible_to)) == (
-                (stored.source_id,), "allowed_project", "project:apollo",
-            )  # fmt: skip
+                (stored.source_id,),
+                "allowed_project",
+                "project:apollo",
+            )
 
     def test_memory_outlives_the_process_that_made_it(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             _apollo(tally).remember("The build runs on Tuesdays.")
         with open_tally() as tally:
-            assert [hit.memory.content for hit in _apollo(tally).recall("build")] == ["The build runs on Tuesdays."]
+            assert [hit.memory.content for hit in _apollo(tally).recall("build")] == [
+                "The build runs on Tuesdays."
+            ]
 
     def test_another_scope_reads_nothing_and_learns_nothing(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
@@ -79,14 +90,20 @@ class TallyContract:
                 tally.bind(BOB).get(stored.memory_id)
             with pytest.raises(NotFound) as absent:
                 tally.bind(BOB).get("no-such-memory")
-            assert str(hidden.value).replace(stored.memory_id, "?") == str(absent.value).replace("no-such-memory", "?")
+            assert str(hidden.value).replace(stored.memory_id, "?") == str(absent.value).replace(
+                "no-such-memory", "?"
+            )
 
     def test_scopes_without_a_space_stay_closed(self, open_tally: OpenTally) -> None:
         closed = {
-            "team:a": "scope_disabled", "organization:a": "scope_disabled", "shared:a": "scope_disabled",
-            "public": "scope_disabled", "delegated:a": "delegation_required", "private:bob": "principal_mismatch",
+            "team:a": "scope_disabled",
+            "organization:a": "scope_disabled",
+            "shared:a": "scope_disabled",
+            "public": "scope_disabled",
+            "delegated:a": "delegation_required",
+            "private:bob": "principal_mismatch",
             "project:zeus": "unverified_membership",
-        }  # fmt: skip
+        }
         with open_tally() as tally:
             for scope, reason in closed.items():
                 with pytest.raises(Denied) as refused:
@@ -97,13 +114,23 @@ class TallyContract:
     def test_other_scopes_never_change_a_score(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
-            alice.remember_many(["tabs are how we indent", "the heron stands in the reeds", "indent the reeds"])
-            before = [(hit.memory.content, hit.score, hit.signals) for hit in alice.recall("indent tabs")]
-            tally.bind(BOB).remember_many([f"indent tabs reeds number {number}" for number in range(40)])
+            alice.remember_many(
+                ["tabs are how we indent", "the heron stands in the reeds", "indent the reeds"]
+            )
+            before = [
+                (hit.memory.content, hit.score, hit.signals) for hit in alice.recall("indent tabs")
+            ]
+            tally.bind(BOB).remember_many(
+                [f"indent tabs reeds number {number}" for number in range(40)]
+            )
 
-            assert [(hit.memory.content, hit.score, hit.signals) for hit in alice.recall("indent tabs")] == before
+            assert [
+                (hit.memory.content, hit.score, hit.signals) for hit in alice.recall("indent tabs")
+            ] == before
 
-    def test_the_same_statement_twice_is_one_memory_with_two_sources(self, open_tally: OpenTally) -> None:
+    def test_the_same_statement_twice_is_one_memory_with_two_sources(
+        self, open_tally: OpenTally
+    ) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
             first = alice.remember("We ship on Fridays.")
@@ -131,7 +158,10 @@ class TallyContract:
             alice.remember("taken", kind="turn", conversation="c1", position=0)
             with pytest.raises(PositionTaken):
                 alice.remember_many(
-                    ["stays out", {"content": "other", "kind": "turn", "conversation": "c1", "position": 0}]
+                    [
+                        "stays out",
+                        {"content": "other", "kind": "turn", "conversation": "c1", "position": 0},
+                    ]
                 )
             assert [memory.content for memory in alice.memories()] == ["taken"]
 
@@ -146,26 +176,40 @@ class TallyContract:
             with pytest.raises(IdempotencyMismatch):
                 alice.remember("Twice.", idempotency_key="k")
 
-    def test_modify_keeps_the_old_version_and_refuses_a_stale_one(self, open_tally: OpenTally) -> None:
+    def test_modify_keeps_the_old_version_and_refuses_a_stale_one(
+        self, open_tally: OpenTally
+    ) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
             stored = alice.remember("We indent with tabs.")
 
-            changed = alice.modify(stored.memory_id, content="We indent with spaces.", reason="voted", if_version=1)
+            changed = alice.modify(
+                stored.memory_id, content="We indent with spaces.", reason="voted", if_version=1
+            )
 
             assert (changed.status, changed.version) == ("changed", 2)
             with pytest.raises(VersionConflict) as stale:
                 alice.modify(stored.memory_id, content="x", reason="late", if_version=1)
             assert (stale.value.expected, stale.value.actual) == (1, 2)
-            assert [hit.memory.content for hit in alice.recall("indent")] == ["We indent with spaces."]
-            assert [hit.memory.content for hit in alice.recall("tabs")] in ([], ["We indent with spaces."])
+            assert [hit.memory.content for hit in alice.recall("indent")] == [
+                "We indent with spaces."
+            ]
+            assert [hit.memory.content for hit in alice.recall("tabs")] in (
+                [],
+                ["We indent with spaces."],
+            )
             add, update = alice.history(stored.memory_id)
             assert (add.event, add.new["content"]) == ("ADD", "We indent with tabs.")
             assert (update.event, update.reason, update.old, update.new) == (
-                "UPDATE", "voted", {"content": "We indent with tabs."}, {"content": "We indent with spaces."},
-            )  # fmt: skip
+                "UPDATE",
+                "voted",
+                {"content": "We indent with tabs."},
+                {"content": "We indent with spaces."},
+            )
 
-    def test_forget_leaves_every_recall_and_recover_brings_it_back(self, open_tally: OpenTally) -> None:
+    def test_forget_leaves_every_recall_and_recover_brings_it_back(
+        self, open_tally: OpenTally
+    ) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
             stored = alice.remember("The heron nests in March.")
@@ -180,9 +224,15 @@ class TallyContract:
             assert alice.forget(stored.memory_id, reason="again").status == "unchanged"
             assert alice.recover(stored.memory_id, reason="it was ours").status == "changed"
             assert [hit.memory.id for hit in alice.recall("heron")] == [stored.memory_id]
-            assert [entry.event for entry in alice.history(stored.memory_id)] == ["ADD", "FORGET", "RECOVER"]
+            assert [entry.event for entry in alice.history(stored.memory_id)] == [
+                "ADD",
+                "FORGET",
+                "RECOVER",
+            ]
 
-    def test_remembering_again_never_resurrects_what_was_forgotten(self, open_tally: OpenTally) -> None:
+    def test_remembering_again_never_resurrects_what_was_forgotten(
+        self, open_tally: OpenTally
+    ) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
             first = alice.remember("Say it again.")
@@ -193,7 +243,9 @@ class TallyContract:
             with pytest.raises(StateConflict):
                 alice.recover(first.memory_id, reason="both?")
 
-    def test_a_pinned_memory_is_forgotten_by_an_operator_with_force_only(self, open_tally: OpenTally) -> None:
+    def test_a_pinned_memory_is_forgotten_by_an_operator_with_force_only(
+        self, open_tally: OpenTally
+    ) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
             stored = alice.remember("Never push on Friday.", pinned=True)
@@ -206,8 +258,13 @@ class TallyContract:
     def test_bad_input_is_refused_and_stores_nothing(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
-            for bad in ({"content": "  "}, {"content": "x", "kind": "nonsense"}, {"content": "x", "position": 1},
-                        {"content": "x", "importance": 101}, {"content": "x", "unknown": 1}):  # fmt: skip
+            for bad in (
+                {"content": "  "},
+                {"content": "x", "kind": "nonsense"},
+                {"content": "x", "position": 1},
+                {"content": "x", "importance": 101},
+                {"content": "x", "unknown": 1},
+            ):
                 with pytest.raises(InvalidInput):
                     alice.remember_many([bad])
             with pytest.raises(InvalidInput):
@@ -217,7 +274,14 @@ class TallyContract:
     def test_any_text_comes_back_as_it_was(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
-            for text in ("a\x00b", "half \ud800 pair", "日本語のテキスト", "tab\tand\r\nline", "' OR 1=1 --", "%_*\"'"):
+            for text in (
+                "a\x00b",
+                "half \ud800 pair",
+                "日本語のテキスト",
+                "tab\tand\r\nline",
+                "' OR 1=1 --",
+                "%_*\"'",
+            ):
                 stored = alice.remember(text)
                 assert alice.get(stored.memory_id).content == text
 
@@ -230,7 +294,9 @@ class TallyContract:
             alice = _apollo(tally)
             with ThreadPoolExecutor(8) as threads:
                 list(threads.map(lambda number: alice.remember(f"fact number {number}"), range(80)))
-            assert {memory.content for memory in alice.memories(limit=100)} == {f"fact number {n}" for n in range(80)}
+            assert {memory.content for memory in alice.memories(limit=100)} == {
+                f"fact number {n}" for n in range(80)
+            }
 
     def test_a_failing_write_leaves_its_neighbours_alone(self, open_tally: OpenTally) -> None:
         """Units that share a commit fail one by one."""
@@ -239,7 +305,9 @@ class TallyContract:
 
             def attempt(number: int) -> str:
                 try:
-                    alice.remember(f"turn {number}", kind="turn", conversation="c", position=number // 2)
+                    alice.remember(
+                        f"turn {number}", kind="turn", conversation="c", position=number // 2
+                    )
                 except PositionTaken:
                     return "refused"
                 return "stored"
@@ -256,7 +324,8 @@ class TallyContract:
                 with run.step("model_call", name="plan") as step:
                     alice.recall("plan")
                     compiled = alice.compile(
-                        [ContextItem(id="ask", kind="user_msg", content="fix the bug")], budget=1_000
+                        [ContextItem(id="ask", kind="user_msg", content="fix the bug")],
+                        budget=1_000,
                     )
                     step.record("request", {"model": "m", "prompt": "fix the bug"})
                     step.record("response", {"text": "done"})
@@ -267,11 +336,16 @@ class TallyContract:
             recorder = alice.recorder
             receipts = recorder.receipts(run.id)
             assert [(receipt.step_kind, receipt.status) for receipt in receipts] == [
-                ("model_call", "completed"), ("tool_call", "failed"),
-            ]  # fmt: skip
+                ("model_call", "completed"),
+                ("tool_call", "failed"),
+            ]
             assert [entry.kind for entry in receipts[0].entries] == [
-                "memory_read", "compile_request", "compiled", "request", "response",
-            ]  # fmt: skip
+                "memory_read",
+                "compile_request",
+                "compiled",
+                "request",
+                "response",
+            ]
             assert receipts[0].token_method == compiled.token_method
             answer = recorder.verify(run.id, foil=foil)
             assert (answer.ok, answer.foil_matches, answer.problems) == (True, True, ())
@@ -281,14 +355,18 @@ class TallyContract:
             alice = _apollo(tally)
             with alice.run("coder") as run, run.step("other"):
                 pass
-            answer = alice.recorder.verify(run.id, foil=Foil(run_id=run.id, count=2, head="sha256:" + "0" * 64))
+            answer = alice.recorder.verify(
+                run.id, foil=Foil(run_id=run.id, count=2, head="sha256:" + "0" * 64)
+            )
             assert (answer.ok, answer.foil_matches) == (False, False)
 
     def test_an_exact_replay_asks_the_model_what_it_was_asked(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
             with alice.run("coder") as run, run.step("model_call") as step:
-                alice.compile([ContextItem(id="ask", kind="user_msg", content="fix the bug")], budget=1_000)
+                alice.compile(
+                    [ContextItem(id="ask", kind="user_msg", content="fix the bug")], budget=1_000
+                )
                 step.record("request", {"messages": ["fix the bug"], "temperature": 0.5})
                 step.record("response", {"text": "done"})
             model = ScriptedCall([{"text": "done"}, {"text": "different"}])
@@ -297,8 +375,11 @@ class TallyContract:
 
             assert model.requests == [{"messages": ["fix the bug"], "temperature": 0.5}] * 2
             assert (same.fidelity, same.request_matches, same.response_matches, same.warnings) == (
-                "exact", True, True, (),
-            )  # fmt: skip
+                "exact",
+                True,
+                True,
+                (),
+            )
             assert other.response_matches is False
 
     def test_a_mutated_replay_shows_what_leaves_the_context(self, open_tally: OpenTally) -> None:
@@ -306,7 +387,9 @@ class TallyContract:
             alice = _apollo(tally)
             items = [
                 ContextItem(id="ask", kind="user_msg", content="where does the heron nest?"),
-                ContextItem(id="doc", kind="retrieval_doc", content="The heron nests in the reeds. " * 20),
+                ContextItem(
+                    id="doc", kind="retrieval_doc", content="The heron nests in the reeds. " * 20
+                ),
             ]
             with alice.run("coder") as run, run.step("model_call") as step:
                 alice.compile(items, budget=1_000)
@@ -332,7 +415,10 @@ class TallyContract:
     def test_metadata_only_keeps_no_payload_and_still_verifies(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
             alice = _apollo(tally)
-            with alice.run("coder", retention="metadata_only") as run, run.step("model_call") as step:
+            with (
+                alice.run("coder", retention="metadata_only") as run,
+                run.step("model_call") as step,
+            ):
                 step.record("request", {"messages": ["private"]}, summary={"messages": 1})
             [entry] = alice.recorder.entries(step.id)
             assert (entry.payload, entry.payload_state) == (None, "not_kept")
@@ -343,9 +429,14 @@ class TallyContract:
         with open_tally() as tally:
             mine, theirs = tally.bind(ALICE).threads, tally.bind(BOB).threads
             mine.put(
-                "t", namespace="", checkpoint_id="1", parent_id=None, metadata={"step": 1},
-                body=Leaf("json", b"{}"), values={"messages": Leaf("json", b"[1]")},
-            )  # fmt: skip
+                "t",
+                namespace="",
+                checkpoint_id="1",
+                parent_id=None,
+                metadata={"step": 1},
+                body=Leaf("json", b"{}"),
+                values={"messages": Leaf("json", b"[1]")},
+            )
 
             assert theirs.get("t", namespace="") is None
             theirs.delete("t")
@@ -366,23 +457,33 @@ class TallyContract:
 
 
 class AdapterContract:
-    """What every adapter does: the effects of its verbs equal those of direct calls, same journal, same receipts.
+    """What every adapter does: the effects of its verbs equal those of direct calls, same journal,
+    same receipts.
 
-    Implement the verbs that the adapter has and name them in `verbs`. Each gets a bound tally to work on. An adapter
-    that keeps something other than loose notes, as a store does, says in `as_kept` what direct calls would keep for
-    it and lays its own down in `kept`; the effects have to be the same all the same.
+    Implement the verbs that the adapter has and name them in `verbs`. Each gets a bound tally to
+    work on. An adapter that keeps something other than loose notes, as a store does, says in
+    `as_kept` what direct calls would keep for it and lays its own down in `kept`; the effects have
+    to be the same all the same.
     """
 
     verbs: ClassVar[frozenset[str]] = frozenset()
     """Of `recall`, `context`, `remember`, `modify`, `forget`, `model_call`, `tool_call`."""
     shows: ClassVar[frozenset[MemoryState]] = frozenset(("active", "superseded", "redacted"))
-    """Of what direct recall gives, the states that its `recall` gives; what it gives more of, is a leak."""
+    """Of what direct recall gives, the states that its `recall` gives; what it gives more of, is a
+    leak.
+    """
     fills: ClassVar[bool] = False
-    """Whether its runtime wants a full page: then what else may be seen follows what direct recall gives."""
+    """Whether its runtime wants a full page: then what else may be seen follows what direct recall
+    gives.
+    """
     reasons: ClassVar[Mapping[str, str]] = {}
-    """By verb, the reason that the adapter itself gives, where its runtime has no place for the caller's."""
+    """By verb, the reason that the adapter itself gives, where its runtime has no place for the
+    caller's.
+    """
     keeps_recalls: ClassVar[bool] = False
-    """Whether its runtime has to get back all that it put: then a recalled text is kept, and found by nobody."""
+    """Whether its runtime has to get back all that it put: then a recalled text is kept, and found
+    by nobody.
+    """
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
         """Recall through the runtime; the ids found, best first."""
@@ -396,7 +497,9 @@ class AdapterContract:
         """Store through the runtime."""
         raise NotImplementedError
 
-    def modify(self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int) -> None:
+    def modify(
+        self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+    ) -> None:
         """Change through the runtime, with whatever approval it asks for."""
         raise NotImplementedError
 
@@ -418,13 +521,18 @@ class AdapterContract:
 
     def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
         """Lay down what this adapter is to find, change and forget; the ids, in order."""
-        return [one.memory_id for one in bound.remember_many([self.as_kept(content) for content in contents])]
+        return [
+            one.memory_id
+            for one in bound.remember_many([self.as_kept(content) for content in contents])
+        ]
 
     def test_recall_gives_what_direct_recall_gives(self, open_tally: OpenTally) -> None:
         self._needs("recall")
         with open_tally() as tally:
             alice = _apollo(tally)
-            self.kept(alice, ["We indent with tabs.", "The heron nests in March.", "Tabs are eight wide."])
+            self.kept(
+                alice, ["We indent with tabs.", "The heron nests in March.", "Tabs are eight wide."]
+            )
 
             direct = [hit.memory.id for hit in alice.recall("indent tabs")]
 
@@ -489,16 +597,22 @@ class AdapterContract:
             assert "tabs" not in given
             assert "by four" not in given
 
-    def test_a_model_is_given_nothing_where_direct_recall_is_refused(self, open_tally: OpenTally) -> None:
+    def test_a_model_is_given_nothing_where_direct_recall_is_refused(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("context")
         with open_tally() as tally:
             self.kept(_apollo(tally), ["We indent with tabs."])
             given = [""]
-            self._expect_refusal(lambda: given.append(self.context(_apollo(tally, EVE), "how do we indent?")))
+            self._expect_refusal(
+                lambda: given.append(self.context(_apollo(tally, EVE), "how do we indent?"))
+            )
             assert "tabs" not in given[-1]
             assert ("access.denied", "unverified_membership") in _events(tally)
 
-    def test_remembering_through_the_adapter_leaves_the_same_journal(self, open_tally: OpenTally) -> None:
+    def test_remembering_through_the_adapter_leaves_the_same_journal(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("remember")
         with open_tally() as tally:
             alice = _apollo(tally)
@@ -513,7 +627,9 @@ class AdapterContract:
             assert [_comparable(entry) for entry in history] == expected
             assert alice.actor.surface not in {entry.surface for entry in history}
 
-    def test_remembering_is_refused_where_direct_remembering_is(self, open_tally: OpenTally) -> None:
+    def test_remembering_is_refused_where_direct_remembering_is(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("remember")
         with open_tally() as tally:
             with pytest.raises(Denied) as direct:
@@ -524,13 +640,17 @@ class AdapterContract:
             assert direct.value.reason == "unverified_membership"
             assert _apollo(tally).memories() == []
 
-    def test_writing_through_the_adapter_leaves_the_same_journal(self, open_tally: OpenTally) -> None:
+    def test_writing_through_the_adapter_leaves_the_same_journal(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("remember", "modify", "forget")
         with open_tally() as tally:
             alice = _apollo(tally)
             changed, gone = (self.reasons.get(verb, "asked") for verb in ("modify", "forget"))
             direct = alice.remember_many([self.as_kept("Direct and adapted alike.")])[0].memory_id
-            alice.modify(direct, content=self.as_kept("Changed.")["content"], reason=changed, if_version=1)
+            alice.modify(
+                direct, content=self.as_kept("Changed.")["content"], reason=changed, if_version=1
+            )
             alice.forget(direct, reason=gone)
             expected = [_comparable(entry) for entry in alice.history(direct)]
 
@@ -542,32 +662,51 @@ class AdapterContract:
             assert alice.memories() == []
             assert [_comparable(entry) for entry in alice.history(adapted.id)] == expected
 
-    def test_recall_shows_of_corrected_memories_what_direct_recall_shows(self, open_tally: OpenTally) -> None:
+    def test_recall_shows_of_corrected_memories_what_direct_recall_shows(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("recall")
         with open_tally() as tally:
             alice = _apollo(tally)
-            texts = ["We indent with tabs.", "We indent with spaces.", "Indent by hand.", "Indent never.", "Indent 3."]
+            texts = [
+                "We indent with tabs.",
+                "We indent with spaces.",
+                "Indent by hand.",
+                "Indent never.",
+                "Indent 3.",
+            ]
             old, new, hidden, gone, secret = self.kept(alice, texts)
             corrections: Sequence[tuple[str, str, dict[str, Any]]] = (
-                (old, "supersede", {"by": new}), (hidden, "hide", {}), (gone, "delete", {}),
+                (old, "supersede", {"by": new}),
+                (hidden, "hide", {}),
+                (gone, "delete", {}),
                 (secret, "redact", {"replacement": "how we indent, once"}),
-            )  # fmt: skip
+            )
             for memory_id, correction, options in corrections:
                 chosen: Any = correction
                 preview = alice.correct(memory_id, chosen, reason="r", **options)
                 alice.correct(
-                    memory_id, chosen, reason="r", mode="apply", confirm_token=preview.confirm_token, **options
+                    memory_id,
+                    chosen,
+                    reason="r",
+                    mode="apply",
+                    confirm_token=preview.confirm_token,
+                    **options,
                 )
 
             direct = [hit.memory for hit in alice.recall("how do we indent?")]
             adapted = list(self.recall(alice, "how do we indent?"))
 
-            self._expect_found(adapted, [memory.id for memory in direct if memory.state in self.shows])
+            self._expect_found(
+                adapted, [memory.id for memory in direct if memory.state in self.shows]
+            )
             assert new in adapted
             assert old not in adapted or adapted.index(new) < adapted.index(old)
             assert not {hidden, gone} & set(adapted)
 
-    def test_what_direct_changes_are_refused_is_refused_through_the_adapter(self, open_tally: OpenTally) -> None:
+    def test_what_direct_changes_are_refused_is_refused_through_the_adapter(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("modify", "forget")
         with open_tally() as tally:
             person, agent = _apollo(tally, ALICE.replace(agent=None)), _apollo(tally)
@@ -580,13 +719,16 @@ class AdapterContract:
             for call in (
                 lambda: self.modify(agent, locked, "Inferred.", "r", before[locked]),
                 lambda: self.modify(agent, pinned, "Stale.", "r", 7),
-                lambda: self.forget(agent, locked, "r"), lambda: self.forget(agent, pinned, "r"),
-            ):  # fmt: skip
+                lambda: self.forget(agent, locked, "r"),
+                lambda: self.forget(agent, pinned, "r"),
+            ):
                 self._expect_refusal(call)
 
             assert {memory.id: memory.version for memory in agent.memories()} == before
 
-    def test_what_was_recalled_is_not_remembered_through_the_adapter(self, open_tally: OpenTally) -> None:
+    def test_what_was_recalled_is_not_remembered_through_the_adapter(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("remember")
         with open_tally() as tally:
             alice = _apollo(tally)
@@ -598,7 +740,9 @@ class AdapterContract:
             assert [hit.memory.id for hit in alice.recall("how do we indent with tabs?")] == [first]
             assert self.keeps_recalls or [memory.id for memory in alice.memories()] == [first]
 
-    def test_a_model_call_leaves_the_receipt_that_a_direct_recording_leaves(self, open_tally: OpenTally) -> None:
+    def test_a_model_call_leaves_the_receipt_that_a_direct_recording_leaves(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("model_call")
         with open_tally() as tally:
             alice = _apollo(tally)
@@ -613,7 +757,9 @@ class AdapterContract:
             assert "Say heron." in payloads[0]
             assert "heron" in payloads[-1]
 
-    def test_a_tool_call_leaves_the_receipt_that_a_direct_recording_leaves(self, open_tally: OpenTally) -> None:
+    def test_a_tool_call_leaves_the_receipt_that_a_direct_recording_leaves(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("tool_call")
         with open_tally() as tally:
             alice = _apollo(tally)
@@ -626,7 +772,9 @@ class AdapterContract:
             [direct] = _receipts(alice)[-1]
             assert direct in _receipts(alice)[0]
 
-    def test_a_model_call_inside_an_open_step_is_not_recorded_twice(self, open_tally: OpenTally) -> None:
+    def test_a_model_call_inside_an_open_step_is_not_recorded_twice(
+        self, open_tally: OpenTally
+    ) -> None:
         self._needs("model_call")
         with open_tally() as tally:
             alice = _apollo(tally)
@@ -654,7 +802,9 @@ class AdapterContract:
         assert list(adapted)[: len(direct) if self.fills else None] == list(direct)
 
     def _expect_refusal(self, call: Callable[[], Any]) -> None:
-        """A refusal reaches the caller as an error of the tally, or the model as an answer that says so."""
+        """A refusal reaches the caller as an error of the tally, or the model as an answer that
+        says so.
+        """
         try:
             call()
         except (Denied, Conflict):
@@ -663,7 +813,15 @@ class AdapterContract:
 
 def _comparable(entry: Any) -> dict[str, Any]:
     kept = entry.dump()
-    unstable = ("sequence", "at", "surface", "audit_id", "correlation_id", "request_id", "session_id")
+    unstable = (
+        "sequence",
+        "at",
+        "surface",
+        "audit_id",
+        "correlation_id",
+        "request_id",
+        "session_id",
+    )
     kept["new"].pop("freshness_ts", None)
     return {name: value for name, value in kept.items() if name not in unstable}
 

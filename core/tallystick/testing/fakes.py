@@ -16,7 +16,9 @@ __all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCoun
 
 
 class StepClock:
-    """A clock that moves `step` microseconds at each look, so that a whole recording compares exactly."""
+    """A clock that moves `step` microseconds at each look, so that a whole recording compares
+    exactly.
+    """
 
     def __init__(self, start: int = 1_700_000_000_000_000, *, step: int = 1_000) -> None:
         self._now = start
@@ -51,7 +53,9 @@ class CountingIds:
 
 
 class ScriptedCall:
-    """A model as `recorder.replay` calls it: gives the answers of a script, and keeps the requests it got."""
+    """A model as `recorder.replay` calls it: gives the answers of a script, and keeps the requests
+    it got.
+    """
 
     def __init__(self, answers: Iterable[Any]) -> None:
         self._answers = iter(answers)
@@ -65,7 +69,9 @@ class ScriptedCall:
 
 
 class HashEmbedder:
-    """An embedder that needs nothing: words hashed into buckets, unit length; equal words are near."""
+    """An embedder that needs nothing: words hashed into buckets, unit length; equal words are
+    near.
+    """
 
     def __init__(self, dimension: int = 64, *, name: str = "hash", local: bool = True) -> None:
         self._dimension = dimension
@@ -94,7 +100,9 @@ class HashEmbedder:
         for row, text in enumerate(texts):
             for word in re.findall(r"\w+", text.casefold()):
                 vectors[
-                    row, int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % self._dimension
+                    row,
+                    int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest())
+                    % self._dimension,
                 ] += 1
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit: NDArray[np.float32] = (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)
@@ -102,7 +110,9 @@ class HashEmbedder:
 
 
 class WordCounter:
-    """A token counter that counts words: exact by its own measure, and easy to reckon with in a test."""
+    """A token counter that counts words: exact by its own measure, and easy to reckon with in a
+    test.
+    """
 
     method = "words"
     exact = True

@@ -1,4 +1,6 @@
-"""Effects: everything that a piece of work wrote down, freed of ids and times, so that two ways to do it compare."""
+"""Effects: everything that a piece of work wrote down, freed of ids and times, so that two ways to
+do it compare.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,25 @@ from tallystick.tally import Tally
 
 __all__ = ["effects"]
 
-_UNSTABLE = {"commitment", "source", "step_id", "run_id", "started_at", "ended_at", "audit_id", "previous", "digest"}
+_UNSTABLE = {
+    "commitment",
+    "source",
+    "step_id",
+    "run_id",
+    "started_at",
+    "ended_at",
+    "audit_id",
+    "previous",
+    "digest",
+}
 
 
 def effects(tally: Tally) -> list[dict[str, Any]]:
-    """The whole journal in order, surfaces left out, ids replaced by their order of appearance, times dropped.
+    """The whole journal in order, surfaces left out, ids replaced by their order of appearance,
+    times dropped.
 
-    Two adapters that have the same effects give equal lists: same events, same reasons, same receipts.
+    Two adapters that have the same effects give equal lists: same events, same reasons, same
+    receipts.
     """
     seen: dict[str, str] = {}
     with tally.store.database.read() as connection:
@@ -39,7 +53,9 @@ def _named(identity: str | None, seen: dict[str, str]) -> str | None:
 
 def _stable(value: Any, seen: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {name: _stable(inner, seen) for name, inner in value.items() if name not in _UNSTABLE}
+        return {
+            name: _stable(inner, seen) for name, inner in value.items() if name not in _UNSTABLE
+        }
     if isinstance(value, list):
         return [_stable(inner, seen) for inner in value]
     if isinstance(value, str) and value in seen:

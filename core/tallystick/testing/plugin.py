@@ -1,17 +1,20 @@
-"""A plugin for pytest: play a tape to an agent and fail with a diff where it asks for something else.
+"""A plugin for pytest: play a tape to an agent and fail with a diff where it asks for something
+else.
 
     def test_the_agent_still_asks_the_same(tape):
         player = tape("tapes/refund.json")
         agent = create_agent(TapeChatModel(player), tape_tools(player, tools))
         agent.invoke({"messages": [("user", "Refund order 7.")]})
 
-pytest finds it by itself where tallystick is installed, else with `-p tallystick.testing.plugin`. The tape is written
-by `tally tape RUN --out tests/tapes/refund.json`. `tape` takes the options of `Player` too: `ignore` for what may
-differ, such as dates, `redactor` for rules that are not the default, `errors` for what failures are raised as.
+pytest finds it by itself where tallystick is installed, else with `-p tallystick.testing.plugin`.
+The tape is written by `tally tape RUN --out tests/tapes/refund.json`. `tape` takes the options of
+`Player` too: `ignore` for what may differ, such as dates, `redactor` for rules that are not the
+default, `errors` for what failures are raised as.
 
-The fixture says at the end of the test whether every recorded request was made, also where the agent itself took the
-error for a failed tool. A test that left its tape shows the diff, not the way through the runtime; `--full-trace` does.
-Loading the plugin imports nothing but pytest: the rest comes with the first tape.
+The fixture says at the end of the test whether every recorded request was made, also where the
+agent itself took the error for a failed tool. A test that left its tape shows the diff, not the way
+through the runtime; `--full-trace` does. Loading the plugin imports nothing but pytest: the rest
+comes with the first tape.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ _CAUSES = 32
 
 @pytest.fixture
 def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
-    """Loads a tape, named from the folder of the test or the working folder, and plays it; see `Player` for options."""
+    """Loads a tape, named from the folder of the test or the working folder, and plays it; see
+    `Player` for options.
+    """
     from tallystick.errors import InvalidInput
     from tallystick.recorder import Player, read_tape
 
@@ -93,6 +98,9 @@ def _diverged(error: BaseException) -> TapeDiverged | None:
         if isinstance(one, TapeDiverged):
             return one
         # Tasks that ran side by side fail together.
-        made_from = [one.__cause__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+        made_from = [
+            one.__cause__,
+            *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()),
+        ]
         found += [cause for cause in made_from if cause is not None][: _CAUSES - len(found)]
     return None

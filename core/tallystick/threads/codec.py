@@ -1,8 +1,10 @@
-"""How a piece of state becomes stored bytes: compressed where it pays, sealed where asked, known by a keyed digest.
+"""How a piece of state becomes stored bytes: compressed where it pays, sealed where asked, known by
+a keyed digest.
 
-The digest is an HMAC under a key of the scope, so that equal bytes are stored once within a scope and two scopes
-cannot be compared. With a sealer that key is itself sealed: without the cipher's key nobody can tell whether a
-guess stands in the database, and bytes that were forged or moved do not match their digest.
+The digest is an HMAC under a key of the scope, so that equal bytes are stored once within a scope
+and two scopes cannot be compared. With a sealer that key is itself sealed: without the cipher's key
+nobody can tell whether a guess stands in the database, and bytes that were forged or moved do not
+match their digest.
 """
 
 from __future__ import annotations
@@ -74,11 +76,15 @@ class Codec:
         return stored
 
     def unpack(self, stored: bytes, *, sealed: bool = True) -> bytes:
-        """The content of a stored form. Raises CorruptTally, or StorageError when it is sealed for somebody else."""
+        """The content of a stored form. Raises CorruptTally, or StorageError when it is sealed for
+        somebody else.
+        """
         is_sealed = bool(stored) and stored[0] == _SEALED
         if is_sealed:
             if self._sealer is None:
-                raise StorageError("This state is encrypted. Give the serializer that it was written with.")
+                raise StorageError(
+                    "This state is encrypted. Give the serializer that it was written with."
+                )
             try:
                 stored = self._sealer.open(stored[1:])
             except Exception as error:
@@ -86,14 +92,20 @@ class Codec:
                     "Encrypted state does not open: it was changed, or sealed with another key."
                 ) from error
         elif sealed and self._sealer is not None:
-            raise CorruptTally("State that should be encrypted is not: it was written without the key.")
+            raise CorruptTally(
+                "State that should be encrypted is not: it was written without the key."
+            )
         return _unfolded(stored)
 
     def expand(self, domain: bytes, digest: bytes, stored: bytes) -> bytes:
-        """Same as `unpack`, held against the digest under which it was stored. Raises CorruptTally."""
+        """Same as `unpack`, held against the digest under which it was stored. Raises
+        CorruptTally.
+        """
         content = self.unpack(stored)
         if self.digest(domain, content) != digest:
-            raise CorruptTally("A piece of state does not match its digest. Run `tally verify` to see where.")
+            raise CorruptTally(
+                "A piece of state does not match its digest. Run `tally verify` to see where."
+            )
         return content
 
 
@@ -125,7 +137,9 @@ def _tools() -> tuple[Any, Any]:
     found: tuple[Any, Any] | None = getattr(_local, "tools", None)
     if found is None:
         found = (
-            zstandard.ZstdCompressor(level=3, dict_data=_dictionary, write_checksum=False, write_dict_id=False),
+            zstandard.ZstdCompressor(
+                level=3, dict_data=_dictionary, write_checksum=False, write_dict_id=False
+            ),
             zstandard.ZstdDecompressor(dict_data=_dictionary),
         )
         _local.tools = found

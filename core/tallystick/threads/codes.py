@@ -1,7 +1,8 @@
-"""The code of a row over its place and its content, and the seal of a thread, which is the sum of its codes.
+"""The code of a row over its place and its content, and the seal of a thread, which is the sum of
+its codes.
 
-A row that was changed, or put in the place of another, does not match its code; one that was removed or added
-does not add up.
+A row that was changed, or put in the place of another, does not match its code; one that was
+removed or added does not add up.
 """
 
 from __future__ import annotations
@@ -17,9 +18,16 @@ __all__ = ["code_of_state", "code_of_write", "sealed"]
 
 
 def code_of_state(
-    codec: Codec, scope: Scope, thread: str, namespace: str, id: str, parent_id: str | None, noted: bytes, body: Leaf,
+    codec: Codec,
+    scope: Scope,
+    thread: str,
+    namespace: str,
+    id: str,
+    parent_id: str | None,
+    noted: bytes,
+    body: Leaf,
     digest: bytes,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """The code of a checkpoint: its place, its metadata, its body and the digest of its values."""
     names = (str(scope), thread, namespace, id, "" if parent_id is None else f"={parent_id}")
     return codec.code(*map(_bytes, names), noted, body.type.encode(), body.body, digest)
@@ -27,8 +35,16 @@ def code_of_state(
 
 def code_of_write(codec: Codec, scope: Scope, thread: str, row: WriteRow, digest: bytes) -> bytes:
     """The code of a pending write: its place and the digest of its value."""
-    names = (str(scope), thread, row.namespace, row.checkpoint_id, row.task_id, str(row.position), row.task_path,
-             row.channel)  # fmt: skip
+    names = (
+        str(scope),
+        thread,
+        row.namespace,
+        row.checkpoint_id,
+        row.task_id,
+        str(row.position),
+        row.task_path,
+        row.channel,
+    )
     return codec.code(b"write", *map(_bytes, names), digest)[:16]
 
 

@@ -31,25 +31,38 @@ def copy(desk: Desk, source: str, target: str) -> int:
         for number, state in enumerate(states, start=row.puts):
             frame = unframed(state.state, codec)
             code = code_of_state(
-                codec, scope, target, state.namespace, state.id, state.parent_id, codec.unpack(state.metadata),
-                frame.body, frame.digest,
-            )  # fmt: skip
-            old = checkpoints.add_state(tx, replace(state, thread_id=row.id, position=number, code=code))
+                codec,
+                scope,
+                target,
+                state.namespace,
+                state.id,
+                state.parent_id,
+                codec.unpack(state.metadata),
+                frame.body,
+                frame.digest,
+            )
+            old = checkpoints.add_state(
+                tx, replace(state, thread_id=row.id, position=number, code=code)
+            )
             added.append(code)
             replaced += [] if old is None else [old]
         waiting = [
             replace(
-                one, thread_id=row.id,
+                one,
+                thread_id=row.id,
                 code=code_of_write(codec, scope, target, one, unframed(one.value, codec).digest),
             )
             for one in checkpoints.writes_of(tx, origin.id)
-        ]  # fmt: skip
+        ]
         checkpoints.add_writes(tx, waiting, replace=True)
         moved = replace(
-            row, puts=row.puts + len(added), states=row.states + len(added) - len(replaced),
-            seal=sealed(row.seal, add=added, take=replaced), writer=desk.writer,
+            row,
+            puts=row.puts + len(added),
+            states=row.states + len(added) - len(replaced),
+            seal=sealed(row.seal, add=added, take=replaced),
+            writer=desk.writer,
             lifetime=row.lifetime or origin.lifetime,
-        )  # fmt: skip
+        )
         moved = replace(moved, expires_at=None if moved.lifetime is None else at + moved.lifetime)
         checkpoints.move(tx, moved)
         desk.anchor(tx, "thread.copy", moved, at)

@@ -1,4 +1,6 @@
-"""Where the calls of one actor on one scope are carried out: its threads as rows, and what the journal is told."""
+"""Where the calls of one actor on one scope are carried out: its threads as rows, and what the
+journal is told.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Desk:
         return checkpoints.add_thread(tx, self.keeper.scope.id, name, at=at)
 
     def remove_thread(self, tx: Connection, name: str, event: str) -> None:
-        """Remove a thread and what only it needed, and note that in the journal; none is no error."""
+        """Remove a thread and what only it needed, and note that in the journal; none is no
+        error.
+        """
         row = checkpoints.find_thread(tx, self.keeper.scope.id, name)
         if row is None:
             return
@@ -63,21 +67,47 @@ class Desk:
         self._note(tx, name, event, self.now(), {"checkpoints": count})
 
     def anchor(
-        self, tx: Connection, event: str, row: ThreadRow, at: int, *, removed: int = 0, run: str | None = None
-    ) -> None:  # fmt: skip
-        """Note in the journal where a thread stands: what `verify` holds its rows against. `run` is who put last."""
+        self,
+        tx: Connection,
+        event: str,
+        row: ThreadRow,
+        at: int,
+        *,
+        removed: int = 0,
+        run: str | None = None,
+    ) -> None:
+        """Note in the journal where a thread stands: what `verify` holds its rows against. `run` is
+        who put last.
+        """
         details = {"puts": row.puts, "checkpoints": row.states, "seal": row.seal}
-        self._note(tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})}, run)
+        self._note(
+            tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})}, run
+        )
 
     def _note(
-        self, tx: Connection, thread: str, event: str, at: int, details: Mapping[str, Any], run: str | None = None
-    ) -> None:  # fmt: skip
-        # A thread is its own session, and a run the request, unless who acts says otherwise; as histories of memory.
-        known = {"session_id": self.actor.session_id or thread, "request_id": self.actor.request_id or run}
+        self,
+        tx: Connection,
+        thread: str,
+        event: str,
+        at: int,
+        details: Mapping[str, Any],
+        run: str | None = None,
+    ) -> None:
+        # A thread is its own session, and a run the request, unless who acts says otherwise; as
+        # histories of memory.
+        known = {
+            "session_id": self.actor.session_id or thread,
+            "request_id": self.actor.request_id or run,
+        }
         journal.append(
             tx,
             journal.Event(
-                stream=f"thread:{self.scope}/{thread}", event=event, actor=self.actor.model_copy(update=known), at=at,
-                audit_id=self.store.ids.new(), subject_id=thread, details=details,
+                stream=f"thread:{self.scope}/{thread}",
+                event=event,
+                actor=self.actor.model_copy(update=known),
+                at=at,
+                audit_id=self.store.ids.new(),
+                subject_id=thread,
+                details=details,
             ),
-        )  # fmt: skip
+        )

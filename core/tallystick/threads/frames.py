@@ -1,4 +1,6 @@
-"""The stored form of a checkpoint's state: the digest of its values, their roots, and its body, in one frame."""
+"""The stored form of a checkpoint's state: the digest of its values, their roots, and its body, in
+one frame.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,16 @@ def compact(value: Any) -> bytes:
 
 def values_digest(values: Mapping[str, Value], codec: Codec) -> bytes:
     """What stands for all values of a checkpoint together."""
-    pieces = [json.dumps(name).encode() + b"\x00" + digest_of(value, codec) for name, value in values.items()]
+    pieces = [
+        json.dumps(name).encode() + b"\x00" + digest_of(value, codec)
+        for name, value in values.items()
+    ]
     return codec.digest(b"values\x00", *pieces)
 
 
-def framed(digest: bytes, roots: Mapping[str, Any], body_type: str, body: bytes, codec: Codec) -> bytes:
+def framed(
+    digest: bytes, roots: Mapping[str, Any], body_type: str, body: bytes, codec: Codec
+) -> bytes:
     """The stored form. `body` is sealed already where state is sealed."""
     head = compact([body_type, roots])
     return codec.pack(digest + len(head).to_bytes(4, "big") + head + body, seal=False)
@@ -49,7 +56,9 @@ def unframed(stored: bytes, codec: Codec) -> Frame:
     try:
         kind, roots = json.loads(frame[20 : 20 + size])
     except (ValueError, TypeError, RecursionError) as error:
-        raise CorruptTally("The state of a checkpoint is not readable: its bytes are damaged.") from error
+        raise CorruptTally(
+            "The state of a checkpoint is not readable: its bytes are damaged."
+        ) from error
     if not isinstance(kind, str) or not isinstance(roots, dict):
         raise CorruptTally("The state of a checkpoint is not of a known shape.")
     body = frame[20 + size :]

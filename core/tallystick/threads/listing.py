@@ -1,4 +1,6 @@
-"""Listing checkpoints, greatest id first: pages by key, filters compared by marks in SQL and then exactly."""
+"""Listing checkpoints, greatest id first: pages by key, filters compared by marks in SQL and then
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def listed(desk: Desk, asked: Asked) -> Iterator[StoredCheckpoint]:
         with desk.store.database.read() as connection:
             waiting = writes_at(desk, connection, summary.thread, state)
             more = load_values(connection, desk.keeper, [one.roots for _, one in waiting])
-        yield StoredCheckpoint(summary, frame.body, joined(waiting, more, desk.codec), read_later(desk, frame))
+        yield StoredCheckpoint(
+            summary, frame.body, joined(waiting, more, desk.codec), read_later(desk, frame)
+        )
 
 
 def summaries(desk: Desk, asked: Asked) -> Iterator[Summary]:
@@ -58,10 +62,20 @@ def _found(desk: Desk, asked: Asked) -> Iterator[tuple[StateRow, Summary, Frame]
             size = _PAGE if left is None else min(_PAGE, left)
             with desk.store.database.read() as connection:
                 row = desk.thread(connection, name)
-                page = [] if row is None else checkpoints.page(
-                    connection, row.id, namespace=asked.namespace, id=asked.id, before=asked.before, after=after,
-                    marks=marks, size=size,
-                )  # fmt: skip
+                page = (
+                    []
+                    if row is None
+                    else checkpoints.page(
+                        connection,
+                        row.id,
+                        namespace=asked.namespace,
+                        id=asked.id,
+                        before=asked.before,
+                        after=after,
+                        marks=marks,
+                        size=size,
+                    )
+                )
             for state in page:
                 summary, frame = checked_state(desk, name, state)
                 if not matches(summary.metadata, asked.filter):

@@ -19,15 +19,26 @@ __all__ = ["load", "load_values"]
 _Place = tuple[int, int]
 
 
-def load_values(connection: Connection, keeper: Keeper, roots: Iterable[Mapping[str, Any]]) -> list[dict[str, Value]]:
-    """The values of several roots at once. Raises CorruptTally for what is missing or does not match."""
+def load_values(
+    connection: Connection, keeper: Keeper, roots: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Value]]:
+    """The values of several roots at once. Raises CorruptTally for what is missing or does not
+    match.
+    """
     shapes = list(roots)
-    parts = load(connection, keeper, (place for shape in shapes for one in shape.values() for place in wanted(one)))
+    parts = load(
+        connection,
+        keeper,
+        (place for shape in shapes for one in shape.values() for place in wanted(one)),
+    )
 
     def part(level: int, id: int) -> Part:
         return parts[level, id]
 
-    return [{name: read_roots(one, part, keeper.codec) for name, one in shape.items()} for shape in shapes]
+    return [
+        {name: read_roots(one, part, keeper.codec) for name, one in shape.items()}
+        for shape in shapes
+    ]
 
 
 def load(connection: Connection, keeper: Keeper, places: Iterable[_Place]) -> dict[_Place, Part]:
@@ -47,7 +58,9 @@ def load(connection: Connection, keeper: Keeper, places: Iterable[_Place]) -> di
         ahead = set()
         for level, id in missing:
             if id not in rows:
-                raise CorruptTally("A piece of a checkpoint's tree is missing. Run `tally verify` to see where.")
+                raise CorruptTally(
+                    "A piece of a checkpoint's tree is missing. Run `tally verify` to see where."
+                )
             digest, body = rows[id]
             groups = _children(level, body, keeper) if level > 1 else None
             read[level, id] = (digest, body, groups)
@@ -61,7 +74,12 @@ def load(connection: Connection, keeper: Keeper, places: Iterable[_Place]) -> di
 
 
 def _built(
-    place: _Place, digest: bytes, body: bytes, groups: Any, below: Mapping[_Place, Part], keeper: Keeper
+    place: _Place,
+    digest: bytes,
+    body: bytes,
+    groups: Any,
+    below: Mapping[_Place, Part],
+    keeper: Keeper,
 ) -> Part:
     children: tuple[Segment, ...] = ()
     if groups is not None:
@@ -78,5 +96,7 @@ def _children(level: int, body: bytes, keeper: Keeper) -> list[Any]:
         if isinstance(groups, list) and all(group[0] == level - 1 for group in groups):
             return groups
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise CorruptTally("A node of a checkpoint's tree is not readable: its bytes are damaged.") from error
+        raise CorruptTally(
+            "A node of a checkpoint's tree is not readable: its bytes are damaged."
+        ) from error
     raise CorruptTally("A node of a checkpoint's tree is not of a known shape.")

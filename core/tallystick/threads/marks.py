@@ -1,8 +1,8 @@
 """What a filter on metadata looks for: one short keyed mark per entry, the same on every database.
 
-A mark tells nothing to who does not hold the key, needs no escaping whatever is in it, and lets SQL leave out what
-cannot match. What it leaves in is compared exactly, as JSON: `True` is not `1`, `1` is `1.0`, and `None` also
-matches where the name is missing.
+A mark tells nothing to who does not hold the key, needs no escaping whatever is in it, and lets SQL
+leave out what cannot match. What it leaves in is compared exactly, as JSON: `True` is not `1`, `1`
+is `1.0`, and `None` also matches where the name is missing.
 """
 
 from __future__ import annotations

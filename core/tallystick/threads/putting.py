@@ -1,4 +1,6 @@
-"""Putting checkpoints and pending writes: everything is made ready first, then written in one transaction."""
+"""Putting checkpoints and pending writes: everything is made ready first, then written in one
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ Grown = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 """The values of a checkpoint, made from those of its parent."""
 
 Waited = Callable[[], None]
-"""What was begun: call it once to wait for the commit. Others that were begun meanwhile share it."""
+"""What was begun: call it once to wait for the commit. Others that were begun meanwhile share it.
+"""
 
 _ANCHOR = 64
-"""Puts after which the journal notes where a thread stands, if its writer has not changed before."""
+"""Puts after which the journal notes where a thread stands, if its writer has not changed before.
+"""
 
 
 class _Stale(Exception):
@@ -54,21 +58,42 @@ class _Draft:
 
 
 def begin_put(
-    desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, parent_id: str | None,
-    metadata: Mapping[str, Any], body: Leaf, values: Mapping[str, Value] | Grown, lifetime: int | None,
+    desk: Desk,
+    thread: str,
+    *,
+    namespace: str,
+    checkpoint_id: str,
+    parent_id: str | None,
+    metadata: Mapping[str, Any],
+    body: Leaf,
+    values: Mapping[str, Value] | Grown,
+    lifetime: int | None,
     soon: bool,
-) -> Waited:  # fmt: skip
-    """Make a checkpoint ready and hand it to the writer, which with `soon` waits a little for more."""
+) -> Waited:
+    """Make a checkpoint ready and hand it to the writer, which with `soon` waits a little for
+    more.
+    """
     codec = desk.codec
-    base = None if parent_id is None else base_of(desk, thread, namespace=namespace, checkpoint_id=parent_id)
+    base = (
+        None
+        if parent_id is None
+        else base_of(desk, thread, namespace=namespace, checkpoint_id=parent_id)
+    )
     if not isinstance(values, Mapping):
         values = values({} if base is None else base.values)
     noted = compact(metadata)
     draft = _Draft(
-        namespace, checkpoint_id, parent_id, marks_of(metadata, codec), noted, codec.pack(noted),
-        body, codec.pack(body.body) if codec.sealed else body.body, lifetime,
+        namespace,
+        checkpoint_id,
+        parent_id,
+        marks_of(metadata, codec),
+        noted,
+        codec.pack(noted),
+        body,
+        codec.pack(body.body) if codec.sealed else body.body,
+        lifetime,
         run if isinstance(run := metadata.get("run_id"), str) else None,
-    )  # fmt: skip
+    )
     begun = _put(desk, thread, draft, values, base, soon)
 
     def waited() -> None:
@@ -80,14 +105,31 @@ def begin_put(
     return waited
 
 
-def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], base: Base | None, soon: bool) -> Waited:
+def _put(
+    desk: Desk,
+    thread: str,
+    draft: _Draft,
+    values: Mapping[str, Value],
+    base: Base | None,
+    soon: bool,
+) -> Waited:
     keeper, codec = desk.keeper, desk.codec
     before = base.values if base is not None else {}
-    plant = {channel: planted(value, before.get(channel), codec) for channel, value in values.items()}
+    plant = {
+        channel: planted(value, before.get(channel), codec) for channel, value in values.items()
+    }
     seeds = Seeds(plant.values(), codec)
     digest = values_digest(plant, codec)
     code = code_of_state(
-        codec, desk.scope, thread, draft.namespace, draft.id, draft.parent_id, draft.noted, draft.body, digest
+        codec,
+        desk.scope,
+        thread,
+        draft.namespace,
+        draft.id,
+        draft.parent_id,
+        draft.noted,
+        draft.body,
+        digest,
     )
 
     def unit(tx: Connection) -> tuple[ThreadRow, dict[bytes, int]]:
@@ -100,16 +142,29 @@ def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], ba
         replaced = checkpoints.add_state(
             tx,
             StateRow(
-                row.id, draft.id, draft.namespace, draft.parent_id, row.puts, draft.marks, draft.metadata,
-                framed(digest, roots, draft.body.type, draft.stored_body, codec), code,
+                row.id,
+                draft.id,
+                draft.namespace,
+                draft.parent_id,
+                row.puts,
+                draft.marks,
+                draft.metadata,
+                framed(digest, roots, draft.body.type, draft.stored_body, codec),
+                code,
             ),
-        )  # fmt: skip
+        )
         lifetime = draft.lifetime if draft.lifetime is not None else row.lifetime
         moved = ThreadRow(
-            row.id, row.name, row.epoch, row.puts + 1, row.states + (replaced is None),
-            sealed(row.seal, add=[code], take=[] if replaced is None else [replaced]), desk.writer, lifetime,
+            row.id,
+            row.name,
+            row.epoch,
+            row.puts + 1,
+            row.states + (replaced is None),
+            sealed(row.seal, add=[code], take=[] if replaced is None else [replaced]),
+            desk.writer,
+            lifetime,
             None if lifetime is None else at + lifetime,
-        )  # fmt: skip
+        )
         checkpoints.move(tx, moved)
         if replaced is not None or moved.writer != row.writer or moved.puts % _ANCHOR == 0:
             desk.anchor(tx, "checkpoint.put", moved, at, run=draft.run)
@@ -120,13 +175,21 @@ def _put(desk: Desk, thread: str, draft: _Draft, values: Mapping[str, Value], ba
     def waited() -> None:
         row, ids = written_down.result()
         seeds.grown(ids, keeper)
-        keeper.bases.put((thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant))
+        keeper.bases.put(
+            (thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant)
+        )
 
     return waited
 
 
 def begin_put_writes(
-    desk: Desk, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite], soon: bool
+    desk: Desk,
+    thread: str,
+    *,
+    namespace: str,
+    checkpoint_id: str,
+    writes: Sequence[PendingWrite],
+    soon: bool,
 ) -> Waited:
     """Same as `begin_put`, for pending writes."""
     codec = desk.codec
@@ -134,7 +197,17 @@ def begin_put_writes(
     seeds = Seeds(plants, codec)
     digests = [values_digest({"": plant}, codec) for plant in plants]
     bare = [
-        WriteRow(0, checkpoint_id, namespace, one.task_id, one.position, one.task_path, one.channel, b"", b"")
+        WriteRow(
+            0,
+            checkpoint_id,
+            namespace,
+            one.task_id,
+            one.position,
+            one.task_path,
+            one.channel,
+            b"",
+            b"",
+        )
         for one in writes
     ]
     coded = [
@@ -147,11 +220,12 @@ def begin_put_writes(
         ids = seeds.sow(tx, desk.keeper.scope.id, row.id)
         rows = [
             replace(
-                one, thread_id=row.id,
+                one,
+                thread_id=row.id,
                 value=framed(digest, {"": written(plant, seeds.number(ids))}, "", b"", codec),
             )
             for one, plant, digest in zip(coded, plants, digests, strict=True)
-        ]  # fmt: skip
+        ]
         checkpoints.add_writes(tx, [row for row in rows if row.position < 0], replace=True)
         checkpoints.add_writes(tx, [row for row in rows if row.position >= 0], replace=False)
         return ids

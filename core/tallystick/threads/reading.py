@@ -1,4 +1,6 @@
-"""Reading one checkpoint: with its state, as the base of the next, or as the trail of writes that led to it."""
+"""Reading one checkpoint: with its state, as the base of the next, or as the trail of writes that
+led to it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from sqlalchemy import Connection
 from tallystick.errors import CorruptTally
 from tallystick.storage import checkpoints
 from tallystick.storage.checkpoints import StateRow, WriteRow
-from tallystick.threads.checked import checked_state, checked_writes, hold_against, joined, writes_at
+from tallystick.threads.checked import (
+    checked_state,
+    checked_writes,
+    hold_against,
+    joined,
+    writes_at,
+)
 from tallystick.threads.desk import Desk
 from tallystick.threads.loading import load_values
 from tallystick.threads.room import Base
@@ -36,8 +44,12 @@ def base_of(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str) -> B
     return found if found is not None and found.id == checkpoint_id else None
 
 
-def get(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str | None) -> StoredCheckpoint | None:
-    """One checkpoint, or that with the greatest id; None when there is none. Raises CorruptTally."""
+def get(
+    desk: Desk, thread: str, *, namespace: str, checkpoint_id: str | None
+) -> StoredCheckpoint | None:
+    """One checkpoint, or that with the greatest id; None when there is none. Raises
+    CorruptTally.
+    """
     keeper = desk.keeper
     with desk.store.database.read() as connection:
         there = checkpoints.find(connection, keeper.scope.id, thread, namespace, checkpoint_id)
@@ -49,7 +61,11 @@ def get(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str | None) -
         # Values with this digest may be at hand: they are what was put last, or read last.
         kept = keeper.bases.get((thread, namespace))
         values: Mapping[str, Value] | None = None
-        if kept is not None and (kept.thread, kept.epoch, kept.digest) == (row.id, row.epoch, frame.digest):
+        if kept is not None and (kept.thread, kept.epoch, kept.digest) == (
+            row.id,
+            row.epoch,
+            frame.digest,
+        ):
             values = kept.values
         shapes = [one.roots for _, one in waiting]
         if values is None:
@@ -59,20 +75,28 @@ def get(desk: Desk, thread: str, *, namespace: str, checkpoint_id: str | None) -
             more = load_values(connection, keeper, shapes)
     found = values
     if kept is None or kept.values is not found or kept.id != state.id:
-        keeper.bases.put((thread, namespace), Base(state.id, row.id, row.epoch, frame.digest, found))
+        keeper.bases.put(
+            (thread, namespace), Base(state.id, row.id, row.epoch, frame.digest, found)
+        )
     return StoredCheckpoint(summary, frame.body, joined(waiting, more, keeper.codec), lambda: found)
 
 
 def trails(
     desk: Desk, thread: str, *, namespace: str, checkpoint_id: str | None, channels: Sequence[str]
 ) -> dict[str, tuple[list[PendingWrite], Value | None]]:
-    """For each channel the writes of a checkpoint's ancestors, oldest first, and the value they start from."""
+    """For each channel the writes of a checkpoint's ancestors, oldest first, and the value they
+    start from.
+    """
     keeper = desk.keeper
-    found: dict[str, tuple[list[PendingWrite], Value | None]] = {channel: ([], None) for channel in channels}
+    found: dict[str, tuple[list[PendingWrite], Value | None]] = {
+        channel: ([], None) for channel in channels
+    }
     left = set(channels)
     with desk.store.database.read() as connection:
         row = desk.thread(connection, thread)
-        state = None if row is None else checkpoints.get(connection, row.id, namespace, checkpoint_id)
+        state = (
+            None if row is None else checkpoints.get(connection, row.id, namespace, checkpoint_id)
+        )
         if row is None or state is None:
             return found
         ahead: dict[str, tuple[StateRow, list[WriteRow]]] = {}
@@ -88,9 +112,13 @@ def trails(
             waiting = checked_writes(desk, thread, [one for one in rows if one.channel in left])
             here = sorted(left & frame.roots.keys())
             seeds, *values = load_values(
-                connection, keeper,
-                [{channel: frame.roots[channel] for channel in here}, *(one.roots for _, one in waiting)],
-            )  # fmt: skip
+                connection,
+                keeper,
+                [
+                    {channel: frame.roots[channel] for channel in here},
+                    *(one.roots for _, one in waiting),
+                ],
+            )
             for write in reversed(joined(waiting, values, keeper.codec)):
                 found[write.channel][0].append(write)
             for channel in here:
@@ -102,11 +130,15 @@ def trails(
 def _ahead(
     connection: Connection, thread_id: int, namespace: str, id: str, channels: Collection[str]
 ) -> dict[str, tuple[StateRow, list[WriteRow]]]:
-    """A checkpoint and those before it by id, a page of them, with their writes of these channels."""
+    """A checkpoint and those before it by id, a page of them, with their writes of these
+    channels.
+    """
     states = checkpoints.up_to(connection, thread_id, namespace, id, _PAGE)
     found: dict[str, tuple[StateRow, list[WriteRow]]] = {state.id: (state, []) for state in states}
     if states:
-        for write in checkpoints.writes_between(connection, thread_id, namespace, states[-1].id, id):
+        for write in checkpoints.writes_between(
+            connection, thread_id, namespace, states[-1].id, id
+        ):
             if write.channel in channels and write.checkpoint_id in found:
                 found[write.checkpoint_id][1].append(write)
     return found

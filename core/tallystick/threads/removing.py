@@ -28,24 +28,32 @@ Needs = Callable[[Summary], Collection[str]]
 
 def delete(desk: Desk, thread: str) -> None:
     """Remove a thread and what only it needed."""
-    desk.store.database.write(lambda tx: desk.remove_thread(tx, thread, "thread.delete"), name="thread.delete")
+    desk.store.database.write(
+        lambda tx: desk.remove_thread(tx, thread, "thread.delete"), name="thread.delete"
+    )
 
 
 def prune(desk: Desk, thread: str, needs: Needs) -> int:
-    """Keep the newest checkpoint of each namespace and what it is rebuilt from; how many others were removed."""
+    """Keep the newest checkpoint of each namespace and what it is rebuilt from; how many others
+    were removed.
+    """
 
     def unit(tx: Connection) -> int:
         row = desk.thread(tx, thread)
         if row is None:
             return 0
         newest = checkpoints.last_of_namespaces(tx, row.id)
-        return _keep_only(desk, tx, row, lambda one: newest[one.namespace] == one.id, needs, "thread.prune")
+        return _keep_only(
+            desk, tx, row, lambda one: newest[one.namespace] == one.id, needs, "thread.prune"
+        )
 
     return desk.store.database.write(unit, name="thread.prune")
 
 
 def delete_where(desk: Desk, filter: Mapping[str, Any], needs: Needs) -> int:
-    """Remove the checkpoints of the scope whose metadata match, with their writes; how many. Raises Conflict."""
+    """Remove the checkpoints of the scope whose metadata match, with their writes; how many. Raises
+    Conflict.
+    """
 
     def unit(tx: Connection) -> int:
         marks = sought(filter, desk.codec)
@@ -57,7 +65,12 @@ def delete_where(desk: Desk, filter: Mapping[str, Any], needs: Needs) -> int:
             ):
                 continue
             count += _keep_only(
-                desk, tx, row, lambda one: not matches(one.metadata, filter), needs, "checkpoint.delete"
+                desk,
+                tx,
+                row,
+                lambda one: not matches(one.metadata, filter),
+                needs,
+                "checkpoint.delete",
             )
         return count
 
@@ -77,7 +90,12 @@ def expire(desk: Desk, limit: int) -> int:
 
 
 def _keep_only(
-    desk: Desk, tx: Connection, row: ThreadRow, wanted: Callable[[Summary], bool], needs: Needs, event: str
+    desk: Desk,
+    tx: Connection,
+    row: ThreadRow,
+    wanted: Callable[[Summary], bool],
+    needs: Needs,
+    event: str,
 ) -> int:
     keeper, codec = desk.keeper, desk.codec
     states = {(state.namespace, state.id): state for state in checkpoints.states_of(tx, row.id)}
@@ -90,8 +108,10 @@ def _keep_only(
     depended = _depended(summaries, keep, needs)
     if event == "checkpoint.delete" and depended - keep:
         raise Conflict(
-            f"{len(depended - keep)} checkpoints of this run hold writes from which a later checkpoint of thread "
-            f"{row.name!r} rebuilds its state. Delete the thread, or prune it once a snapshot was written. "
+            f"{len(depended - keep)} checkpoints of this run hold writes from which a later "
+            f"checkpoint of thread "
+            f"{row.name!r} rebuilds its state. Delete the thread, or prune it once a snapshot "
+            f"was written. "
             "Nothing was removed."
         )
     keep |= depended
@@ -102,12 +122,16 @@ def _keep_only(
     checkpoints.remove_writes(tx, row.id, gone)
     shapes: list[Mapping[str, Any]] = [frames[place].roots for place in keep]
     shapes += [unframed(one.value, codec).roots for one in checkpoints.writes_of(tx, row.id)]
-    alive = set().union(*(_ids(value) for values in load_values(tx, keeper, shapes) for value in values.values()))
+    alive = set().union(
+        *(_ids(value) for values in load_values(tx, keeper, shapes) for value in values.values())
+    )
     trees.release(tx, row.id, alive)
     moved = replace(
-        row, epoch=row.epoch + 1, states=row.states - len(gone),
+        row,
+        epoch=row.epoch + 1,
+        states=row.states - len(gone),
         seal=sealed(row.seal, add=[], take=[states[place].code for place in gone]),
-    )  # fmt: skip
+    )
     checkpoints.move(tx, moved)
     desk.anchor(tx, event, moved, desk.now(), removed=len(gone))
     return len(gone)

@@ -1,7 +1,8 @@
-"""What all views of a tally's threads share: the codecs of its scopes and what was lately read or written.
+"""What all views of a tally's threads share: the codecs of its scopes and what was lately read or
+written.
 
-What is kept here is bytes that are stored already, under ids that are never given twice: it saves reading them
-again and is never the only copy.
+What is kept here is bytes that are stored already, under ids that are never given twice: it saves
+reading them again and is never the only copy.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class _Recent(Generic[T]):
 
 
 class Keeper:
-    """One scope under one cipher: how its state is coded, and what was lately read or written of it."""
+    """One scope under one cipher: how its state is coded, and what was lately read or written of
+    it.
+    """
 
     def __init__(self, scope: ScopeRow, codec: Codec) -> None:
         self.scope = scope
@@ -111,9 +114,12 @@ class ThreadsRoom:
         row = self._scope(scope, create)
         if row is None:
             return None
-        codec = Codec(row.secret) if sealer is None else Codec(self._sealed_key(row, sealer), sealer)
+        codec = (
+            Codec(row.secret) if sealer is None else Codec(self._sealed_key(row, sealer), sealer)
+        )
         with self._guard:
-            # The sealer is kept with it: the id of an object may be given again once the object is gone.
+            # The sealer is kept with it: the id of an object may be given again once the object is
+            # gone.
             return self._keepers.setdefault(key, (Keeper(row, codec), sealer))[0]
 
     def forget(self) -> None:

@@ -1,8 +1,10 @@
-"""Persistent sequences: a version shares with the version before it every piece that did not change.
+"""Persistent sequences: a version shares with the version before it every piece that did not
+change.
 
-A rope is a row of segments: single elements, packs of FAN elements stored as one piece, and nodes over FAN segments
-of one level. Appending adds singles; FAN of them in a row become a pack, FAN packs a node, and so on, so that a
-version of n elements has O(FAN log n) segments. Cutting leaves slices of packs behind and rewrites nothing.
+A rope is a row of segments: single elements, packs of FAN elements stored as one piece, and nodes
+over FAN segments of one level. Appending adds singles; FAN of them in a row become a pack, FAN
+packs a node, and so on, so that a version of n elements has O(FAN log n) segments. Cutting leaves
+slices of packs behind and rewrites nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +28,22 @@ ELEMENT, PACK, NODE = b"element\x00", b"pack\x00", b"node\x00"
 
 
 class Part:
-    """A stored piece: its level (0 element, 1 pack, 2 and more nodes), its digest, and its id once it has one."""
+    """A stored piece: its level (0 element, 1 pack, 2 and more nodes), its digest, and its id once
+    it has one.
+    """
 
     __slots__ = ("children", "content", "count", "digest", "ends", "id", "level")
 
     def __init__(
-        self, level: int, digest: bytes, *, content: bytes = b"", ends: Sequence[int] = (),
-        children: tuple[Segment, ...] = (), id: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        level: int,
+        digest: bytes,
+        *,
+        content: bytes = b"",
+        ends: Sequence[int] = (),
+        children: tuple[Segment, ...] = (),
+        id: int | None = None,
+    ) -> None:
         self.level = level
         self.digest = digest
         self.content = content
@@ -42,7 +52,9 @@ class Part:
         """Where each element of a pack ends in `content`."""
         self.children = children
         self.id = id
-        self.count: int = 1 if level == 0 else len(ends) if level == 1 else sum(one.count for one in children)
+        self.count: int = (
+            1 if level == 0 else len(ends) if level == 1 else sum(one.count for one in children)
+        )
 
     def stored(self) -> bytes:
         """The bytes of an element or a pack as its digest covers them."""
@@ -97,7 +109,9 @@ class Rope:
 
     __slots__ = ("_elements", "segments")
 
-    def __init__(self, segments: tuple[Segment, ...] = (), elements: Sequence[bytes] | None = None) -> None:
+    def __init__(
+        self, segments: tuple[Segment, ...] = (), elements: Sequence[bytes] | None = None
+    ) -> None:
         self.segments = segments
         self._elements = elements
 
@@ -108,7 +122,9 @@ class Rope:
     def elements(self) -> Sequence[bytes]:
         """All elements."""
         if self._elements is None:
-            self._elements = [element for segment in self.segments for element in segment.elements()]
+            self._elements = [
+                element for segment in self.segments for element in segment.elements()
+            ]
         return self._elements
 
     def contents(self) -> list[bytes]:
@@ -120,7 +136,9 @@ class Rope:
         return codec.digest(b"rope\x00", *(_named(segment) for segment in self.segments))
 
     def changed(self, elements: Sequence[bytes], codec: Codec) -> Rope:
-        """The version that holds `elements`, sharing with this one what is equal at its beginning and its end."""
+        """The version that holds `elements`, sharing with this one what is equal at its beginning
+        and its end.
+        """
         old = self.elements
         head = _common(old, elements)
         if head == len(old) == len(elements):
@@ -130,7 +148,10 @@ class Rope:
         tail = _common_end(old, elements, min(len(old), len(elements)) - head)
         segments = [
             *_cut(self.segments, 0, head),
-            *(Segment(part_of(element, codec)) for element in elements[head : len(elements) - tail]),
+            *(
+                Segment(part_of(element, codec))
+                for element in elements[head : len(elements) - tail]
+            ),
             *_cut(self.segments, len(old) - tail, len(old)),
         ]
         folded = _folded(segments, codec)
@@ -144,8 +165,12 @@ def part_of(element: bytes, codec: Codec) -> Part:
     return Part(0, codec.digest(ELEMENT, element), content=element)
 
 
-def read_part(level: int, id: int, digest: bytes, body: bytes, codec: Codec, children: Iterable[Segment] = ()) -> Part:
-    """The part that stands in the database with these columns. Raises CorruptTally where it does not match."""
+def read_part(
+    level: int, id: int, digest: bytes, body: bytes, codec: Codec, children: Iterable[Segment] = ()
+) -> Part:
+    """The part that stands in the database with these columns. Raises CorruptTally where it does
+    not match.
+    """
     if level == 0:
         return Part(0, digest, content=codec.expand(ELEMENT, digest, body), id=id)
     if level == 1:
@@ -153,7 +178,10 @@ def read_part(level: int, id: int, digest: bytes, body: bytes, codec: Codec, chi
         return Part(1, digest, content=content, ends=ends, id=id)
     below = tuple(children)
     if codec.digest(NODE, *(_named(child) for child in below)) != digest:
-        raise CorruptTally("A node of a checkpoint's tree does not match its digest. Run `tally verify` to see where.")
+        raise CorruptTally(
+            "A node of a checkpoint's tree does not match its digest. Run `tally verify` to see "
+            "where."
+        )
     return Part(level, digest, children=below, id=id)
 
 
@@ -164,11 +192,15 @@ def _named(segment: Segment) -> bytes:
 
 
 def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
-    """How many elements are equal at the beginning. Equal bytes are most often the same object: that is quick."""
+    """How many elements are equal at the beginning. Equal bytes are most often the same object:
+    that is quick.
+    """
     least = min(len(old), len(new))
     if old[:least] == new[:least]:
         return least
-    return next(place for place, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
+    return next(
+        place for place, (one, other) in enumerate(zip(old, new, strict=False)) if one != other
+    )
 
 
 def _common_end(old: Sequence[bytes], new: Sequence[bytes], most: int) -> int:
@@ -195,8 +227,12 @@ def _cut(segments: Sequence[Segment], begin: int, end: int) -> Iterator[Segment]
         place = after
 
 
-def _appended(segments: tuple[Segment, ...], elements: Sequence[bytes], codec: Codec) -> tuple[Segment, ...]:
-    """Segments that were folded already, and elements after them: nothing folds until there are FAN single ones."""
+def _appended(
+    segments: tuple[Segment, ...], elements: Sequence[bytes], codec: Codec
+) -> tuple[Segment, ...]:
+    """Segments that were folded already, and elements after them: nothing folds until there are FAN
+    single ones.
+    """
     more = (*segments, *(Segment(part_of(element, codec)) for element in elements))
     singles = 0
     while singles < len(more) and more[-1 - singles].part.level == 0:
@@ -243,7 +279,9 @@ def _joined(run: Sequence[Segment], level: int, codec: Codec) -> Part:
 
 def _framed(content: bytes, ends: Sequence[int]) -> bytes:
     lengths = [end - begin for begin, end in zip((0, *ends), ends, strict=False)]
-    return b"".join((len(ends).to_bytes(4, "big"), *(one.to_bytes(4, "big") for one in lengths), content))
+    return b"".join(
+        (len(ends).to_bytes(4, "big"), *(one.to_bytes(4, "big") for one in lengths), content)
+    )
 
 
 def _unframed(stored: bytes) -> tuple[bytes, Any]:

@@ -1,4 +1,6 @@
-"""The parts of some values that may not be stored yet: made ready before the transaction, stored within it."""
+"""The parts of some values that may not be stored yet: made ready before the transaction, stored
+within it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ class Seeds:
     def __init__(self, values: Iterable[Value], codec: Codec) -> None:
         self._codec = codec
         self._parts = {part.digest: part for value in values for part in new_parts(value)}
-        self._bodies = {part.digest: codec.pack(part.stored()) for part in self._parts.values() if part.level < 2}
+        self._bodies = {
+            part.digest: codec.pack(part.stored())
+            for part in self._parts.values()
+            if part.level < 2
+        }
 
     def sow(self, tx: Connection, scope_id: int, thread: int) -> dict[bytes, int]:
         """Store what is not there; the id of each by its digest."""

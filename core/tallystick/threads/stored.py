@@ -1,4 +1,6 @@
-"""What a thread holds, as callers give it and get it: pending writes, checkpoints, and checkpoints without state."""
+"""What a thread holds, as callers give it and get it: pending writes, checkpoints, and checkpoints
+without state.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """A checkpoint with its body and pending writes; `values` are read when they are first asked for."""
+    """A checkpoint with its body and pending writes; `values` are read when they are first asked
+    for.
+    """
 
     summary: Summary
     body: Leaf
@@ -46,5 +50,7 @@ class StoredCheckpoint:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """Channel to value. Raises CorruptTally, also when the checkpoint was removed since it was listed."""
+        """Channel to value. Raises CorruptTally, also when the checkpoint was removed since it was
+        listed.
+        """
         return self._read()

@@ -1,4 +1,6 @@
-"""Which threads hold a text in their state: pieces are unfolded one by one, because they stand compressed."""
+"""Which threads hold a text in their state: pieces are unfolded one by one, because they stand
+compressed.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,19 @@ class Held:
 
 
 def threads_holding(connection: Connection, needles: Sequence[bytes]) -> Held:
-    """Every thread, of any scope, with one of `needles` in a state, a pending write or a piece that it needs."""
+    """Every thread, of any scope, with one of `needles` in a state, a pending write or a piece that
+    it needs.
+    """
     codec, sealed = Codec(b""), 0
 
     def has(stored: bytes, *, frame: bool = False) -> bool:
         nonlocal sealed
         try:
             content = codec.unpack(bytes(stored), sealed=False)
-            pieces = [content, *(_inline(unframed(bytes(stored), codec).roots, codec) if frame else ())]
+            pieces = [
+                content,
+                *(_inline(unframed(bytes(stored), codec).roots, codec) if frame else ()),
+            ]
         except StorageError:
             sealed += 1
             return False
@@ -54,16 +61,24 @@ def threads_holding(connection: Connection, needles: Sequence[bytes]) -> Held:
     for start in range(0, len(parts), 500):
         holding = select(_h.c.thread_id).where(_h.c.part_id.in_(parts[start : start + 500]))
         found.update(connection.execute(holding).scalars())
-    named = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name).join(_sc, _sc.c.id == _t.c.scope_id)
-    threads = connection.execute(named.where(_t.c.id.in_(found)).order_by(_t.c.id)).all() if found else []
+    named = select(_t.c.id, _sc.c.name.label("scope"), _t.c.name).join(
+        _sc, _sc.c.id == _t.c.scope_id
+    )
+    threads = (
+        connection.execute(named.where(_t.c.id.in_(found)).order_by(_t.c.id)).all() if found else []
+    )
     return Held(tuple((thread.id, thread.scope, thread.name) for thread in threads), sealed)
 
 
 def _inline(root: Any, codec: Codec) -> Iterator[bytes]:
-    """The bytes of small values, which stand in the roots of a state. Raises StorageError where they are encrypted."""
+    """The bytes of small values, which stand in the roots of a state. Raises StorageError where
+    they are encrypted.
+    """
     if isinstance(root, list) and len(root) == 3 and root[0] == "i":
         body = a2b_base64(str(root[2]))
         yield codec.unpack(body) if body[:1] == b"\x80" else body
         return
-    for inner in root.values() if isinstance(root, dict) else root if isinstance(root, list) else ():
+    for inner in (
+        root.values() if isinstance(root, dict) else root if isinstance(root, list) else ()
+    ):
         yield from _inline(inner, codec)

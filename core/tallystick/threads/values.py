@@ -1,7 +1,8 @@
-"""What a channel holds, as the trees see it: a leaf of bytes, a sequence of elements, or a few named fields.
+"""What a channel holds, as the trees see it: a leaf of bytes, a sequence of elements, or a few
+named fields.
 
-An adapter makes these from its runtime's values and back. The roots of a checkpoint are their written form: JSON
-with the ids of the parts, small leaves inline.
+An adapter makes these from its runtime's values and back. The roots of a checkpoint are their
+written form: JSON with the ids of the parts, small leaves inline.
 """
 
 from __future__ import annotations
@@ -17,8 +18,21 @@ from tallystick.errors import CorruptTally
 from tallystick.threads.codec import Codec
 from tallystick.threads.ropes import Part, Rope, Segment, part_of
 
-__all__ = ["Fields", "Leaf", "Run", "Value", "all_parts", "digest_of", "new_parts", "planted", "read_roots",
-           "read_segments", "segments_written", "wanted", "written"]  # fmt: skip
+__all__ = [
+    "Fields",
+    "Leaf",
+    "Run",
+    "Value",
+    "all_parts",
+    "digest_of",
+    "new_parts",
+    "planted",
+    "read_roots",
+    "read_segments",
+    "segments_written",
+    "wanted",
+    "written",
+]
 
 _INLINE = 96
 """Bytes up to which a leaf stands in the roots instead of being a part."""
@@ -38,15 +52,20 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Run:
-    """A sequence of elements, of which a later version shares what did not change; `kind` is the adapter's."""
+    """A sequence of elements, of which a later version shares what did not change; `kind` is the
+    adapter's.
+    """
 
     kind: str
     rope: Rope
     notes: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
-    """What an adapter worked out about its elements, by where they begin and end; lost at any time."""
+    """What an adapter worked out about its elements, by where they begin and end; lost at any time.
+    """
 
     @classmethod
-    def of(cls, kind: str, elements: Sequence[bytes], notes: dict[tuple[int, int], Any] | None = None) -> Run:
+    def of(
+        cls, kind: str, elements: Sequence[bytes], notes: dict[tuple[int, int], Any] | None = None
+    ) -> Run:
         """A sequence that is not stored yet."""
         return cls(kind, Rope((), elements), notes or {})
 
@@ -81,23 +100,34 @@ def planted(value: Value, base: Value | None, codec: Codec) -> Value:
             return base
         if len(value.body) > _INLINE:
             return Leaf(value.type, value.body, part_of(value.body, codec))
-        return Leaf(value.type, value.body, inline=codec.pack(value.body) if codec.sealed else value.body)
+        return Leaf(
+            value.type, value.body, inline=codec.pack(value.body) if codec.sealed else value.body
+        )
     if isinstance(value, Run):
         same = isinstance(base, Run) and base.kind == value.kind
         rope = base.rope if same and isinstance(base, Run) else Rope()
         return Run(value.kind, rope.changed(value.elements, codec), value.notes)
     before = base.entries if isinstance(base, Fields) else {}
-    return Fields({name: planted(entry, before.get(name), codec) for name, entry in value.entries.items()})
+    return Fields(
+        {name: planted(entry, before.get(name), codec) for name, entry in value.entries.items()}
+    )
 
 
 def digest_of(value: Value, codec: Codec) -> bytes:
     """What stands for a planted value in the code of its checkpoint."""
     if isinstance(value, Leaf):
-        return codec.digest(b"leaf\x00", value.type.encode(), b"\x00", value.body if value.part is None
-                            else value.part.digest)  # fmt: skip
+        return codec.digest(
+            b"leaf\x00",
+            value.type.encode(),
+            b"\x00",
+            value.body if value.part is None else value.part.digest,
+        )
     if isinstance(value, Run):
         return codec.digest(b"run\x00", value.kind.encode(), b"\x00", value.rope.digest(codec))
-    pieces = [json.dumps(name).encode() + b"\x00" + digest_of(entry, codec) for name, entry in value.entries.items()]
+    pieces = [
+        json.dumps(name).encode() + b"\x00" + digest_of(entry, codec)
+        for name, entry in value.entries.items()
+    ]
     return codec.digest(b"fields\x00", *pieces)
 
 
@@ -152,7 +182,8 @@ def written(value: Value, number: Callable[[Part], int]) -> Any:
 
 
 def segments_written(segments: Sequence[Segment], number: Callable[[Part], int]) -> list[list[int]]:
-    """Segments as lists that begin with their level and go on with ids, each as its distance from the one before.
+    """Segments as lists that begin with their level and go on with ids, each as its distance from
+    the one before.
 
     A slice is a list of its own: -1, the distance, where it begins and where it ends.
     """
@@ -174,7 +205,9 @@ def segments_written(segments: Sequence[Segment], number: Callable[[Part], int])
 
 
 def wanted(shape: Any) -> Iterator[tuple[int, int]]:
-    """The parts that written roots name, as (level, id). Raises CorruptTally for what no release has written."""
+    """The parts that written roots name, as (level, id). Raises CorruptTally for what no release
+    has written.
+    """
     try:
         match shape:
             case ["p", str(), int(id)]:
@@ -201,7 +234,9 @@ def _places(groups: Sequence[Any]) -> Iterator[tuple[int, int, int, int | None]]
     """What written segments name, as (level, id, start, stop)."""
     last = 0
     for group in groups:
-        if not (isinstance(group, list) and len(group) > 1 and all(type(one) is int for one in group)):
+        if not (
+            isinstance(group, list) and len(group) > 1 and all(type(one) is int for one in group)
+        ):
             raise CorruptTally("The roots of a checkpoint are not of a known shape.")
         level, *distances = group
         if level == -1:
@@ -223,7 +258,9 @@ def read_segments(groups: Sequence[Any], part: Callable[[int, int], Part]) -> tu
     for level, id, start, stop in _places(groups):
         one = part(level, id)
         if stop is not None and stop > one.count:
-            raise CorruptTally("The roots of a checkpoint name elements that their pack does not have.")
+            raise CorruptTally(
+                "The roots of a checkpoint name elements that their pack does not have."
+            )
         found.append(Segment(one, start, stop))
     return tuple(found)
 

@@ -1,4 +1,6 @@
-"""Does what is stored of a thread match what was put? Checks every row, every piece and the journal's anchors."""
+"""Does what is stored of a thread match what was put? Checks every row, every piece and the
+journal's anchors.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,25 @@ from tallystick.threads.room import Keeper
 
 __all__ = ["ENDING", "problems"]
 
-_ANCHORING = frozenset({"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"})
+_ANCHORING = frozenset(
+    {"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"}
+)
 ENDING = frozenset({"thread.delete", "thread.expire"})
 """Entries after which a thread is no longer there."""
 
 
 def problems(desk: Desk, thread: str | None) -> list[VerificationProblem]:
-    """Everything in a thread, or in all of the scope, that is not as it was put. Nothing kept in memory is trusted."""
+    """Everything in a thread, or in all of the scope, that is not as it was put. Nothing kept in
+    memory is trusted.
+    """
     fresh = replace(desk, keeper=Keeper(desk.keeper.scope, desk.codec))
     found: list[VerificationProblem] = []
     with desk.store.database.read() as connection:
-        names = checkpoints.thread_names(connection, desk.keeper.scope.id) if thread is None else [thread]
+        names = (
+            checkpoints.thread_names(connection, desk.keeper.scope.id)
+            if thread is None
+            else [thread]
+        )
     for name in names:
         with desk.store.database.read() as connection:
             row = checkpoints.find_thread(connection, desk.keeper.scope.id, name)
@@ -43,27 +53,38 @@ def problems(desk: Desk, thread: str | None) -> list[VerificationProblem]:
     return found
 
 
-def _of_state(desk: Desk, connection: Connection, thread: str, state: StateRow) -> list[VerificationProblem]:
+def _of_state(
+    desk: Desk, connection: Connection, thread: str, state: StateRow
+) -> list[VerificationProblem]:
     try:
         summary, frame = checked_state(desk, thread, state)
         if marks_of(summary.metadata, desk.codec) != state.marks:
-            raise CorruptTally("Its marks, by which filters find it, are not those of its metadata.")
+            raise CorruptTally(
+                "Its marks, by which filters find it, are not those of its metadata."
+            )
         [values] = load_values(connection, desk.keeper, [frame.roots])
         hold_against(frame.digest, values, desk.codec)
         waiting = writes_at(desk, connection, thread, state)
-        joined(waiting, load_values(connection, desk.keeper, [one.roots for _, one in waiting]), desk.codec)
+        joined(
+            waiting,
+            load_values(connection, desk.keeper, [one.roots for _, one in waiting]),
+            desk.codec,
+        )
     except (CorruptTally, StorageError) as error:
-        return [VerificationProblem(where=f"thread {thread} checkpoint {state.id}", problem=str(error))]
+        return [
+            VerificationProblem(where=f"thread {thread} checkpoint {state.id}", problem=str(error))
+        ]
     return []
 
 
 def _anchors(
     connection: Connection, scope: Scope, thread: ThreadRow, states: Sequence[StateRow]
 ) -> list[VerificationProblem]:
-    """What the thread's row and its last anchor in the journal say of its checkpoints, and is not so.
+    """What the thread's row and its last anchor in the journal say of its checkpoints, and is not
+    so.
 
-    The sum of the codes shows that none was removed, added or changed since; that the end of a thread was cut off
-    together with its journal shows only against a foil kept elsewhere.
+    The sum of the codes shows that none was removed, added or changed since; that the end of a
+    thread was cut off together with its journal shows only against a foil kept elsewhere.
     """
     stream = f"thread:{scope}/{thread.name}"
     found = [
@@ -72,27 +93,48 @@ def _anchors(
     ]
     where = f"thread {thread.name}"
     if (thread.states, thread.seal or _summed([])) != (len(states), _summed(states)):
-        found.append(VerificationProblem(where=where, problem=(
-            f"holds {len(states)} checkpoints that do not add up to the {thread.states} that were put: one was "
-            "removed, added or changed"
-        )))  # fmt: skip
+        found.append(
+            VerificationProblem(
+                where=where,
+                problem=(
+                    f"holds {len(states)} checkpoints that do not add up to the {thread.states} "
+                    f"that were put: one was "
+                    "removed, added or changed"
+                ),
+            )
+        )
     try:
-        entries = [entry for entry in journal.entries(connection, stream) if entry.event in _ANCHORING | ENDING]
+        entries = [
+            entry
+            for entry in journal.entries(connection, stream)
+            if entry.event in _ANCHORING | ENDING
+        ]
     except TallystickError as error:
-        return [*found, VerificationProblem(where=stream, problem=f"an entry is not readable: {error}")]
+        return [
+            *found,
+            VerificationProblem(where=stream, problem=f"an entry is not readable: {error}"),
+        ]
     anchor = entries[-1] if entries and entries[-1].event in _ANCHORING else None
     if anchor is None:
         if states:
-            found.append(VerificationProblem(where=where, problem="has checkpoints of which the journal knows nothing"))
+            found.append(
+                VerificationProblem(
+                    where=where, problem="has checkpoints of which the journal knows nothing"
+                )
+            )
         return found
     puts = anchor.details.get("puts")
     then = [state for state in states if isinstance(puts, int) and state.position < puts]
     if (anchor.details.get("checkpoints"), anchor.details.get("seal")) != (
-        len(then), _summed(then),
-    ):  # fmt: skip
-        found.append(VerificationProblem(
-            where=where, problem=f"does not match what the journal says of it at entry {anchor.position}"
-        ))  # fmt: skip
+        len(then),
+        _summed(then),
+    ):
+        found.append(
+            VerificationProblem(
+                where=where,
+                problem=f"does not match what the journal says of it at entry {anchor.position}",
+            )
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Tokens: what fills the TokenCounter port: exact where an encoding is on the machine, else a safe estimate.
+"""Tokens: what fills the TokenCounter port: exact where an encoding is on the machine, else a safe
+estimate.
 
 Importing this loads nothing heavy; tiktoken comes on first use.
 """

@@ -18,7 +18,8 @@ _SHORT = 64
 class CachedCounter:
     """Wraps a counter: same numbers, same method. Thread-safe if `counter` is.
 
-    Keeps the counts of the `remembered` texts used last. Long texts are not kept, only their digests.
+    Keeps the counts of the `remembered` texts used last. Long texts are not kept, only their
+    digests.
     """
 
     def __init__(self, counter: TokenCounter, *, remembered: int = 16_384) -> None:
@@ -41,7 +42,11 @@ class CachedCounter:
 
     def count(self, text: str) -> int:
         """Tokens in `text`, as the counter inside counts them."""
-        key = text if len(text) <= _SHORT else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        key = (
+            text
+            if len(text) <= _SHORT
+            else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        )
         with self._guard:
             known = self._kept.get(key)
             if known is not None:

@@ -1,15 +1,16 @@
 """The estimate: pieces of text, priced so that a budget holds whatever the model.
 
-A word costs one token and one more per seven letters; a capital inside it starts a new one, and so does a pair
-of letters that words do not have, by which encoded data is known. Three digits cost one, so does the space
-before them, every other symbol, and a letter outside ASCII; rare scripts and emoji cost up to three. Runs of
-spaces or line ends cost one.
+A word costs one token and one more per seven letters; a capital inside it starts a new one, and so
+does a pair of letters that words do not have, by which encoded data is known. Three digits cost
+one, so does the space before them, every other symbol, and a letter outside ASCII; rare scripts and
+emoji cost up to three. Runs of spaces or line ends cost one.
 
-Measured against the encoding `o200k_base` (tests/core/test_tokens.py): over slices of 600 characters of prose,
-code, JSON, digests, encoded data and nineteen languages, at most one slice in twenty of any kind is undercounted.
-Shorter texts scatter more: of slices of 40 characters of prose, 7 % are undercounted, by at most 4 tokens.
-The median overcount is 22 % for English prose, 39 % for code, 24 % for JSON, and up to three times for alphabets
-that the encoding knows well, such as Cyrillic.
+Measured against the encoding `o200k_base` (tests/core/test_tokens.py): over slices of 600
+characters of prose, code, JSON, digests, encoded data and nineteen languages, at most one slice in
+twenty of any kind is undercounted. Shorter texts scatter more: of slices of 40 characters of prose,
+7 % are undercounted, by at most 4 tokens. The median overcount is 22 % for English prose, 39 % for
+code, 24 % for JSON, and up to three times for alphabets that the encoding knows well, such as
+Cyrillic.
 """
 
 from __future__ import annotations
@@ -19,22 +20,27 @@ import re
 __all__ = ["PiecesCounter"]
 
 _PIECE = re.compile(
-    r"(?P<word>[A-Z]?[a-z]+)|(?P<capitals>[A-Z]+(?![a-z]))|(?P<digits>[0-9]+)|(?P<before> (?=[0-9]))"
+    r"(?P<word>[A-Z]?[a-z]+)|(?P<capitals>[A-Z]+(?![a-z]))|(?P<digits>[0-9]+)|(?P<before> "
+    r"(?=[0-9]))"
     r"|(?P<run>[ \t]{2,}|[\r\n]+|\t| (?=[\r\n]))"
     r"|(?P<dear>[\u1100-\u177f\u1800-\u1fff\ua000-\uabff\U00010000-\U0010ffff])"
     r"|(?P<sign>[\u2190-\u2fff\ufe00-\ufe0f])|(?P<other>[^\sA-Za-z0-9]|[^\S \t\r\n])"
 )
 
-# For each letter, those that seldom follow it: fewer than 4 in 10,000 pairs in a sample of English, German,
-# French, Finnish, Turkish and Vietnamese.
+# For each letter, those that seldom follow it: fewer than 4 in 10,000 pairs in a sample of English,
+# German, French, Finnish, Turkish and Vietnamese.
 _SELDOM = """
-    aaehjoqwxz bbcdfghjkmnpqrtvwxz cbdfgjmnpqvwxz dbcfhjklmnpqtvwxz ebhjkouz fbcdghjkmnpqsvwxyz gbcdfgjklmpqtvwxyz
-    hbcdfghjklmnpqsuvwxyz ihijkquwxy jabcdfghijklmnpqrtuvwxyz kabcdfghjklmnoqrtuvwxyz lbcghjkmnpqrvwxz
-    mcdfghjklqrtuvwxyz nbhjmqrwxz oehjqxyz pbcdfgjkmnqvwxz qabcdefghijkmnopqrstvwxyz rbfhjlqvwxz sbdfgjlmnrvxz
-    tbdfgjklmnpqvwz ucfghjkoquvwxyz vbcdfghjklmnopqrstuvwxyz wbcdfgjklmpqtuvwxyz xabdfghijklmnopqrsuvwxyz
+    aaehjoqwxz bbcdfghjkmnpqrtvwxz cbdfgjmnpqvwxz dbcfhjklmnpqtvwxz ebhjkouz
+    fbcdghjkmnpqsvwxyz gbcdfgjklmpqtvwxyz hbcdfghjklmnpqsuvwxyz ihijkquwxy
+    jabcdfghijklmnpqrtuvwxyz kabcdfghjklmnoqrtuvwxyz lbcghjkmnpqrvwxz
+    mcdfghjklqrtuvwxyz nbhjmqrwxz oehjqxyz pbcdfgjkmnqvwxz qabcdefghijkmnopqrstvwxyz
+    rbfhjlqvwxz sbdfgjlmnrvxz tbdfgjklmnpqvwz ucfghjkoquvwxyz
+    vbcdfghjklmnopqrstuvwxyz wbcdfgjklmpqtuvwxyz xabdfghijklmnopqrsuvwxyz
     yabcdefghijkmnoqruvwxyz zabcdfghijklmnopqrstuvwxyz
 """
-_BREAK = re.compile("|".join(f"{row[0]}(?=[{row[1:]}])" for row in _SELDOM.split()), re.IGNORECASE | re.ASCII)
+_BREAK = re.compile(
+    "|".join(f"{row[0]}(?=[{row[1:]}])" for row in _SELDOM.split()), re.IGNORECASE | re.ASCII
+)
 
 
 class PiecesCounter:

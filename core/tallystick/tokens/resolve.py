@@ -1,7 +1,8 @@
 """Which counter for which model: an encoding that is on the machine already, else the estimate.
 
-tiktoken carries no encodings and would download them. They are looked for where they may already stand: in
-tiktoken's own cache, in ours, and beside installed packages that ship them, which are not imported.
+tiktoken carries no encodings and would download them. They are looked for where they may already
+stand: in tiktoken's own cache, in ours, and beside installed packages that ship them, which are not
+imported.
 """
 
 from __future__ import annotations
@@ -28,9 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["counter_for"]
 
 _TABLES = {
-    "o200k_base": ("o200k_base", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
-    "o200k_harmony": ("o200k_base", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
-    "cl100k_base": ("cl100k_base", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
+    "o200k_base": (
+        "o200k_base",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
+    "o200k_harmony": (
+        "o200k_base",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
+    "cl100k_base": (
+        "cl100k_base",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
     "p50k_base": ("p50k_base", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),
     "p50k_edit": ("p50k_base", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),
     "r50k_base": ("r50k_base", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),
@@ -47,12 +57,16 @@ _CACHE_SETTINGS = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 _guard = threading.Lock()
 
 
-def counter_for(model: str | None, *, cache_dir: Path, allow_download: bool = False) -> TokenCounter:
-    """The counter for `model`, remembering its counts: exact if the model's encoding can be had, else the estimate.
+def counter_for(
+    model: str | None, *, cache_dir: Path, allow_download: bool = False
+) -> TokenCounter:
+    """The counter for `model`, remembering its counts: exact if the model's encoding can be had,
+    else the estimate.
 
-    `model` may carry a provider (`openai:gpt-5`, `openai/gpt-4o`). Models without a published encoding, Claude
-    among them, and None get the estimate, which is marked as such. A found encoding is copied into `cache_dir`;
-    a download happens only with `allow_download`, and where it fails the estimate steps in.
+    `model` may carry a provider (`openai:gpt-5`, `openai/gpt-4o`). Models without a published
+    encoding, Claude among them, and None get the estimate, which is marked as such. A found
+    encoding is copied into `cache_dir`; a download happens only with `allow_download`, and where it
+    fails the estimate steps in.
     """
     name = _encoding_of(model) if model else None
     encoding = _load(name, cache_dir, allow_download) if name is not None else None
@@ -76,10 +90,12 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
     if name not in _TABLES:
         return None
     table, digest = _TABLES[name]
-    # tiktoken names a cached file by the SHA-1 of its address, and deletes one whose digest differs: so it is
-    # shown only folders whose file was checked, and never those of other packages.
+    # tiktoken names a cached file by the SHA-1 of its address, and deletes one whose digest
+    # differs: so it is shown only folders whose file was checked, and never those of other
+    # packages.
     file = hashlib.sha1(
-        f"https://openaipublic.blob.core.windows.net/encodings/{table}.tiktoken".encode(), usedforsecurity=False
+        f"https://openaipublic.blob.core.windows.net/encodings/{table}.tiktoken".encode(),
+        usedforsecurity=False,
     ).hexdigest()
     for folder in (*_own_caches(), cache_dir):
         if _holds(folder / file, digest):
@@ -90,7 +106,10 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
     if allow_download:
         try:
             return _load_from(cache_dir, name)
-        except (OSError, ValueError):  # no network, a refused or a damaged answer: the estimate needs none
+        except (
+            OSError,
+            ValueError,
+        ):  # no network, a refused or a damaged answer: the estimate needs none
             return None
     return None
 
@@ -118,7 +137,9 @@ def _holds(file: Path, digest: str) -> bool:
 
 
 def _copied(file: Path, cache_dir: Path) -> Path:
-    """The folder to load from: `cache_dir` with a copy of `file`, or, where it cannot be written, the file's own."""
+    """The folder to load from: `cache_dir` with a copy of `file`, or, where it cannot be written,
+    the file's own.
+    """
     aside = cache_dir / f"{file.name}.{uuid4().hex}"
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)

@@ -26,8 +26,11 @@ class TiktokenCounter:
         self.method = f"tiktoken:{encoding.name}"
 
     def count(self, text: str) -> int:
-        """Tokens in `text`. A run of 10,000 spaces is counted by itself, which may add one token."""
-        # The encoder's pattern overflows its stack on a run of several 100,000 spaces, past any handling.
+        """Tokens in `text`. A run of 10,000 spaces is counted by itself, which may add one
+        token.
+        """
+        # The encoder's pattern overflows its stack on a run of several 100,000 spaces, past any
+        # handling.
         total, start = 0, 0
         for space in _LONG_SPACE.finditer(text):
             total += len(self._encoding.encode_ordinary(text[start : space.end()]))

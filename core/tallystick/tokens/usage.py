@@ -1,4 +1,6 @@
-"""Usage: the token counts that a model's answer reports, under one set of names whatever the provider calls them."""
+"""Usage: the token counts that a model's answer reports, under one set of names whatever the
+provider calls them.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,69 @@ from typing import Any
 __all__ = ["usage_of"]
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    "input_tokens": ("input_tokens", "prompt_tokens", "prompt_token_count", "prompt_eval_count", "inputTokens"),
-    "output_tokens": ("output_tokens", "completion_tokens", "candidates_token_count", "eval_count", "outputTokens"),
-    "cache_read_tokens": (
-        "cache_read_tokens", "cached_content_token_count", "prompt_cache_hit_tokens", "cacheReadInputTokens",
-        "input_token_details.cache_read", "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+    "input_tokens": (
+        "input_tokens",
+        "prompt_tokens",
+        "prompt_token_count",
+        "prompt_eval_count",
+        "inputTokens",
     ),
-    "cache_write_tokens": ("cache_write_tokens", "cacheWriteInputTokens", "input_token_details.cache_creation"),
-}  # fmt: skip
-_APART = {"cache_read_tokens": "cache_read_input_tokens", "cache_write_tokens": "cache_creation_input_tokens"}
-"""Anthropic's own names: it counts these tokens apart from `input_tokens`, where all others count them in."""
+    "output_tokens": (
+        "output_tokens",
+        "completion_tokens",
+        "candidates_token_count",
+        "eval_count",
+        "outputTokens",
+    ),
+    "cache_read_tokens": (
+        "cache_read_tokens",
+        "cached_content_token_count",
+        "prompt_cache_hit_tokens",
+        "cacheReadInputTokens",
+        "input_token_details.cache_read",
+        "prompt_tokens_details.cached_tokens",
+        "input_tokens_details.cached_tokens",
+    ),
+    "cache_write_tokens": (
+        "cache_write_tokens",
+        "cacheWriteInputTokens",
+        "input_token_details.cache_creation",
+    ),
+}
+_APART = {
+    "cache_read_tokens": "cache_read_input_tokens",
+    "cache_write_tokens": "cache_creation_input_tokens",
+}
+"""Anthropic's own names: it counts these tokens apart from `input_tokens`, where all others count
+them in.
+"""
 
-_PATHS = {name: tuple(tuple(one.split(".")) for one in spellings) for name, spellings in _NAMES.items()}
+_PATHS = {
+    name: tuple(tuple(one.split(".")) for one in spellings) for name, spellings in _NAMES.items()
+}
 _ALONE = {name: ((spelling,),) for name, spelling in _APART.items()}
 
 
 def usage_of(reported: Any) -> dict[str, int]:
-    """`input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far as `reported` says them.
+    """`input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far as
+    `reported` says them.
 
-    `reported` is a mapping or an object with attributes. Tokens read from and written to a cache are part of the
-    input tokens. What is not reported is left out, so that an unknown count is never a zero.
+    `reported` is a mapping or an object with attributes. Tokens read from and written to a cache
+    are part of the input tokens. What is not reported is left out, so that an unknown count is
+    never a zero.
     """
     if reported is None or (type(reported) is dict and not reported):
         return {}
-    found = {name: count for name, spellings in _PATHS.items() if (count := _first(reported, spellings)) is not None}
-    apart = {name: count for name, spellings in _ALONE.items() if (count := _first(reported, spellings)) is not None}
+    found = {
+        name: count
+        for name, spellings in _PATHS.items()
+        if (count := _first(reported, spellings)) is not None
+    }
+    apart = {
+        name: count
+        for name, spellings in _ALONE.items()
+        if (count := _first(reported, spellings)) is not None
+    }
     if apart and "input_tokens" in found:
         found["input_tokens"] += sum(apart.values())
     return found | apart

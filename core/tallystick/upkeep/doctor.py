@@ -24,8 +24,10 @@ _MANY = 10_000
 
 def diagnose(
     room: MemoryRoom, indexer: Indexer, actor: Actor, windows: Windows, *, repair: bool
-) -> tuple[Finding, ...]:  # fmt: skip
-    """Look at everything that can be checked; with `repair` mend what can be mended. Raises Denied."""
+) -> tuple[Finding, ...]:
+    """Look at everything that can be checked; with `repair` mend what can be mended. Raises
+    Denied.
+    """
     require_operator(room, actor)
     with room.store.database.read() as connection:
         found = [
@@ -39,8 +41,20 @@ def diagnose(
         ]
         found += [_jobs(connection), _outbox(connection)]
     due = purge(room, actor, windows, mode="preview")
-    count = due.expired + due.tombstones + due.journal + due.reads + due.jobs + due.answers + due.working
-    text = f"{count} things are past their window: run `tally purge`" if count else "nothing is past its window"
+    count = (
+        due.expired
+        + due.tombstones
+        + due.journal
+        + due.reads
+        + due.jobs
+        + due.answers
+        + due.working
+    )
+    text = (
+        f"{count} things are past their window: run `tally purge`"
+        if count
+        else "nothing is past its window"
+    )
     found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
     found.append(_index(room, indexer, repair=False))
     if not repair:
@@ -50,7 +64,9 @@ def diagnose(
         if one.status == "problem" and one.check == "erasure":
             with indexer.paused():
                 finish(room)
-            one = Finding(check="erasure", status="repaired", text="an erasure that was cut off is finished")
+            one = Finding(
+                check="erasure", status="repaired", text="an erasure that was cut off is finished"
+            )
         elif one.status == "problem" and one.check == "index":
             one = _index(room, indexer, repair=True)
         mended.append(one)
@@ -58,24 +74,41 @@ def diagnose(
 
 
 def _database(connection: Connection) -> list[Finding]:
-    """What SQLite says of its own file: pages that a disk lost, indexes that do not match their tables."""
+    """What SQLite says of its own file: pages that a disk lost, indexes that do not match their
+    tables.
+    """
     if connection.dialect.name != "sqlite":
         return []
     said = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
     if said == ["ok"]:
         return [Finding(check="database", status="ok", text="the file is whole")]
-    return [Finding(check="database", status="problem", text=f"{text}: restore it from a copy") for text in said]
+    return [
+        Finding(check="database", status="problem", text=f"{text}: restore it from a copy")
+        for text in said
+    ]
 
 
 def _journals(connection: Connection) -> list[Finding]:
     problems: list[str] = []
-    streams = list(connection.execute(select(tables.streams.c["name"]).order_by(tables.streams.c["name"])).scalars())
+    streams = list(
+        connection.execute(
+            select(tables.streams.c["name"]).order_by(tables.streams.c["name"])
+        ).scalars()
+    )
     for stream in streams:
-        problems += [f"{where}: {problem}" for where, problem in journal.verify_stream(connection, stream)]
+        problems += [
+            f"{where}: {problem}" for where, problem in journal.verify_stream(connection, stream)
+        ]
     cut = connection.execute(select(tables.anchors.c["count"])).scalars().all()
-    kept = f"; {sum(cut)} entries were purged, with an anchor for each of {len(cut)} journals" if cut else ""
+    kept = (
+        f"; {sum(cut)} entries were purged, with an anchor for each of {len(cut)} journals"
+        if cut
+        else ""
+    )
     if problems:
-        return [Finding(check="journal", status="problem", text=problem) for problem in problems[:20]]
+        return [
+            Finding(check="journal", status="problem", text=problem) for problem in problems[:20]
+        ]
     return [Finding(check="journal", status="ok", text=f"{len(streams)} chains hold{kept}")]
 
 
@@ -87,14 +120,20 @@ def _versions(connection: Connection) -> Finding:
         count += 1
         wrong += commitment("memory-version", bytes(row.salt), row.body.encode()) != row.commitment
     if wrong:
-        return Finding(check="versions", status="problem", text=f"{wrong} of {count} do not match their commitment")
+        return Finding(
+            check="versions",
+            status="problem",
+            text=f"{wrong} of {count} do not match their commitment",
+        )
     return Finding(check="versions", status="ok", text=f"{count} match their commitments")
 
 
 def _erasure(connection: Connection) -> Finding:
     if keyed.get_setting(connection, PENDING) == "1":
         return Finding(
-            check="erasure", status="problem", text="files hold what was erased: run `tally doctor --repair`"
+            check="erasure",
+            status="problem",
+            text="files hold what was erased: run `tally doctor --repair`",
         )
     return Finding(check="erasure", status="ok", text="none waits to be finished")
 
@@ -102,23 +141,43 @@ def _erasure(connection: Connection) -> Finding:
 def _window(connection: Connection) -> Finding:
     chosen, days = journal_window(connection)
     if not chosen:
-        text = "no window was chosen, so all of it is kept: run `tally init` (90 or 180 days are usual)"
+        text = (
+            "no window was chosen, so all of it is kept: run `tally init` (90 or 180 days are "
+            "usual)"
+        )
         return Finding(check="journal window", status="notice", text=text)
-    return Finding(check="journal window", status="ok", text="kept for ever" if days is None else f"{days} days")
+    return Finding(
+        check="journal window",
+        status="ok",
+        text="kept for ever" if days is None else f"{days} days",
+    )
 
 
 def _frozen(connection: Connection) -> Finding:
     if keyed.get_setting(connection, FROZEN) == "1":
-        return Finding(check="changes", status="notice", text="an operator has suspended every change of memory")
+        return Finding(
+            check="changes",
+            status="notice",
+            text="an operator has suspended every change of memory",
+        )
     return Finding(check="changes", status="ok", text="memory may be changed")
 
 
 def _recorded(connection: Connection) -> Finding:
-    gaps = list(connection.execute(select(_r.c.id, _r.c.gaps).where(_r.c.gaps > 0).order_by(_r.c.id.desc())))
+    gaps = list(
+        connection.execute(select(_r.c.id, _r.c.gaps).where(_r.c.gaps > 0).order_by(_r.c.id.desc()))
+    )
     if not gaps:
-        return Finding(check="recorder", status="ok", text="every run that is kept was recorded without a gap")
-    text = f"{sum(row.gaps for row in gaps)} things could not be recorded, in {len(gaps)} runs: run `tally verify` on"
-    return Finding(check="recorder", status="notice", text=f"{text} {gaps[0].id[-8:]} and others that say so")
+        return Finding(
+            check="recorder", status="ok", text="every run that is kept was recorded without a gap"
+        )
+    text = (
+        f"{sum(row.gaps for row in gaps)} things could not be recorded, in {len(gaps)} runs: "
+        f"run `tally verify` on"
+    )
+    return Finding(
+        check="recorder", status="notice", text=f"{text} {gaps[0].id[-8:]} and others that say so"
+    )
 
 
 def _jobs(connection: Connection) -> Finding:
@@ -130,13 +189,19 @@ def _jobs(connection: Connection) -> Finding:
 def _outbox(connection: Connection) -> Finding:
     waiting = outbox.backlog(connection)
     return Finding(
-        check="outbox", status="notice" if waiting > _MANY else "ok", text=f"{waiting} vectors wait for Chroma"
+        check="outbox",
+        status="notice" if waiting > _MANY else "ok",
+        text=f"{waiting} vectors wait for Chroma",
     )
 
 
 def _index(room: MemoryRoom, indexer: Indexer, *, repair: bool) -> Finding:
     if room.index is None:
-        return Finding(check="index", status="ok", text="this tally has no Chroma index; vectors are scanned exactly")
+        return Finding(
+            check="index",
+            status="ok",
+            text="this tally has no Chroma index; vectors are scanned exactly",
+        )
     if room.index.folder_is_empty:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
@@ -144,7 +209,13 @@ def _index(room: MemoryRoom, indexer: Indexer, *, repair: bool) -> Finding:
     except StorageError as error:
         return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
     if found.whole:
-        return Finding(check="index", status="ok", text=f"{found.checked} vectors match the database")
+        return Finding(
+            check="index", status="ok", text=f"{found.checked} vectors match the database"
+        )
     if repair:
-        return Finding(check="index", status="repaired", text="Chroma was made anew from the database")
-    return Finding(check="index", status="problem", text="Chroma does not match: run `tally doctor --repair`")
+        return Finding(
+            check="index", status="repaired", text="Chroma was made anew from the database"
+        )
+    return Finding(
+        check="index", status="problem", text="Chroma does not match: run `tally doctor --repair`"
+    )

@@ -1,8 +1,9 @@
-"""Erase: destroy the text of memories wherever it stands, previewed, by an operator, and proved afterwards.
+"""Erase: destroy the text of memories wherever it stands, previewed, by an operator, and proved
+afterwards.
 
-First one transaction takes it out of every table and notes that files are to be rewritten; then the database file
-is written anew, its log emptied and Chroma's folder made again. A process that dies in between leaves the note, and
-`finish` takes it up.
+First one transaction takes it out of every table and notes that files are to be rewritten; then the
+database file is written anew, its log emptied and Chroma's folder made again. A process that dies
+in between leaves the note, and `finish` takes it up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.writing import Writing
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.recorder.step import run_stream
-from tallystick.records import AccessDecision, Actor, Erasure, Proof, Scope, canonical_json, part_key
+from tallystick.records import (
+    AccessDecision,
+    Actor,
+    Erasure,
+    Proof,
+    Scope,
+    canonical_json,
+    part_key,
+)
 from tallystick.storage import (
     checkpoints,
     edges,
@@ -48,7 +57,9 @@ PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
 _OPERATION = "erase"
 _LONG = 16
-"""Characters of a text of an item from which on other copies of it are looked for: shorter ones stand anywhere."""
+"""Characters of a text of an item from which on other copies of it are looked for: shorter ones
+stand anywhere.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +75,14 @@ class _Found:
     """The numbers of the scopes within reach; None is every one."""
 
     @classmethod
-    def of(cls, connection: Connection, needles: Sequence[bytes], ids: Iterable[str], reach: Reach) -> _Found:
-        within = None if reach.whole else tuple(row.id for row in scopes.find(connection, reach.scopes()))
+    def of(
+        cls, connection: Connection, needles: Sequence[bytes], ids: Iterable[str], reach: Reach
+    ) -> _Found:
+        within = (
+            None
+            if reach.whole
+            else tuple(row.id for row in scopes.find(connection, reach.scopes()))
+        )
         if not needles:
             return cls(within=within)
         held = threads_holding(connection, needles)
@@ -74,15 +91,28 @@ class _Found:
         return cls(
             tuple(one for one in payloads if reach.covers_number(one[1])),
             tuple(one for one in held.threads if reach.covers(Scope.parse(one[1]))),
-            tuple(run for run, scope_id in traces.goals_with(connection, needles) if reach.covers_number(scope_id)),
-            tuple(one for one, scope_id in traces.versions_with(connection, needles) if reach.covers_number(scope_id)),
-            held.sealed, within,
-        )  # fmt: skip
+            tuple(
+                run
+                for run, scope_id in traces.goals_with(connection, needles)
+                if reach.covers_number(scope_id)
+            ),
+            tuple(
+                one
+                for one, scope_id in traces.versions_with(connection, needles)
+                if reach.covers_number(scope_id)
+            ),
+            held.sealed,
+            within,
+        )
 
-    def rows(self, connection: Connection, column: Column[Any], needles: Sequence[bytes]) -> ColumnElement[bool]:
+    def rows(
+        self, connection: Connection, column: Column[Any], needles: Sequence[bytes]
+    ) -> ColumnElement[bool]:
         """The condition for rows within reach of which a column holds the text."""
         holding = traces.holds(connection, column, needles)
-        return holding if self.within is None else holding & column.table.c.scope_id.in_(self.within)
+        return (
+            holding if self.within is None else holding & column.table.c.scope_id.in_(self.within)
+        )
 
 
 @dataclass(frozen=True)
@@ -95,13 +125,22 @@ class _Plan:
 
 
 def erase(
-    room: MemoryRoom, actor: Actor, ids: Sequence[str], *, reason: str, mode: Literal["preview", "apply"],
-    confirm_token: str | None = None, idempotency_key: str | None = None, rebuilt: Callable[[], None] = lambda: None,
-) -> Erasure:  # fmt: skip
-    """Preview an erasure, or do it with the preview's token. `rebuilt` drops what is kept in memory.
+    room: MemoryRoom,
+    actor: Actor,
+    ids: Sequence[str],
+    *,
+    reason: str,
+    mode: Literal["preview", "apply"],
+    confirm_token: str | None = None,
+    idempotency_key: str | None = None,
+    rebuilt: Callable[[], None] = lambda: None,
+) -> Erasure:
+    """Preview an erasure, or do it with the preview's token. `rebuilt` drops what is kept in
+    memory.
 
-    Raises Denied unless an operator of the organization asks, NotFound, InvalidInput, StateConflict when the world is
-    not as it was previewed, StorageError when another process holds Chroma's folder, or IdempotencyMismatch.
+    Raises Denied unless an operator of the organization asks, NotFound, InvalidInput, StateConflict
+    when the world is not as it was previewed, StorageError when another process holds Chroma's
+    folder, or IdempotencyMismatch.
     """
     require_reason(reason)
     require_mode(mode)
@@ -125,10 +164,13 @@ def erase(
         return plan.shown.model_copy(update={"confirm_token": token, "expires_at": until})
     if confirm_token is None:
         decision = _decision(actor, first, allowed=False)
-        raise room.gate.refuse(actor, decision.model_copy(update={"reason": "confirm_token_required"}))
+        raise room.gate.refuse(
+            actor, decision.model_copy(update={"reason": "confirm_token_required"})
+        )
     if room.index is not None and not room.index.owned:
         raise StorageError(
-            "Another process holds this tally's Chroma folder. Close it, then erase: its files are rewritten."
+            "Another process holds this tally's Chroma folder. Close it, then erase: its files "
+            "are rewritten."
         )
 
     def unit(tx: Connection) -> tuple[_Plan, tuple[str, ...]]:
@@ -136,9 +178,12 @@ def erase(
         at = room.store.clock.now()
         if not fits(confirm_token, row.secret, _OPERATION, actor, _bound(reason, again), now=at):
             raise StateConflict(
-                wanted[0], state="not as previewed", reason="the token has run out, is not for this, or more or less "
-                "would be erased by now", hint="Preview again and confirm what it shows.",
-            )  # fmt: skip
+                wanted[0],
+                state="not as previewed",
+                reason="the token has run out, is not for this, or more or less "
+                "would be erased by now",
+                hint="Preview again and confirm what it shows.",
+            )
         audits = _destroy(Writing(tx, room, actor, at, None), again, reason)
         keyed.set_setting(tx, PENDING, "1")
         return again, audits
@@ -147,25 +192,36 @@ def erase(
     rebuilt()
     finish(room)
     proofs = tuple(
-        prove_erased(room, actor, stored.memory.id, texts=done.texts, journaled=True) for stored in done.stored
+        prove_erased(room, actor, stored.memory.id, texts=done.texts, journaled=True)
+        for stored in done.stored
     )
     result = done.shown.model_copy(update={"mode": "apply", "proofs": proofs, "audit_ids": audits})
     if idempotency_key is not None:
         database.write(
-            lambda tx: keyed.keep_answer(tx, row.id, _OPERATION, idempotency_key, request, result.dumps(), at=now),
+            lambda tx: keyed.keep_answer(
+                tx, row.id, _OPERATION, idempotency_key, request, result.dumps(), at=now
+            ),
             name="erase.answer",
         )
     return result
 
 
 def erase_recorded(
-    room: MemoryRoom, actor: Actor, run_id: str, *, step_id: str | None, reason: str,
-    mode: Literal["preview", "apply"], idempotency_key: str | None = None, rebuilt: Callable[[], None] = lambda: None,
-) -> list[str]:  # fmt: skip
-    """Take the payloads of a run and its goal, or of one of its steps, away with their salts; the steps that lose any.
+    room: MemoryRoom,
+    actor: Actor,
+    run_id: str,
+    *,
+    step_id: str | None,
+    reason: str,
+    mode: Literal["preview", "apply"],
+    idempotency_key: str | None = None,
+    rebuilt: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """Take the payloads of a run and its goal, or of one of its steps, away with their salts; the
+    steps that lose any.
 
-    The chain still verifies and says that they were erased. Raises Denied unless an operator asks, NotFound,
-    InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
+    The chain still verifies and says that they were erased. Raises Denied unless an operator asks,
+    NotFound, InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
     """
     require_reason(reason)
     require_mode(mode)
@@ -173,13 +229,23 @@ def erase_recorded(
     database.settle()
     with database.read() as connection:
         found = recordings.find_run(connection, run_id)
-        if found is None or not room.gate.decide(connection, actor, "inspect", found[0].scope).allowed:
+        if (
+            found is None
+            or not room.gate.decide(connection, actor, "inspect", found[0].scope).allowed
+        ):
             raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
         payloads = recordings.kept_payloads(connection, run_id, step_id)
     if not actor.is_operator:
-        raise room.gate.refuse(actor, AccessDecision(
-            allowed=False, reason="missing_permission", operation="delete", scope=found[0].scope, surface=actor.surface
-        ))  # fmt: skip
+        raise room.gate.refuse(
+            actor,
+            AccessDecision(
+                allowed=False,
+                reason="missing_permission",
+                operation="delete",
+                scope=found[0].scope,
+                surface=actor.surface,
+            ),
+        )
     steps = sorted({step for step, _, _ in payloads})
     if mode == "preview":
         return steps
@@ -207,23 +273,39 @@ def erase_recorded(
 
 
 def _erase_payloads(
-    tx: Connection, room: MemoryRoom, actor: Actor, payloads: Iterable[tuple[str, int, str]], *, at: int, reason: str
-) -> list[str]:  # fmt: skip
-    """Erase recorded payloads and say so in the chain of each run, or it would not verify; the steps that lose any."""
+    tx: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    payloads: Iterable[tuple[str, int, str]],
+    *,
+    at: int,
+    reason: str,
+) -> list[str]:
+    """Erase recorded payloads and say so in the chain of each run, or it would not verify; the
+    steps that lose any.
+    """
     gone = erasing.erase_payloads(tx, payloads, at=at)
     for run_id, steps in gone.items():
         journal.append(
             tx,
             journal.Event(
-                stream=run_stream(run_id), event="payload.erase", actor=actor, at=at, audit_id=room.store.ids.new(),
-                reason=reason, subject_id=run_id, details={"steps": steps},
+                stream=run_stream(run_id),
+                event="payload.erase",
+                actor=actor,
+                at=at,
+                audit_id=room.store.ids.new(),
+                reason=reason,
+                subject_id=run_id,
+                details={"steps": steps},
             ),
-        )  # fmt: skip
+        )
     return sorted(step_id for steps in gone.values() for step_id in steps)
 
 
 def finish(room: MemoryRoom) -> bool:
-    """Rewrite files where an erasure asks for it; whether one did. Raises StorageError, BusyTally."""
+    """Rewrite files where an erasure asks for it; whether one did. Raises StorageError,
+    BusyTally.
+    """
     database = room.store.database
     with database.read() as connection:
         if keyed.get_setting(connection, PENDING) != "1":
@@ -241,7 +323,14 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
     # Who may inspect the run is not who may read the memory: its journal alone says which, and why.
-    _erase_payloads(tx, writing.room, writing.actor, plan.found.payloads, at=now, reason="text of a memory was erased")
+    _erase_payloads(
+        tx,
+        writing.room,
+        writing.actor,
+        plan.found.payloads,
+        at=now,
+        reason="text of a memory was erased",
+    )
     erasing.working_with(tx, plan.found.rows(tx, tables.working.c.body, plan.needles), remove=True)
     erasing.drop_goals(tx, plan.shown.runs)
     keys = tables.idempotency.c
@@ -252,10 +341,15 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
         journal.append(
             tx,
             journal.Event(
-                stream=f"thread:{scope}/{name}", event="thread.delete", actor=writing.actor, at=now,
-                audit_id=writing.room.store.ids.new(), subject_id=name, details={"checkpoints": count},
+                stream=f"thread:{scope}/{name}",
+                event="thread.delete",
+                actor=writing.actor,
+                at=now,
+                audit_id=writing.room.store.ids.new(),
+                subject_id=name,
+                details={"checkpoints": count},
             ),
-        )  # fmt: skip
+        )
     told = {
         "payloads": len(plan.shown.payloads),
         "threads": len(plan.found.threads),
@@ -263,11 +357,14 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
     }
     return tuple(
         writing.write_down(
-            stored.memory.scope, "memory.erase", stored.memory.id, {"version": stored.memory.version, **told},
+            stored.memory.scope,
+            "memory.erase",
+            stored.memory.id,
+            {"version": stored.memory.version, **told},
             reason=reason,
         )
         for stored in plan.stored
-    )  # fmt: skip
+    )
 
 
 def _bound(reason: str, plan: _Plan) -> str:
@@ -282,15 +379,29 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
     origins: set[int] = set()
     for one in named:
         around = edges.of(connection, one.doc)
-        shared = [edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == one.doc]
+        shared = [
+            edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == one.doc
+        ]
         stored |= memories.get_docs(connection, shared)
-        origins |= {edge.from_doc for edge in around if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc}
-    bodies = [body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None]
+        origins |= {
+            edge.from_doc
+            for edge in around
+            if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc
+        }
+    bodies = [
+        body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None
+    ]
     texts = tuple(dict.fromkeys(text for body in bodies for text in _texts(json.loads(body))))
     needles = tuple(needle for text in texts if text for needle in traces.forms(text))
     found = _Found.of(connection, needles, [one.memory.id for one in stored.values()], reach)
-    kept = {one.memory.id for one in memories.get_docs(connection, origins).values() if reach.covers(one.memory.scope)}
-    same = memories.saying(connection, [one.content_key for one in stored.values()], besides=list(stored))
+    kept = {
+        one.memory.id
+        for one in memories.get_docs(connection, origins).values()
+        if reach.covers(one.memory.scope)
+    }
+    same = memories.saying(
+        connection, [one.content_key for one in stored.values()], besides=list(stored)
+    )
     kept |= {memory_id for memory_id, _ in same} | set(found.memories)
     cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
     if found.sealed:
@@ -299,10 +410,14 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
         mode="preview",
         memory_ids=tuple(sorted(one.memory.id for one in stored.values())),
         versions=len(bodies),
-        sources=tuple(source_id for source_id, _, _ in erasing.own_sources(connection, list(stored))),
+        sources=tuple(
+            source_id for source_id, _, _ in erasing.own_sources(connection, list(stored))
+        ),
         payloads=tuple(sorted({step for step, _, _ in found.payloads})),
         threads=tuple(f"{scope} {name}" for _, scope, name in found.threads),
-        working=erasing.working_with(connection, found.rows(connection, tables.working.c.body, needles), remove=False),
+        working=erasing.working_with(
+            connection, found.rows(connection, tables.working.c.body, needles), remove=False
+        ),
         runs=found.runs,
         elsewhere=tuple(sorted(kept - {one.memory.id for one in stored.values()})),
         cannot_prove=tuple(cannot),
@@ -311,7 +426,9 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
 
 
 def _texts(body: dict[str, Any]) -> Iterator[str]:
-    """What a version says, by which its copies are looked for; of an item of a store the texts of its value too."""
+    """What a version says, by which its copies are looked for; of an item of a store the texts of
+    its value too.
+    """
     content = str(body["content"])
     yield content
     if INDEX in body.get("attributes", {}):
@@ -321,12 +438,18 @@ def _texts(body: dict[str, Any]) -> Iterator[str]:
 def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from _leaves(inner)
 
 
-def _operable(connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str) -> memories.Stored:
-    """The memory, for an operator; others are refused where they may know of it, else told that it is not there."""
+def _operable(
+    connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str
+) -> memories.Stored:
+    """The memory, for an operator; others are refused where they may know of it, else told that it
+    is not there.
+    """
     stored = memories.get(connection, memory_id)
     if stored is None:
         raise room.absent(actor, memory_id)
@@ -335,18 +458,27 @@ def _operable(connection: Connection, room: MemoryRoom, actor: Actor, memory_id:
         return stored
     if not room.gate.decide(connection, actor, "read", scope).allowed:
         raise room.absent(actor, memory_id)
-    raise Denied(_decision(actor, stored, allowed=False), "Only an operator may erase. Forget it instead.")
+    raise Denied(
+        _decision(actor, stored, allowed=False), "Only an operator may erase. Forget it instead."
+    )
 
 
 def _decision(actor: Actor, stored: memories.Stored, *, allowed: bool) -> AccessDecision:
     return AccessDecision(
-        allowed=allowed, reason="missing_permission", operation="delete", scope=stored.memory.scope,
+        allowed=allowed,
+        reason="missing_permission",
+        operation="delete",
+        scope=stored.memory.scope,
         surface=actor.surface,
-    )  # fmt: skip
+    )
 
 
 def prove(room: MemoryRoom, actor: Actor, memory_id: str, text: str | None) -> Proof:
-    """Prove an erasure later; with `text` files and tables are searched for it too. Raises Denied, NotFound."""
+    """Prove an erasure later; with `text` files and tables are searched for it too. Raises Denied,
+    NotFound.
+    """
     with room.store.database.read() as connection:
         _operable(connection, room, actor, memory_id)
-    return prove_erased(room, actor, memory_id, texts=() if text is None else (text,), journaled=True)
+    return prove_erased(
+        room, actor, memory_id, texts=() if text is None else (text,), journaled=True
+    )

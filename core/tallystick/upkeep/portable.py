@@ -1,8 +1,9 @@
-"""Export and import: whole scopes as JSON lines and blobs, each named with its digest in a manifest.
+"""Export and import: whole scopes as JSON lines and blobs, each named with its digest in a
+manifest.
 
-Rows keep their numbers, so that what refers to them, inside of state too, stays true; that is why an import needs an
-empty tally. What is derived from the rest, Chroma and the outbox, is made anew; of what a tally knows of itself its
-choices go along, and who it belongs to stays.
+Rows keep their numbers, so that what refers to them, inside of state too, stays true; that is why
+an import needs an empty tally. What is derived from the rest, Chroma and the outbox, is made anew;
+of what a tally knows of itself its choices go along, and who it belongs to stays.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ __all__ = ["FORMAT", "LEFT_OUT", "Chosen", "export", "import_from"]
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
 _CHOICES = (JOURNAL_WINDOW, FROZEN)
-"""Settings that somebody chose: they go along, and give way to what the other tally has chosen already."""
+"""Settings that somebody chose: they go along, and give way to what the other tally has chosen
+already.
+"""
 _OWN = "tally"
 """The journal of what concerns a tally as a whole; it stays where it is."""
 _INLINE = 4_096
@@ -47,7 +50,9 @@ _Rows = Iterator[dict[str, Any]]
 
 
 def export(room: MemoryRoom, actor: Actor, wanted: Sequence[Scope], folder: Path) -> Transfer:
-    """Write these scopes to `folder`, which must be new or empty. Raises Denied, InvalidInput, StorageError."""
+    """Write these scopes to `folder`, which must be new or empty. Raises Denied, InvalidInput,
+    StorageError.
+    """
     for scope in wanted:
         room.gate.require(actor, "export", scope)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -63,8 +68,12 @@ def export(room: MemoryRoom, actor: Actor, wanted: Sequence[Scope], folder: Path
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
 
 
-def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key: str | None = None) -> Transfer:
-    """Read `folder` into an empty tally, all or nothing. Raises Denied, InvalidInput, StateConflict, CorruptTally."""
+def import_from(
+    room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key: str | None = None
+) -> Transfer:
+    """Read `folder` into an empty tally, all or nothing. Raises Denied, InvalidInput,
+    StateConflict, CorruptTally.
+    """
     require_operator(room, actor)
     manifest = _manifest(folder)
     once = Once(actor.private_scope, "import", idempotency_key, manifest["digest"])
@@ -96,16 +105,25 @@ def import_from(room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key
                     rows = []
             if rows:
                 tx.execute(insert(table), rows)
-        outbox.append(tx, list(tx.execute(select(_t.vectors.c.doc).distinct().order_by(_t.vectors.c.doc)).scalars()))
+        outbox.append(
+            tx,
+            list(
+                tx.execute(select(_t.vectors.c.doc).distinct().order_by(_t.vectors.c.doc)).scalars()
+            ),
+        )
         if tx.dialect.name == "postgresql":
             _move_sequences(tx)
         if own:
             tx.execute(insert(_t.journal), own)
         at = room.store.clock.now()
         event = journal.Event(
-            stream="tally", event="tally.import", actor=actor, at=at, audit_id=room.store.ids.new(),
+            stream="tally",
+            event="tally.import",
+            actor=actor,
+            at=at,
+            audit_id=room.store.ids.new(),
             details={"format": done.format, "digest": done.digest},
-        )  # fmt: skip
+        )
         journal.append(tx, event)
         once.keep(tx, done.dump(), at=at)
 
@@ -127,9 +145,13 @@ def _note(tx: Connection, room: MemoryRoom, actor: Actor, wanted: Iterable[Scope
     for scope in wanted:
         room.gate.confirm(tx, actor, "export", scope)
         event = journal.Event(
-            stream=f"scope:{scope}", event="scope.export", actor=actor, at=room.store.clock.now(),
-            audit_id=room.store.ids.new(), details={"format": FORMAT},
-        )  # fmt: skip
+            stream=f"scope:{scope}",
+            event="scope.export",
+            actor=actor,
+            at=room.store.clock.now(),
+            audit_id=room.store.ids.new(),
+            details={"format": FORMAT},
+        )
         journal.append(tx, event)
 
 
@@ -141,7 +163,8 @@ class Chosen:
     ids: tuple[int, ...]
     streams: tuple[str, ...]
     reads: tuple[str, ...]
-    """The scopes of lines of the access log that are about these alone, as they are written there."""
+    """The scopes of lines of the access log that are about these alone, as they are written there.
+    """
 
     @classmethod
     def of(cls, connection: Connection, wanted: Sequence[Scope]) -> Chosen:
@@ -185,7 +208,9 @@ class Chosen:
         if table.name == "steps":
             return columns.run_id.in_(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(self.ids)))
         if "thread_id" in columns:
-            return columns.thread_id.in_(select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(self.ids)))
+            return columns.thread_id.in_(
+                select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(self.ids))
+            )
         raise StorageError(f"The table {table.name} has no way to be exported.")
 
 
@@ -201,15 +226,23 @@ def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> T
         query = select(table).where(chosen.condition(table)).order_by(*table.primary_key.columns)
         with file.open("wb") as stream:
             for row in connection.execute(query).mappings():
-                line = json.dumps(_encoded(row, folder, blobs), ensure_ascii=True, separators=(",", ":")) + "\n"
+                line = (
+                    json.dumps(
+                        _encoded(row, folder, blobs), ensure_ascii=True, separators=(",", ":")
+                    )
+                    + "\n"
+                )
                 stream.write(line.encode())
                 digest.update(line.encode())
                 count += 1
         files[file.name] = {"sha256": digest.hexdigest(), "lines": count}
     manifest = {
-        "format": FORMAT, "schema": HEAD, "scopes": list(chosen.names), "files": files,
+        "format": FORMAT,
+        "schema": HEAD,
+        "scopes": list(chosen.names),
+        "files": files,
         "blobs": dict(sorted(blobs.items())),
-    }  # fmt: skip
+    }
     manifest["digest"] = text_digest("export", canonical_json(manifest))
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return _transfer(manifest)
@@ -238,7 +271,9 @@ def _decoded(table: Table, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
         value = row.get(column.name)
         if isinstance(column.type, LargeBinary) and isinstance(value, dict):
             key = value.get("blob")
-            row[column.name] = base64.b64decode(value["base64"]) if key is None else (blobs / key).read_bytes()
+            row[column.name] = (
+                base64.b64decode(value["base64"]) if key is None else (blobs / key).read_bytes()
+            )
     return row
 
 
@@ -254,11 +289,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise InvalidInput(f"{folder} is no export: its manifest.json says nothing of one.")
     if manifest["format"] not in range(1, FORMAT + 1) or manifest["schema"] > HEAD:
         raise InvalidInput(
-            f"{folder} has format {manifest['format']} and schema {manifest['schema']}; this release reads formats "
+            f"{folder} has format {manifest['format']} and schema {manifest['schema']}; this "
+            f"release reads formats "
             f"up to {FORMAT} and schemas up to {HEAD}. Upgrade tallystick to import it."
         )
     said = manifest.get("digest")
-    if said != text_digest("export", canonical_json({k: v for k, v in manifest.items() if k != "digest"})):
+    if said != text_digest(
+        "export", canonical_json({k: v for k, v in manifest.items() if k != "digest"})
+    ):
         raise CorruptTally(f"{file} does not match its digest.")
     return manifest
 
@@ -280,25 +318,39 @@ def _checked(folder: Path, manifest: Mapping[str, Any]) -> Path:
         except OSError as error:
             raise CorruptTally(f"The export lacks {name}.") from error
         if found != sha256:
-            raise CorruptTally(f"{name} of the export does not match its digest. Nothing was imported.")
+            raise CorruptTally(
+                f"{name} of the export does not match its digest. Nothing was imported."
+            )
     return folder / "blobs"
 
 
 def _require_empty(tx: Connection) -> None:
     for table, there in (
-        (_t.scopes, true()), (_t.journal, _t.journal.c.stream != _OWN), (_t.spaces, true()),
-    ):  # fmt: skip
+        (_t.scopes, true()),
+        (_t.journal, _t.journal.c.stream != _OWN),
+        (_t.spaces, true()),
+    ):
         if tx.execute(select(func.count()).select_from(table).where(there)).scalar_one():
             raise StateConflict(
-                "of this import", state="not empty", reason=f"it holds {table.name}", hint="Import into a new tally.",
+                "of this import",
+                state="not empty",
+                reason=f"it holds {table.name}",
+                hint="Import into a new tally.",
                 what="Tally",
-            )  # fmt: skip
+            )
 
 
 def _set_aside(tx: Connection) -> list[dict[str, Any]]:
-    """Take what the tally journals of itself out of the way of the numbers that come; it is put back behind them."""
+    """Take what the tally journals of itself out of the way of the numbers that come; it is put
+    back behind them.
+    """
     mine = _t.journal.c.stream == _OWN
-    rows = [dict(row) for row in tx.execute(select(_t.journal).where(mine).order_by(_t.journal.c.sequence)).mappings()]
+    rows = [
+        dict(row)
+        for row in tx.execute(
+            select(_t.journal).where(mine).order_by(_t.journal.c.sequence)
+        ).mappings()
+    ]
     tx.execute(delete(_t.journal).where(mine))
     return [{name: value for name, value in row.items() if name != "sequence"} for row in rows]
 
@@ -311,7 +363,8 @@ def _move_sequences(tx: Connection) -> None:
             continue
         tx.execute(
             text(
-                f"SELECT setval(pg_get_serial_sequence(current_schema() || '.{table.name}', '{key.name}'), "
+                f"SELECT setval(pg_get_serial_sequence(current_schema() || '.{table.name}', "
+                f"'{key.name}'), "
                 f"GREATEST((SELECT MAX({key.name}) FROM {table.name}), 1))"
             )
         )

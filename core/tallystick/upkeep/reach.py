@@ -1,4 +1,5 @@
-"""Reach: of which scopes somebody who looks for a text is told. An operator of one organization sees no other.
+"""Reach: of which scopes somebody who looks for a text is told. An operator of one organization
+sees no other.
 
 A search that counted beyond that would let anybody guess what others keep.
 """
@@ -17,7 +18,9 @@ __all__ = ["Reach"]
 class Reach:
     """The scopes in which an actor may do an operation, as one snapshot sees them."""
 
-    def __init__(self, connection: Connection, room: MemoryRoom, actor: Actor, operation: Operation) -> None:
+    def __init__(
+        self, connection: Connection, room: MemoryRoom, actor: Actor, operation: Operation
+    ) -> None:
         self.whole = actor.is_operator and actor.organization is None
         """Whether it is all of the tally."""
         self._connection, self._room, self._actor = connection, room, actor

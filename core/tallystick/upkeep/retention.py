@@ -1,8 +1,9 @@
-"""Retention: what may go once its window has passed, in an order that leaves nothing pointing at what went.
+"""Retention: what may go once its window has passed, in an order that leaves nothing pointing at
+what went.
 
-Forgotten memories go links first, then text, then rows; a recorded run goes whole, payloads, steps, then its journal.
-A journal is cut from its beginning and keeps an anchor, the count and the head of what went, so that what is left
-still verifies; its window is a choice that somebody made.
+Forgotten memories go links first, then text, then rows; a recorded run goes whole, payloads, steps,
+then its journal. A journal is cut from its beginning and keeps an anchor, the count and the head of
+what went, so that what is left still verifies; its window is a choice that somebody made.
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ from tallystick.storage import erasing, journal, keyed, memories, recordings, ta
 from tallystick.storage.once import Once
 from tallystick.threads.verify import ENDING
 
-__all__ = ["JOURNAL_WINDOW", "Windows", "choose_journal_window", "journal_window", "purge", "require_operator"]
+__all__ = [
+    "JOURNAL_WINDOW",
+    "Windows",
+    "choose_journal_window",
+    "journal_window",
+    "purge",
+    "require_operator",
+]
 
 JOURNAL_WINDOW = "retention.journal_days"
-"""Setting: after how many days entries of journals may go; `keep` for never. Absent until somebody chose."""
+"""Setting: after how many days entries of journals may go; `keep` for never. Absent until somebody
+chose.
+"""
 _DAY_US = 24 * 3600 * 1_000_000
 _LONGEST = 36_500
 """Days: a hundred years. For longer the journal is kept."""
@@ -42,7 +52,9 @@ _r, _s, _e, _a, _st = tables.runs, tables.steps, tables.step_entries, tables.anc
 
 @dataclass(frozen=True)
 class Windows:
-    """How many days are kept: jobs that are done or dead, and the answers of calls under an idempotency key."""
+    """How many days are kept: jobs that are done or dead, and the answers of calls under an
+    idempotency key.
+    """
 
     done_jobs: int
     dead_jobs: int
@@ -61,12 +73,15 @@ def journal_window(connection: Connection) -> tuple[bool, int | None]:
 
 def choose_journal_window(
     room: MemoryRoom, actor: Actor, days: int | None, *, idempotency_key: str | None = None
-) -> None:  # fmt: skip
-    """Choose after how many days journal entries may go, or None to keep them. Raises Denied, InvalidInput."""
+) -> None:
+    """Choose after how many days journal entries may go, or None to keep them. Raises Denied,
+    InvalidInput.
+    """
     require_operator(room, actor)
     if days is not None and (not isinstance(days, int) or not 1 <= days <= _LONGEST):
         raise InvalidInput(
-            f"The window of the journal is a number of days from 1 to {_LONGEST:,}; 90 or 180 are usual. None keeps it."
+            f"The window of the journal is a number of days from 1 to {_LONGEST:,}; 90 or 180 "
+            f"are usual. None keeps it."
         )
     value = "keep" if days is None else str(days)
     once = Once(actor.private_scope, "retention.choose", idempotency_key, value)
@@ -83,14 +98,22 @@ def choose_journal_window(
 
 
 def purge(
-    room: MemoryRoom, actor: Actor, windows: Windows, *, mode: Literal["preview", "apply"],
+    room: MemoryRoom,
+    actor: Actor,
+    windows: Windows,
+    *,
+    mode: Literal["preview", "apply"],
     idempotency_key: str | None = None,
-) -> Purge:  # fmt: skip
-    """Count what is past its window, or remove it, page by page. An operator's work. Raises Denied."""
+) -> Purge:
+    """Count what is past its window, or remove it, page by page. An operator's work. Raises
+    Denied.
+    """
     require_mode(mode)
     require_operator(room, actor)
     database, now = room.store.database, room.store.clock.now()
-    once = Once(actor.private_scope, "purge", idempotency_key if mode == "apply" else None, windows.asked())
+    once = Once(
+        actor.private_scope, "purge", idempotency_key if mode == "apply" else None, windows.asked()
+    )
     with database.read() as connection:
         answered = once.answered(connection)
         if answered is not None:
@@ -109,40 +132,69 @@ def purge(
             reads=0 if before is None else _count(connection, _log, _log.c.at < before),
             jobs=_count(connection, _j, _old_jobs(now, windows)),
             answers=_count(connection, _i, _old_answers(now, windows)),
-            working=erasing.working_with(connection, tables.working.c.expires_at <= now, remove=False),
+            working=erasing.working_with(
+                connection, tables.working.c.expires_at <= now, remove=False
+            ),
             journal_window_days=days if chosen else None,
         )
     if mode == "preview":
         return shown
     database.write(lambda tx: _sweep(tx, now, windows, before), name="purge.sweep")
-    while database.write(lambda tx: _forget_expired(Writing(tx, room, actor, now, None)), name="purge.expired"):
+    while database.write(
+        lambda tx: _forget_expired(Writing(tx, room, actor, now, None)), name="purge.expired"
+    ):
         pass
-    while database.write(lambda tx: _bury(Writing(tx, room, actor, now, None)), name="purge.tombstones"):
+    while database.write(
+        lambda tx: _bury(Writing(tx, room, actor, now, None)), name="purge.tombstones"
+    ):
         pass
     if before is not None:
         for run_id in runs:
-            database.write(lambda tx, r=run_id: _bury_run(tx, room, actor, r, before, now), name="purge.run")  # type: ignore[misc]
+            database.write(
+                lambda tx, r=run_id: _bury_run(tx, room, actor, r, before, now), name="purge.run"
+            )  # type: ignore[misc]
         for stream, _ in streams:
-            database.write(lambda tx, s=stream: _cut(tx, room, actor, s, before, now), name="purge.journal")  # type: ignore[misc]
+            database.write(
+                lambda tx, s=stream: _cut(tx, room, actor, s, before, now), name="purge.journal"
+            )  # type: ignore[misc]
     database.write(lambda tx: _told(tx, room, actor, once, shown, now), name="purge.told")
     return shown
 
 
-def _told(tx: Connection, room: MemoryRoom, actor: Actor, once: Once, done: Purge, now: int) -> None:
-    """Journal how much went, beside what the journals of scopes, runs and threads say of themselves."""
+def _told(
+    tx: Connection, room: MemoryRoom, actor: Actor, once: Once, done: Purge, now: int
+) -> None:
+    """Journal how much went, beside what the journals of scopes, runs and threads say of
+    themselves.
+    """
     counts = {
-        "expired": done.expired, "tombstones": done.tombstones, "journal": done.journal, "runs": len(done.runs),
-        "reads": done.reads, "jobs": done.jobs, "answers": done.answers, "working": done.working,
-    }  # fmt: skip
+        "expired": done.expired,
+        "tombstones": done.tombstones,
+        "journal": done.journal,
+        "runs": len(done.runs),
+        "reads": done.reads,
+        "jobs": done.jobs,
+        "answers": done.answers,
+        "working": done.working,
+    }
     if any(counts.values()):
         _note(tx, room, actor, "tally.purge", now, counts)
     once.keep(tx, done.dump(), at=now)
 
 
-def _note(tx: Connection, room: MemoryRoom, actor: Actor, event: str, now: int, details: Mapping[str, Any]) -> None:
+def _note(
+    tx: Connection, room: MemoryRoom, actor: Actor, event: str, now: int, details: Mapping[str, Any]
+) -> None:
     journal.append(
         tx,
-        journal.Event(stream="tally", event=event, actor=actor, at=now, audit_id=room.store.ids.new(), details=details),
+        journal.Event(
+            stream="tally",
+            event=event,
+            actor=actor,
+            at=now,
+            audit_id=room.store.ids.new(),
+            details=details,
+        ),
     )
 
 
@@ -151,9 +203,12 @@ def require_operator(room: MemoryRoom, actor: Actor) -> None:
     # Retention concerns the whole tally, so an operator of one organization in it is not enough.
     if not actor.is_operator or actor.organization is not None:
         decision = AccessDecision(
-            allowed=False, reason="missing_permission", operation="manage", scope=actor.private_scope,
+            allowed=False,
+            reason="missing_permission",
+            operation="manage",
+            scope=actor.private_scope,
             surface=actor.surface,
-        )  # fmt: skip
+        )
         raise room.gate.refuse(actor, decision) from Denied(decision)
 
 
@@ -166,7 +221,9 @@ def _sweep(tx: Connection, now: int, windows: Windows, before: int | None) -> No
 
 
 def _count(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
-    return int(connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one())
+    return int(
+        connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
+    )
 
 
 def _old_jobs(now: int, windows: Windows) -> ColumnElement[bool]:
@@ -181,7 +238,11 @@ def _old_answers(now: int, windows: Windows) -> ColumnElement[bool]:
 
 
 def _expired(connection: Connection, now: int, *, most: int | None) -> list[int]:
-    query = select(_m.c.doc).where(_m.c.state.in_(memories.FINDABLE), _m.c.expires_at <= now).order_by(_m.c.doc)
+    query = (
+        select(_m.c.doc)
+        .where(_m.c.state.in_(memories.FINDABLE), _m.c.expires_at <= now)
+        .order_by(_m.c.doc)
+    )
     return list(connection.execute(query.limit(most)).scalars())
 
 
@@ -193,20 +254,29 @@ def _forget_expired(writing: Writing) -> int:
 
 
 def _tombstones(connection: Connection, before: int, *, most: int | None) -> list[int]:
-    query = select(_m.c.doc).where(_m.c.state == "deleted", _m.c.forgotten_at < before).order_by(_m.c.doc)
+    query = (
+        select(_m.c.doc)
+        .where(_m.c.state == "deleted", _m.c.forgotten_at < before)
+        .order_by(_m.c.doc)
+    )
     return list(connection.execute(query.limit(most)).scalars())
 
 
 def _bury(writing: Writing) -> int:
-    """Remove a page of forgotten memories whose window has passed; the journal of each scope names them."""
+    """Remove a page of forgotten memories whose window has passed; the journal of each scope names
+    them.
+    """
     docs = _tombstones(writing.tx, writing.now - writing.room.forget_window_us, most=_PAGE)
     if not docs:
         return 0
     for stored in memories.get_docs(writing.tx, docs).values():
         writing.write_down(
-            stored.memory.scope, "memory.purge", stored.memory.id, {"version": stored.memory.version},
+            stored.memory.scope,
+            "memory.purge",
+            stored.memory.id,
+            {"version": stored.memory.version},
             reason="its window has passed",
-        )  # fmt: skip
+        )
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(writing.tx, docs, at=writing.now, keep_rows=False)
     writing.room.shelves.drop()
@@ -214,9 +284,15 @@ def _bury(writing: Writing) -> int:
 
 
 def _old_streams(connection: Connection, before: int) -> list[tuple[str, int]]:
-    """(stream, entries that would go) of the journals that begin before a moment, those of runs apart."""
+    """(stream, entries that would go) of the journals that begin before a moment, those of runs
+    apart.
+    """
     names = connection.execute(select(_st.c["name"]).order_by(_st.c["name"])).scalars().all()
-    counted = [(name, _old_entries(connection, name, before)) for name in names if not name.startswith(_RUNS)]
+    counted = [
+        (name, _old_entries(connection, name, before))
+        for name in names
+        if not name.startswith(_RUNS)
+    ]
     return [(name, count) for name, count in counted if count]
 
 
@@ -233,30 +309,52 @@ def _old_entries(connection: Connection, stream: str, before: int) -> int:
     return 0 if all(event == _CUT for event in events) else len(events)
 
 
-def _cut(tx: Connection, room: MemoryRoom, actor: Actor, stream: str, before: int, now: int) -> None:
+def _cut(
+    tx: Connection, room: MemoryRoom, actor: Actor, stream: str, before: int, now: int
+) -> None:
     count = _old_entries(tx, stream, before)
     if count:
         _shorten(tx, room, actor, stream, count, before, now, _CUT, {})
 
 
 def _shorten(
-    tx: Connection, room: MemoryRoom, actor: Actor, stream: str, count: int, before: int, now: int, event: str,
+    tx: Connection,
+    room: MemoryRoom,
+    actor: Actor,
+    stream: str,
+    count: int,
+    before: int,
+    now: int,
+    event: str,
     told: Mapping[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     """Cut the first `count` entries of a journal, and say so where they stood."""
     anchor = journal.cut(tx, stream, count, at=now)
-    details = {**told, "removed": count, "count": anchor.count, "head": anchor.head, "before": before}
+    details = {
+        **told,
+        "removed": count,
+        "count": anchor.count,
+        "head": anchor.head,
+        "before": before,
+    }
     journal.append(
         tx,
         journal.Event(
-            stream=stream, event=event, actor=actor, at=now, audit_id=room.store.ids.new(),
-            reason="older than the window that was chosen", details=details,
+            stream=stream,
+            event=event,
+            actor=actor,
+            at=now,
+            audit_id=room.store.ids.new(),
+            reason="older than the window that was chosen",
+            details=details,
         ),
-    )  # fmt: skip
+    )
 
 
 def _old_runs(connection: Connection, before: int) -> dict[str, int]:
-    """The runs that ended before a moment, and of which nothing was said since, with the entries of their journals."""
+    """The runs that ended before a moment, and of which nothing was said since, with the entries of
+    their journals.
+    """
     cut = exists().where(_a.c.stream == _RUNS + _r.c.id)
     query = select(_r.c.id).where(_r.c.ended_at < before, ~cut).order_by(_r.c.ended_at, _r.c.id)
     found = {}
@@ -268,8 +366,12 @@ def _old_runs(connection: Connection, before: int) -> dict[str, int]:
     return found
 
 
-def _bury_run(tx: Connection, room: MemoryRoom, actor: Actor, run_id: str, before: int, now: int) -> None:
-    """Remove what was recorded in a run: payloads, entries, steps, then its journal, which ends with what went."""
+def _bury_run(
+    tx: Connection, room: MemoryRoom, actor: Actor, run_id: str, before: int, now: int
+) -> None:
+    """Remove what was recorded in a run: payloads, entries, steps, then its journal, which ends
+    with what went.
+    """
     count = _old_runs(tx, before).get(run_id)
     found = recordings.find_run(tx, run_id)
     if count is None or found is None:

@@ -41,6 +41,8 @@ def compile_items() -> Compile:
             "target": TargetProfile(per_item=0, per_tool=0, per_request=0),
             **request,
         }
-        return compile_context(CompilationRequest(context_items=tuple(items), **given), counter=Words())
+        return compile_context(
+            CompilationRequest(context_items=tuple(items), **given), counter=Words()
+        )
 
     return run

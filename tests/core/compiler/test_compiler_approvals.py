@@ -1,4 +1,6 @@
-"""A rule may want an approval before something is sent: the compile says what and why, and blocks its step."""
+"""A rule may want an approval before something is sent: the compile says what and why, and blocks
+its step.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +10,41 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.errors import ApprovalRequired
-from tallystick.records import ApprovalRequest, ContextItem, PolicyConditions, PolicyRule, TargetProfile
+from tallystick.records import (
+    ApprovalRequest,
+    ContextItem,
+    PolicyConditions,
+    PolicyRule,
+    TargetProfile,
+)
 
 OpenTally = Callable[..., Tally]
 ASK = ContextItem(id="ask", kind="user_msg", content="What does Ann earn?")
-PAY = ContextItem(id="pay", kind="retrieval_doc", content="Ann earns 90 thousand.", sensitivity="restricted")
+PAY = ContextItem(
+    id="pay", kind="retrieval_doc", content="Ann earns 90 thousand.", sensitivity="restricted"
+)
 RULE = PolicyRule(
-    id="ask-first", name="Pay is shown on approval", effect="require_approval",
+    id="ask-first",
+    name="Pay is shown on approval",
+    effect="require_approval",
     conditions=PolicyConditions(sensitivity=("restricted",)),
-)  # fmt: skip
-WANTED = (ApprovalRequest(rule_id="ask-first", reason="Pay is shown on approval", item_ids=("pay",)),)
+)
+WANTED = (
+    ApprovalRequest(rule_id="ask-first", reason="Pay is shown on approval", item_ids=("pay",)),
+)
 GRANT = RULE.replace(id="granted", name="Granted", effect="allow", priority=1)
 
 
-def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits_for(open_tally: OpenTally) -> None:
+def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits_for(
+    open_tally: OpenTally,
+) -> None:
     with open_tally() as tally:
         anna = tally.bind(Actor(user="anna"))
-        with pytest.raises(ApprovalRequired) as caught, anna.run("agent") as run, run.step("model_call") as step:
+        with (
+            pytest.raises(ApprovalRequired) as caught,
+            anna.run("agent") as run,
+            run.step("model_call") as step,
+        ):
             anna.compile([PAY, ASK], budget=500, rules=[RULE])
         assert caught.value.requests == WANTED
         assert "pay (rule ask-first: Pay is shown on approval)" in str(caught.value)
@@ -41,7 +61,9 @@ def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits
 
 def test_a_rule_of_higher_priority_grants_it(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        compiled = tally.bind(Actor(user="anna")).compile([PAY, ASK], budget=500, rules=[RULE, GRANT])
+        compiled = tally.bind(Actor(user="anna")).compile(
+            [PAY, ASK], budget=500, rules=[RULE, GRANT]
+        )
         assert compiled.decision("pay").decision == "include"
 
 
@@ -68,4 +90,7 @@ def test_what_was_not_sent_is_not_what_the_next_prompt_follows(open_tally: OpenT
                 anna.compile([PAY, ASK], budget=500, rules=[RULE], target=target)
             anna.compile([ASK], budget=500, target=target)
             anna.compile([ASK], budget=500, target=target)
-        assert [reuse.cause for _, reuse in anna.recorder.prefix_reuse(run.id)] == ["first", "appended"]
+        assert [reuse.cause for _, reuse in anna.recorder.prefix_reuse(run.id)] == [
+            "first",
+            "appended",
+        ]

@@ -42,7 +42,9 @@ def small(**changes: Any) -> CompileConfig:
     return CompileConfig(min_compressed_tokens=3, **changes)
 
 
-def test_the_sentences_that_share_words_with_the_request_stay_in_their_order(compile_items: Compile) -> None:
+def test_the_sentences_that_share_words_with_the_request_stay_in_their_order(
+    compile_items: Compile,
+) -> None:
     request = item("u", "Which colour did the keeper paint the boats?", kind="user_msg")
     compiled = compile_items(
         [request, item("story", STORY, source_ref=SourceRef(title="Harbour"))],
@@ -53,12 +55,18 @@ def test_the_sentences_that_share_words_with_the_request_stay_in_their_order(com
     decision = compiled.decision("story")
 
     assert shown.content == (
-        "The harbour was closed in winter. Nobody came. The lighthouse keeper painted the boats green. […]"
+        "The harbour was closed in winter. Nobody came. The lighthouse keeper painted the boats "
+        "green. […]"
     )
     assert (decision.decision, decision.reason_code, decision.pass_name) == (
-        "compress", "compressed_extractive", "compression",
-    )  # fmt: skip
-    assert (decision.original_tokens, decision.final_tokens) == (words(STORY) + 1, 17)  # with its title
+        "compress",
+        "compressed_extractive",
+        "compression",
+    )
+    assert (decision.original_tokens, decision.final_tokens) == (
+        words(STORY) + 1,
+        17,
+    )  # with its title
     assert shown.source_ref == SourceRef(title="Harbour")
     whole = compile_items([item("story", STORY)]).selected_items[0]
     assert shown.metadata == {"compressed_from": whole.stable_hash}
@@ -92,9 +100,14 @@ def test_room_is_kept_for_a_relevant_item_too_large_to_go_in_whole(compile_items
         {"kind": "file", "source_ref": {"source_type": "human_approval"}},
     ],
 )
-def test_what_must_stand_as_it_is_goes_in_whole_or_not_at_all(compile_items: Compile, fields: dict[str, Any]) -> None:
+def test_what_must_stand_as_it_is_goes_in_whole_or_not_at_all(
+    compile_items: Compile, fields: dict[str, Any]
+) -> None:
     compiled = compile_items(
-        [item("x", STORY, **fields)], token_budget=30, compile_config=small(), relevance={"x": 1_000_000}
+        [item("x", STORY, **fields)],
+        token_budget=30,
+        compile_config=small(),
+        relevance={"x": 1_000_000},
     )
     assert compiled.decision("x").reason_code == "over_budget"
     assert compiled.wishes == ()
@@ -102,7 +115,10 @@ def test_what_must_stand_as_it_is_goes_in_whole_or_not_at_all(compile_items: Com
 
 def test_nothing_is_shortened_when_compression_is_off(compile_items: Compile) -> None:
     compiled = compile_items(
-        [item("x", STORY)], token_budget=30, compile_config=small(compression=False), relevance={"x": 1_000_000}
+        [item("x", STORY)],
+        token_budget=30,
+        compile_config=small(compression=False),
+        relevance={"x": 1_000_000},
     )
     assert compiled.decision("x").reason_code == "over_budget"
     assert compiled.wishes == ()
@@ -115,17 +131,26 @@ def test_a_remnant_that_says_too_little_is_left_out(compile_items: Compile) -> N
 
 def test_a_recorded_summary_is_taken_before_anything_is_cut(compile_items: Compile) -> None:
     key = text_digest("summary-input", STORY)
-    compiled = compile_items([item("x", STORY)], token_budget=30, summaries={key: "A year in a harbour."})
+    compiled = compile_items(
+        [item("x", STORY)], token_budget=30, summaries={key: "A year in a harbour."}
+    )
     (shown,) = compiled.selected_items
     assert shown.content == "A year in a harbour."
     assert compiled.decision("x").reason_code == "compressed_summary"
     assert compiled.decision("x").final_tokens == 5
 
 
-def test_a_summary_is_left_aside_when_the_item_fits_or_the_summary_does_not(compile_items: Compile) -> None:
+def test_a_summary_is_left_aside_when_the_item_fits_or_the_summary_does_not(
+    compile_items: Compile,
+) -> None:
     key = text_digest("summary-input", STORY)
-    assert compile_items([item("x", STORY)], summaries={key: "Short."}).decision("x").decision == "include"
-    long = compile_items([item("x", STORY)], token_budget=4, summaries={key: "A year in a harbour."})
+    assert (
+        compile_items([item("x", STORY)], summaries={key: "Short."}).decision("x").decision
+        == "include"
+    )
+    long = compile_items(
+        [item("x", STORY)], token_budget=4, summaries={key: "A year in a harbour."}
+    )
     assert long.decision("x").reason_code == "over_budget"
 
 
@@ -137,16 +162,24 @@ def test_relevant_items_that_were_left_out_or_cut_become_wishes(compile_items: C
     assert [wish.item_id for wish in compiled.wishes] == [f"x{n:02}" for n in range(8)]
     tokens = words(items[0].content)
     assert compiled.wishes[0] == SummaryWish(
-        item_id="x00", input_digest=text_digest("summary-input", items[0].content), max_tokens=tokens // 4
+        item_id="x00",
+        input_digest=text_digest("summary-input", items[0].content),
+        max_tokens=tokens // 4,
     )
     granted = {wish.input_digest: "Soup." for wish in compiled.wishes}
-    after = compile_items(items, token_budget=30, compile_config=small(), relevance=relevance, summaries=granted)
+    after = compile_items(
+        items, token_budget=30, compile_config=small(), relevance=relevance, summaries=granted
+    )
     assert after.decision("x00").reason_code == "compressed_summary"
-    assert {wish.item_id for wish in after.wishes}.isdisjoint(wish.item_id for wish in compiled.wishes)
+    assert {wish.item_id for wish in after.wishes}.isdisjoint(
+        wish.item_id for wish in compiled.wishes
+    )
 
 
 def test_what_is_not_relevant_is_not_wished_for(compile_items: Compile) -> None:
-    compiled = compile_items([item("x", STORY)], token_budget=5, relevance={"x": 499_999}, compile_config=small())
+    compiled = compile_items(
+        [item("x", STORY)], token_budget=5, relevance={"x": 499_999}, compile_config=small()
+    )
     assert compiled.wishes == ()
 
 
@@ -156,8 +189,9 @@ def test_what_is_not_relevant_is_not_wished_for(compile_items: Compile) -> None:
 def test_json_loses_white_space_first_and_its_numbers_stay_as_written() -> None:
     text = '{\n  "price": 1.10,\n  "note": "two  spaces",\n  "big": 12345678901234567890\n}'
     assert shorten(text, target=1, query=(), count=lambda t: t.count("\n") + 1) == (
-        "compressed_structural", '{"price":1.10,"note":"two  spaces","big":12345678901234567890}',
-    )  # fmt: skip
+        "compressed_structural",
+        '{"price":1.10,"note":"two  spaces","big":12345678901234567890}',
+    )
 
 
 def test_long_json_keeps_its_shape_and_says_what_was_cut() -> None:
@@ -177,7 +211,9 @@ def test_json_nested_too_deeply_to_cut_is_left_alone() -> None:
 
 
 def test_what_only_looks_like_json_is_read_as_text() -> None:
-    found = shorten("[see above] It rained. It snowed. It rained again.", target=5, query=(), count=words)
+    found = shorten(
+        "[see above] It rained. It snowed. It rained again.", target=5, query=(), count=words
+    )
     assert found == ("compressed_extractive", "[see above] It rained. […]")
 
 
@@ -186,7 +222,8 @@ def test_a_log_folds_lines_that_differ_only_in_numbers() -> None:
     log = "\n".join([*lines, "2026-01-01 10:01:00 ERROR disk full"])
     assert shorten(log, target=20, query=(), count=words) == (
         "compressed_structural",
-        "2026-01-01 10:00:00 INFO tick 0\n[…29 more like this]\n2026-01-01 10:01:00 ERROR disk full",
+        "2026-01-01 10:00:00 INFO tick 0\n[…29 more like this]\n2026-01-01 10:01:00 ERROR disk "
+        "full",
     )
 
 
@@ -214,7 +251,9 @@ def test_sentences_of_scripts_without_spaces_are_told_apart() -> None:
     st.integers(1, 40),
     st.lists(st.sampled_from("abc"), max_size=2),
 )
-def test_an_extract_is_made_of_pieces_of_the_text_in_their_order(text: str, target: int, query: list[str]) -> None:
+def test_an_extract_is_made_of_pieces_of_the_text_in_their_order(
+    text: str, target: int, query: list[str]
+) -> None:
     found = shorten(text, target=target, query=query, count=words)
     if found is None or found[0] != "compressed_extractive":
         return
@@ -274,9 +313,10 @@ DIFF = """diff --git a/boat.py b/boat.py
 def test_code_keeps_its_outline_and_the_lines_that_are_asked_for(compile_items: Compile) -> None:
     request = item("u", "Which colour is the brush cleaned for?", kind="user_msg")
     compiled = compile_items(
-        [request, item("boat.py", CODE, kind="file")], token_budget=words(request.content) + 48,
+        [request, item("boat.py", CODE, kind="file")],
+        token_budget=words(request.content) + 48,
         compile_config=small(),
-    )  # fmt: skip
+    )
     shown = compiled.selected_items[0].content
     assert compiled.decision("boat.py").reason_code == "compressed_structural"
     for line in (
@@ -294,7 +334,9 @@ def test_code_keeps_its_outline_and_the_lines_that_are_asked_for(compile_items: 
 
 def test_a_diff_keeps_what_changed(compile_items: Compile) -> None:
     compiled = compile_items(
-        [item("u", "Why?", kind="user_msg"), item("d", DIFF, kind="artifact")], token_budget=32, compile_config=small()
+        [item("u", "Why?", kind="user_msg"), item("d", DIFF, kind="artifact")],
+        token_budget=32,
+        compile_config=small(),
     )
     shown = compiled.selected_items[0].content
     assert compiled.decision("d").reason_code == "compressed_structural"

@@ -23,7 +23,9 @@ def blocks(language: str) -> list[str]:
 def rows(heading: str) -> dict[str, list[str]]:
     """The table under a heading: first cell without quotes to the other cells."""
     section = PAGE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    lines = [
+        line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")
+    ]
     return {cells[0].strip("`"): cells[1:] for cells in lines}
 
 
@@ -36,7 +38,9 @@ def test_every_reason_has_its_row_and_its_decision() -> None:
     table = rows("Reasons")
     assert list(table) == list(get_args(CompileReason))
     for reason, (decision, _) in table.items():
-        expected = {"compressed": "compress", "required": "include"}.get(reason.split("_")[0], decision)
+        expected = {"compressed": "compress", "required": "include"}.get(
+            reason.split("_")[0], decision
+        )
         assert decision == expected
 
 
@@ -51,7 +55,9 @@ def test_every_pass_effect_and_class_stands_there_in_order() -> None:
     classes = rows("Tokens and the budget")
     assert tuple(classes) == CLASSES
     for name, (_, share) in classes.items():
-        assert share == (f"{FIRST_SHARES[name]} % of what is left" if name in FIRST_SHARES else "all")
+        assert share == (
+            f"{FIRST_SHARES[name]} % of what is left" if name in FIRST_SHARES else "all"
+        )
 
 
 def test_every_item_kind_has_a_class_and_a_place_in_the_layout() -> None:

@@ -21,7 +21,9 @@ Compile = Callable[..., CompiledContext]
 
 
 def item(name: str, kind: str, content: str | None = None, **fields: object) -> ContextItem:
-    return ContextItem.load({"id": name, "kind": kind, "content": content or f"the {name}", **fields})
+    return ContextItem.load(
+        {"id": name, "kind": kind, "content": content or f"the {name}", **fields}
+    )
 
 
 def some_of_everything() -> list[ContextItem]:
@@ -64,13 +66,22 @@ def test_sections_hold_what_changes_at_their_speed(compile_items: Compile) -> No
 
 def test_a_tool_is_shown_as_one_line_of_json_with_sorted_keys(compile_items: Compile) -> None:
     compiled = compile_items(tool_specs=TOOLS)
-    assert compiled.selected_items[0].content == '{"description":"reads","name":"read","parameters":{"ü":0.5}}'
+    assert (
+        compiled.selected_items[0].content
+        == '{"description":"reads","name":"read","parameters":{"ü":0.5}}'
+    )
 
 
 def test_the_prefix_stays_the_same_from_step_to_step(compile_items: Compile) -> None:
     first = compile_items(some_of_everything(), tool_specs=TOOLS)
-    later = [item("a2", "assistant_msg", "done"), item("u3", "user_msg", "next"), item("more", "memory")]
-    second = compile_items([*some_of_everything(), *later], tool_specs=TOOLS[::-1], step_id="2", as_of=5)
+    later = [
+        item("a2", "assistant_msg", "done"),
+        item("u3", "user_msg", "next"),
+        item("more", "memory"),
+    ]
+    second = compile_items(
+        [*some_of_everything(), *later], tool_specs=TOOLS[::-1], step_id="2", as_of=5
+    )
     assert second.sections[0] == first.sections[0]
     assert second.volatile_suffix_hash != first.volatile_suffix_hash
 
@@ -82,9 +93,13 @@ def test_a_section_digest_is_of_what_is_said_and_not_of_ids(compile_items: Compi
     assert one.stable_prefix_hash == same.stable_prefix_hash != swapped.stable_prefix_hash
 
 
-def test_the_id_depends_on_what_is_asked_and_not_on_who_asks_when_in_a_run(compile_items: Compile) -> None:
+def test_the_id_depends_on_what_is_asked_and_not_on_who_asks_when_in_a_run(
+    compile_items: Compile,
+) -> None:
     base = compile_items(some_of_everything())
-    assert compile_items(some_of_everything(), request_id="s", run_id="t", step_id="u").id == base.id
+    assert (
+        compile_items(some_of_everything(), request_id="s", run_id="t", step_id="u").id == base.id
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,8 +119,12 @@ def test_the_id_depends_on_what_is_asked_and_not_on_who_asks_when_in_a_run(compi
         {"tool_specs": TOOLS},
     ],
 )
-def test_the_id_changes_with_every_input_that_means_something(compile_items: Compile, change: dict[str, Any]) -> None:
-    assert compile_items(some_of_everything(), **change).id != compile_items(some_of_everything()).id
+def test_the_id_changes_with_every_input_that_means_something(
+    compile_items: Compile, change: dict[str, Any]
+) -> None:
+    assert (
+        compile_items(some_of_everything(), **change).id != compile_items(some_of_everything()).id
+    )
 
 
 def test_text_that_is_not_ascii_or_even_valid_has_a_digest(compile_items: Compile) -> None:
@@ -120,10 +139,20 @@ def chosen(compiled: CompiledContext) -> list[str]:
 
 def test_a_diff_names_what_went_in_fell_out_and_changed(compile_items: Compile) -> None:
     before = compile_items(
-        [item("u", "user_msg"), item("stays", "memory"), item("gone", "memory"), item("edited", "memory", "was so")]
+        [
+            item("u", "user_msg"),
+            item("stays", "memory"),
+            item("gone", "memory"),
+            item("edited", "memory", "was so"),
+        ]
     )
     after = compile_items(
-        [item("u", "user_msg"), item("stays", "memory"), item("come", "memory"), item("edited", "memory", "is so")]
+        [
+            item("u", "user_msg"),
+            item("stays", "memory"),
+            item("come", "memory"),
+            item("edited", "memory", "is so"),
+        ]
     )
     diff = diff_compiled(before, after)
 
@@ -147,10 +176,28 @@ def test_a_diff_tells_why_an_item_left(compile_items: Compile) -> None:
 
 def test_the_room_shows_few_names() -> None:
     assert tallystick.compiler.__all__ == [
-        "FRAMED", "Outline", "PASSES", "approvals", "asked", "compile_context", "diff_compiled", "outline",
-        "prefix_reuse", "prompt_text", "texts", "visible",
-    ]  # fmt: skip
+        "FRAMED",
+        "Outline",
+        "PASSES",
+        "approvals",
+        "asked",
+        "compile_context",
+        "diff_compiled",
+        "outline",
+        "prefix_reuse",
+        "prompt_text",
+        "texts",
+        "visible",
+    ]
     assert tallystick.compiler.PASSES == (
-        "normalize", "validate", "dedupe", "dependencies", "conflicts", "scoring", "budgeting", "compression",
-        "policy", "layout",
-    )  # fmt: skip
+        "normalize",
+        "validate",
+        "dedupe",
+        "dependencies",
+        "conflicts",
+        "scoring",
+        "budgeting",
+        "compression",
+        "policy",
+        "layout",
+    )

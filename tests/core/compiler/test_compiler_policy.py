@@ -1,4 +1,6 @@
-"""Policy in a compile: what is denied has no influence and is nowhere, what is redacted leaves a placeholder."""
+"""Policy in a compile: what is denied has no influence and is nowhere, what is redacted leaves a
+placeholder.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ Compile = Callable[..., CompiledContext]
 
 
 def rule(effect: PolicyEffect, tag: str = "red") -> PolicyRule:
-    return PolicyRule(id=f"{effect}-{tag}", name="r", effect=effect, conditions=PolicyConditions(tag=(tag,)))
+    return PolicyRule(
+        id=f"{effect}-{tag}", name="r", effect=effect, conditions=PolicyConditions(tag=(tag,))
+    )
 
 
 def red(name: str = "x", **fields: object) -> ContextItem:
-    return ContextItem.load({"id": name, "kind": "memory", "content": "the launch code", "tags": ["red"], **fields})
+    return ContextItem.load(
+        {"id": name, "kind": "memory", "content": "the launch code", "tags": ["red"], **fields}
+    )
 
 
 def test_a_denied_item_is_never_counted_scored_or_shown() -> None:
@@ -47,37 +53,56 @@ def test_a_denied_item_is_never_counted_scored_or_shown() -> None:
             counted.append(text)
             return len(text.split())
 
-    given = red(source_ref=SourceRef(title="launch code"), metadata={"text": "the launch code"}, stable_hash="known")
+    given = red(
+        source_ref=SourceRef(title="launch code"),
+        metadata={"text": "the launch code"},
+        stable_hash="known",
+    )
     compiled = compile_context(
         CompilationRequest(
-            request_id="r", context_items=(given,), policy_rules=(rule("deny"),), token_budget=100, as_of=0,
+            request_id="r",
+            context_items=(given,),
+            policy_rules=(rule("deny"),),
+            token_budget=100,
+            as_of=0,
             relevance={"x": 900_000},
         ),
         counter=Listening(),
-    )  # fmt: skip
+    )
 
     decision = compiled.decision("x")
     assert compiled.excluded_items == (ContextItem(id="x", kind="memory", content=""),)
     assert (decision.decision, decision.reason_code, decision.notes) == (
-        "exclude", "policy_denied", "denied by rule deny-red",
-    )  # fmt: skip
+        "exclude",
+        "policy_denied",
+        "denied by rule deny-red",
+    )
     assert (decision.score_breakdown, decision.original_tokens, decision.final_tokens) == ({}, 0, 0)
     assert counted == []
     assert "launch" not in compiled.dumps()
 
 
 def test_a_denied_item_has_no_influence_on_the_others(compile_items: Compile) -> None:
-    """Not as a duplicate's keeper, a rival, a replacement, a dependent or a turn that makes others older."""
+    """Not as a duplicate's keeper, a rival, a replacement, a dependent or a turn that makes others
+    older.
+    """
     others = [
         ContextItem(id="twin", kind="memory", content="the launch code", trust_score=1),
-        ContextItem(id="old", kind="memory", content="blue", metadata={"subject": "sky"}, trust_score=1),
+        ContextItem(
+            id="old", kind="memory", content="blue", metadata={"subject": "sky"}, trust_score=1
+        ),
         ContextItem(id="replaced", kind="file", content="one two three"),
         ContextItem(id="u1", kind="user_msg", content="hello there"),
         ContextItem(id="u2", kind="user_msg", content="what now"),
     ]
     denied = [
         red("d1", trust_score=100),
-        red("d2", metadata={"subject": "sky", "supersedes": ["replaced"]}, dependencies=["twin"], trust_score=100),
+        red(
+            "d2",
+            metadata={"subject": "sky", "supersedes": ["replaced"]},
+            dependencies=["twin"],
+            trust_score=100,
+        ),
         red("d3", kind="assistant_msg", content="a turn"),
     ]
     without = compile_items(others)
@@ -94,10 +119,16 @@ def test_the_digest_does_not_depend_on_denied_content(compile_items: Compile) ->
     assert one.id == two.id
 
 
-def test_redacted_content_is_replaced_and_its_provenance_reduced_to_a_place(compile_items: Compile) -> None:
+def test_redacted_content_is_replaced_and_its_provenance_reduced_to_a_place(
+    compile_items: Compile,
+) -> None:
     given = red(
         source_ref=SourceRef(
-            source_type="file", uri="file:codes", title="launch code", checksum="c", retrieval_query="launch code?"
+            source_type="file",
+            uri="file:codes",
+            title="launch code",
+            checksum="c",
+            retrieval_query="launch code?",
         ),
         metadata={"text": "the launch code", "supersedes": ["old", "the launch code"]},
     )
@@ -115,7 +146,9 @@ def test_redacted_content_is_replaced_and_its_provenance_reduced_to_a_place(comp
 
 
 def test_two_redacted_items_are_not_duplicates_of_one_another(compile_items: Compile) -> None:
-    compiled = compile_items([red("a", content="one"), red("b", content="two")], policy_rules=(rule("redact"),))
+    compiled = compile_items(
+        [red("a", content="one"), red("b", content="two")], policy_rules=(rule("redact"),)
+    )
     assert [item.id for item in compiled.selected_items] == ["a", "b"]
 
 
@@ -131,7 +164,9 @@ def test_a_rule_that_wants_a_receipt_allows_and_is_noted(compile_items: Compile)
     assert compiled.decision("x").notes == "receipt required by rule require_receipt-red"
 
 
-def test_sensitivity_above_the_limit_is_denied_whatever_the_rules_say(compile_items: Compile) -> None:
+def test_sensitivity_above_the_limit_is_denied_whatever_the_rules_say(
+    compile_items: Compile,
+) -> None:
     compiled = compile_items(
         [red(sensitivity="secret"), red("y", sensitivity="restricted", content="fine")],
         policy_rules=(rule("allow"),),
@@ -188,22 +223,34 @@ def test_a_redacted_result_keeps_its_pair_whole(compile_items: Compile) -> None:
 
 def test_a_tool_is_judged_by_its_class_and_never_shown_in_part(compile_items: Compile) -> None:
     rules = (
-        PolicyRule(id="no", name="n", effect="deny", conditions=PolicyConditions(tool_class=("network",))),
-        PolicyRule(id="part", name="p", effect="redact", conditions=PolicyConditions(tool_class=("write",))),
+        PolicyRule(
+            id="no", name="n", effect="deny", conditions=PolicyConditions(tool_class=("network",))
+        ),
+        PolicyRule(
+            id="part", name="p", effect="redact", conditions=PolicyConditions(tool_class=("write",))
+        ),
     )
     specs = tuple(ToolSpec(name=name, tool_class=name) for name in ("network", "write", "read"))
     compiled = compile_items(tool_specs=specs, policy_rules=rules)
     assert [item.id for item in compiled.selected_items] == ["tool:read"]
-    assert compiled.decision("tool:write").notes == "redacted by rule part: a tool cannot be shown in part"
+    assert (
+        compiled.decision("tool:write").notes
+        == "redacted by rule part: a tool cannot be shown in part"
+    )
 
 
 def memory(**fields: object) -> Memory:
     return Memory.load(
         {
-            "id": "m", "scope": "private:ann", "content": "the launch code", "created_at": 1, "updated_at": 1,
-            "created_by": "ann", **fields,
+            "id": "m",
+            "scope": "private:ann",
+            "content": "the launch code",
+            "created_at": 1,
+            "updated_at": 1,
+            "created_by": "ann",
+            **fields,
         }
-    )  # fmt: skip
+    )
 
 
 def test_rules_for_memories_and_for_items_both_bind_memories(compile_items: Compile) -> None:
@@ -212,7 +259,9 @@ def test_rules_for_memories_and_for_items_both_bind_memories(compile_items: Comp
         assert compile_items(memory_records=(memory(),), policy_rules=(deny,)).selected_items == ()
     deny = PolicyRule(id="d", name="d", effect="deny", applies_to="memory")
     allow = PolicyRule(id="a", name="a", effect="allow", priority=1)
-    assert compile_items(memory_records=(memory(),), policy_rules=(deny, allow)).selected_items != ()
+    assert (
+        compile_items(memory_records=(memory(),), policy_rules=(deny, allow)).selected_items != ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +275,11 @@ def test_rules_for_memories_and_for_items_both_bind_memories(compile_items: Comp
         ({"valid_until": 1_000_000_000_000}, "exclude", "stale"),
         ({"valid_from": 1_000_000_000_001}, "exclude", "stale"),
         ({"expires_at": 1_000_000_000_000}, "exclude", "expired"),
-        ({"valid_until": 1_000_000_000_001, "expires_at": 1_000_000_000_001}, "include", "selected_by_score"),
+        (
+            {"valid_until": 1_000_000_000_001, "expires_at": 1_000_000_000_001},
+            "include",
+            "selected_by_score",
+        ),
         ({"attributes": {"sensitivity": "secret"}, "state": "active"}, "exclude", "policy_denied"),
     ],
 )
@@ -234,15 +287,21 @@ def test_the_state_of_a_memory_decides_before_anything_else(
     compile_items: Compile, fields: dict[str, object], decision: str, reason: str
 ) -> None:
     compiled = compile_items(
-        memory_records=(memory(**fields),), compile_config=CompileConfig(max_sensitivity="restricted")
+        memory_records=(memory(**fields),),
+        compile_config=CompileConfig(max_sensitivity="restricted"),
     )
-    assert (compiled.decision("m").decision, compiled.decision("m").reason_code) == (decision, reason)
+    assert (compiled.decision("m").decision, compiled.decision("m").reason_code) == (
+        decision,
+        reason,
+    )
     if reason.startswith("policy"):
         assert "launch" not in compiled.dumps()
 
 
 def test_a_memory_cannot_make_itself_required_by_its_tags(compile_items: Compile) -> None:
-    pushy = memory(tags=("hard", "pinned", "blocking"), kind="constraint", scope=Scope.parse("project:apollo"))
+    pushy = memory(
+        tags=("hard", "pinned", "blocking"), kind="constraint", scope=Scope.parse("project:apollo")
+    )
     assert compile_items(memory_records=(pushy,)).decision("m").reason_code == "selected_by_score"
     pinned = memory(pinned=True)
     assert compile_items(memory_records=(pinned,)).decision("m").reason_code == "required_pinned"
@@ -251,13 +310,21 @@ def test_a_memory_cannot_make_itself_required_by_its_tags(compile_items: Compile
 
 
 @pytest.mark.parametrize("effect", ["deny", "redact"])
-def test_the_second_look_stops_a_compile_whose_passes_let_something_through(effect: PolicyEffect) -> None:
+def test_the_second_look_stops_a_compile_whose_passes_let_something_through(
+    effect: PolicyEffect,
+) -> None:
     """No pass can do this today; the check stands for the one that will."""
     request = CompilationRequest(
-        request_id="r", context_items=(red(),), policy_rules=(rule(effect),), token_budget=9, as_of=0
+        request_id="r",
+        context_items=(red(),),
+        policy_rules=(rule(effect),),
+        token_budget=9,
+        as_of=0,
     )
     state = decide(normalize(State(request=request, count=len)))
-    broken = replace(state, items={"x": red()}, out={}, taken={"x": Taken("selected_by_score", "budgeting")})
+    broken = replace(
+        state, items={"x": red()}, out={}, taken={"x": Taken("selected_by_score", "budgeting")}
+    )
 
     with pytest.raises(InvalidContext, match="nothing was sent") as refused:
         recheck(broken)

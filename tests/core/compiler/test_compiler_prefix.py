@@ -18,7 +18,10 @@ def item(name: str, content: str, kind: str = "user_msg", **fields: object) -> C
 
 def talk(turns: int) -> list[ContextItem]:
     kinds = ("user_msg", "assistant_msg")
-    return [item(f"t{n:02}", f"turn {n} of ten words and some more of them", kinds[n % 2]) for n in range(turns)]
+    return [
+        item(f"t{n:02}", f"turn {n} of ten words and some more of them", kinds[n % 2])
+        for n in range(turns)
+    ]
 
 
 SYSTEM = item("s", "be kind to everyone", "system")
@@ -27,7 +30,11 @@ SYSTEM = item("s", "be kind to everyone", "system")
 def test_a_prompt_that_grows_reuses_all_of_the_one_before(compile_items: Compile) -> None:
     before, after = compile_items([SYSTEM, *talk(3)]), compile_items([SYSTEM, *talk(5)])
     reuse = prefix_reuse(before, after)
-    assert (reuse.cause, reuse.reused, reuse.before) == ("appended", reuse.before, before.token_allocation["used"])
+    assert (reuse.cause, reuse.reused, reuse.before) == (
+        "appended",
+        reuse.before,
+        before.token_allocation["used"],
+    )
     assert prefix_reuse(None, before).cause == "first"
 
 
@@ -35,8 +42,15 @@ def test_what_changed_is_named(compile_items: Compile) -> None:
     base = [SYSTEM, item("m", "a fact", "memory"), *talk(3)]
     before = compile_items(base)
     told = prefix_reuse(before, compile_items([item("s", "be brief", "system"), *base[1:]]))
-    assert (told.cause, told.item_id, told.reused, told.zone_reused) == ("prefix_changed", "s", 0, 0)
-    told = prefix_reuse(before, compile_items([SYSTEM, item("m", "another fact", "memory"), *talk(3)]))
+    assert (told.cause, told.item_id, told.reused, told.zone_reused) == (
+        "prefix_changed",
+        "s",
+        0,
+        0,
+    )
+    told = prefix_reuse(
+        before, compile_items([SYSTEM, item("m", "another fact", "memory"), *talk(3)])
+    )
     assert (told.cause, told.item_id, told.zone_reused) == ("context_changed", "m", told.zone)
 
 
@@ -44,7 +58,9 @@ def test_a_compaction_is_told_with_what_left(compile_items: Compile) -> None:
     seen = []
     before = None
     for turns in range(1, 40, 2):
-        after = compile_items([SYSTEM, *talk(turns)], token_budget=200, compile_config=CompileConfig(history_share=50))
+        after = compile_items(
+            [SYSTEM, *talk(turns)], token_budget=200, compile_config=CompileConfig(history_share=50)
+        )
         seen.append(prefix_reuse(before, after))
         before = after
     compactions = [reuse for reuse in seen if reuse.cause == "compacted"]

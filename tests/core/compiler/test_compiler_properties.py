@@ -50,7 +50,9 @@ def moment(chance: random.Random) -> int | None:
 def loose_item(chance: random.Random, number: int) -> ContextItem:
     name = f"item{number:02}"
     # Only towards smaller numbers, so that there is no cycle; sometimes to nothing at all.
-    needed = [f"item{chance.randint(-1, number - 1):02}" for _ in range(chance.choice((0, 0, 0, 1, 2)))]
+    needed = [
+        f"item{chance.randint(-1, number - 1):02}" for _ in range(chance.choice((0, 0, 0, 1, 2)))
+    ]
     return ContextItem(
         id=name,
         kind=chance.choice(LOOSE),
@@ -88,7 +90,9 @@ def conversation(chance: random.Random, length: int) -> list[ContextItem]:
                 sensitivity=chance.choice(("internal", "internal", "restricted")),
                 tags=frozenset(chance.sample(("blocking", "pinned", "red", "", "", ""), 1)),
                 tool_call_ids=made,
-                tool_call_id=chance.choice((*calls[-3:], "nobody")) if kind == "tool_result" else None,
+                tool_call_id=chance.choice((*calls[-3:], "nobody"))
+                if kind == "tool_result"
+                else None,
             )
         )
     return items
@@ -127,7 +131,9 @@ def some_memory(chance: random.Random, number: int) -> Memory:
 
 
 def request_from(seed: int, count: int, length: int) -> CompilationRequest:
-    """A request drawn with the seed. The counts stand apart so that a failing example can shrink."""
+    """A request drawn with the seed. The counts stand apart so that a failing example can
+    shrink.
+    """
     chance = random.Random(seed)
     items = [loose_item(chance, number) for number in range(count)] + conversation(chance, length)
     return CompilationRequest(
@@ -146,7 +152,9 @@ def request_from(seed: int, count: int, length: int) -> CompilationRequest:
             compression=chance.random() < 0.8,
         ),
         target=TargetProfile(per_item=chance.choice((0, 4))),
-        relevance={item.id: chance.randint(0, 1_000_000) for item in items if chance.random() < 0.6},
+        relevance={
+            item.id: chance.randint(0, 1_000_000) for item in items if chance.random() < 0.6
+        },
     )
 
 
@@ -158,23 +166,36 @@ def compiled_or_none(request: CompilationRequest, counter: TokenCounter) -> Comp
         return compile_context(request, counter=counter)
     except BudgetInfeasible as error:
         # Only a refusal with a reason counts as one.
-        return None if sum(error.required.values()) > error.budget else pytest.fail(f"needless refusal: {error}")
+        return (
+            None
+            if sum(error.required.values()) > error.budget
+            else pytest.fail(f"needless refusal: {error}")
+        )
 
 
 def shuffled(request: CompilationRequest, seed: int) -> CompilationRequest:
-    """The same request with everything but messages in another order, and messages anywhere among the rest."""
+    """The same request with everything but messages in another order, and messages anywhere among
+    the rest.
+    """
     chance = random.Random(seed)
     talk = [item for item in request.context_items if item.kind in TALK]
     loose = [item for item in request.context_items if item.kind not in TALK]
     chance.shuffle(loose)
     places = sorted(chance.sample(range(len(request.context_items)), len(talk)))
-    mixed = [talk.pop(0) if place in places else loose.pop() for place in range(len(request.context_items))]
+    mixed = [
+        talk.pop(0) if place in places else loose.pop()
+        for place in range(len(request.context_items))
+    ]
     return request.model_copy(
         update={
             "context_items": tuple(mixed),
-            "memory_records": tuple(chance.sample(request.memory_records, len(request.memory_records))),
+            "memory_records": tuple(
+                chance.sample(request.memory_records, len(request.memory_records))
+            ),
             "policy_rules": tuple(chance.sample(request.policy_rules, len(request.policy_rules))),
-            "relevance": dict(chance.sample(sorted(request.relevance.items()), len(request.relevance))),
+            "relevance": dict(
+                chance.sample(sorted(request.relevance.items()), len(request.relevance))
+            ),
         }
     )
 
@@ -187,7 +208,9 @@ def test_every_candidate_has_exactly_one_decision_and_one_place(
     compiled = compiled_or_none(request, words)
     if compiled is None:
         return
-    candidates = [item.id for item in request.context_items] + [memory.id for memory in request.memory_records]
+    candidates = [item.id for item in request.context_items] + [
+        memory.id for memory in request.memory_records
+    ]
     candidates += [f"tool:{spec.name}" for spec in request.tool_specs]
     decided = [decision.item_id for decision in compiled.decisions]
     chosen = [item.id for item in compiled.selected_items]
@@ -219,13 +242,17 @@ def test_the_budget_is_never_exceeded_and_every_token_is_accounted_for(
     for section in compiled.sections:
         assert section.tokens == sum(spent[name] for name in section.item_ids)
     for item in compiled.selected_items:
-        overhead = request.target.per_tool if item.kind == "tool_schema" else request.target.per_item
+        overhead = (
+            request.target.per_tool if item.kind == "tool_schema" else request.target.per_item
+        )
         assert spent[item.id] >= words.count(item.content) + overhead
 
 
 @many
 @given(request=requests)
-def test_what_is_required_is_in_whole_or_the_compile_refuses(request: CompilationRequest, words: TokenCounter) -> None:
+def test_what_is_required_is_in_whole_or_the_compile_refuses(
+    request: CompilationRequest, words: TokenCounter
+) -> None:
     compiled = compiled_or_none(request, words)
     if compiled is None:
         return
@@ -245,7 +272,9 @@ def test_what_is_required_is_in_whole_or_the_compile_refuses(request: Compilatio
 
 @many
 @given(request=requests)
-def test_a_call_and_its_results_are_never_separated(request: CompilationRequest, words: TokenCounter) -> None:
+def test_a_call_and_its_results_are_never_separated(
+    request: CompilationRequest, words: TokenCounter
+) -> None:
     compiled = compiled_or_none(request, words)
     if compiled is None:
         return
@@ -263,7 +292,8 @@ def test_a_call_and_its_results_are_never_separated(request: CompilationRequest,
             assert set(answers) == set(item.tool_call_ids) or is_last
         elif item.tool_call_id is not None:
             assert talk[place - 1].tool_call_ids or talk[place - 1].tool_call_id is not None
-    # A result that came late moves up to its call, and older turns are quoted after the window; else the order stays.
+    # A result that came late moves up to its call, and older turns are quoted after the window;
+    # else the order stays.
     alone = {item.id for item in talk if item.tool_call_id is None}
     for section in compiled.sections:
         said = [name for name in section.item_ids if name in alone]
@@ -272,7 +302,9 @@ def test_a_call_and_its_results_are_never_separated(request: CompilationRequest,
 
 @many
 @given(request=requests)
-def test_denied_and_redacted_content_is_nowhere_in_the_result(request: CompilationRequest, words: TokenCounter) -> None:
+def test_denied_and_redacted_content_is_nowhere_in_the_result(
+    request: CompilationRequest, words: TokenCounter
+) -> None:
     compiled = compiled_or_none(request, words)
     if compiled is None:
         return
@@ -283,7 +315,11 @@ def test_denied_and_redacted_content_is_nowhere_in_the_result(request: Compilati
             assert f"secret-of-{item.id}" not in whole
         if reason in {"policy_denied", "policy_requires_approval"}:
             decision = compiled.decision(item.id)
-            assert (decision.score_breakdown, decision.original_tokens, decision.final_tokens) == ({}, 0, 0)
+            assert (decision.score_breakdown, decision.original_tokens, decision.final_tokens) == (
+                {},
+                0,
+                0,
+            )
 
 
 @many
@@ -298,7 +334,9 @@ def test_the_order_of_candidates_changes_nothing_but_the_conversation(
 
 @many
 @given(request=requests)
-def test_a_stored_request_compiles_to_the_same_bytes(request: CompilationRequest, words: TokenCounter) -> None:
+def test_a_stored_request_compiles_to_the_same_bytes(
+    request: CompilationRequest, words: TokenCounter
+) -> None:
     once = compiled_or_none(request, words)
     again = compiled_or_none(CompilationRequest.loads(request.dumps()), words)
     assert (once and once.dumps()) == (again and again.dumps())
@@ -314,9 +352,15 @@ def test_a_stored_request_compiles_to_the_same_bytes(request: CompilationRequest
 def test_the_prompt_begins_as_the_one_before_until_it_is_compacted(
     sizes: list[int], budget: int, share: int, system: int, words: TokenCounter
 ) -> None:
-    """A turn more leaves the prefix and the window as they were, or cuts a piece off the window's beginning."""
+    """A turn more leaves the prefix and the window as they were, or cuts a piece off the window's
+    beginning.
+    """
     talk = [
-        ContextItem(id=f"t{place:02}", kind=("user_msg", "assistant_msg")[place % 2], content=f"w{place} " * size)
+        ContextItem(
+            id=f"t{place:02}",
+            kind=("user_msg", "assistant_msg")[place % 2],
+            content=f"w{place} " * size,
+        )
         for place, size in enumerate(sizes)
     ]
     rule = ContextItem(id="s", kind="system", content="s " * system) if system else None
@@ -324,10 +368,14 @@ def test_the_prompt_begins_as_the_one_before_until_it_is_compacted(
     before: tuple[str, ...] = ()
     for end in range(1, len(talk) + 1, 2):
         request = CompilationRequest(
-            request_id="r", context_items=(*((rule,) if rule else ()), *talk[:end]), token_budget=budget, as_of=1,
-            target=TargetProfile(per_item=0, per_tool=0, per_request=0), compile_config=config,
+            request_id="r",
+            context_items=(*((rule,) if rule else ()), *talk[:end]),
+            token_budget=budget,
+            as_of=1,
+            target=TargetProfile(per_item=0, per_tool=0, per_request=0),
+            compile_config=config,
             relevance={"t00": 1_000_000},
-        )  # fmt: skip
+        )
         compiled = compiled_or_none(request, words)
         if compiled is None:
             return
@@ -339,7 +387,10 @@ def test_the_prompt_begins_as_the_one_before_until_it_is_compacted(
             assert tuple(kept) == before[len(before) - len(kept) :]
             for name in before[: len(before) - len(kept)]:
                 decision = compiled.decision(name)
-                assert decision.decision == "include" or decision.reason_code in {"compacted", "over_budget"}
+                assert decision.decision == "include" or decision.reason_code in {
+                    "compacted",
+                    "over_budget",
+                }
         before = window.item_ids
 
 
@@ -357,7 +408,9 @@ def test_two_equal_compiles_do_not_differ(request: CompilationRequest, words: To
 
 @many
 @given(request=requests)
-def test_what_is_shown_never_misses_what_it_depends_on(request: CompilationRequest, words: TokenCounter) -> None:
+def test_what_is_shown_never_misses_what_it_depends_on(
+    request: CompilationRequest, words: TokenCounter
+) -> None:
     compiled = compiled_or_none(request, words)
     if compiled is None:
         return
@@ -380,7 +433,11 @@ def test_the_budget_is_filled_when_there_is_enough_to_fill_it(
     known: tuple[ItemKind, ...] = ("memory", "retrieval_doc", "user_msg", "summary", "task")
     kinds = chance.sample(known, chance.randint(1, 5))
     items = tuple(
-        ContextItem(id=f"i{n:03}", kind=chance.choice(kinds), content=" ".join([f"w{n}"] * chance.randint(1, 60)))
+        ContextItem(
+            id=f"i{n:03}",
+            kind=chance.choice(kinds),
+            content=" ".join([f"w{n}"] * chance.randint(1, 60)),
+        )
         for n in range(400)
     )
     request = CompilationRequest(
@@ -396,7 +453,9 @@ def test_the_budget_is_filled_when_there_is_enough_to_fill_it(
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
-def test_the_result_is_the_same_in_another_process_with_another_hash_seed(seed: str, words: TokenCounter) -> None:
+def test_the_result_is_the_same_in_another_process_with_another_hash_seed(
+    seed: str, words: TokenCounter
+) -> None:
     """Sets iterate in an order that depends on the seed; nothing of that may show."""
     program = """
 import sys

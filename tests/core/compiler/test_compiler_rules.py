@@ -14,9 +14,18 @@ from tallystick.records import PolicyConditions, PolicyEffect, PolicyRule, Scope
 
 
 def rule(
-    name: str, effect: PolicyEffect = "deny", priority: int = 0, conditions: PolicyConditions | None = None
+    name: str,
+    effect: PolicyEffect = "deny",
+    priority: int = 0,
+    conditions: PolicyConditions | None = None,
 ) -> PolicyRule:
-    return PolicyRule(id=name, name=name, effect=effect, priority=priority, conditions=conditions or PolicyConditions())
+    return PolicyRule(
+        id=name,
+        name=name,
+        effect=effect,
+        priority=priority,
+        conditions=conditions or PolicyConditions(),
+    )
 
 
 def on(**conditions: tuple[str, ...]) -> PolicyRule:
@@ -46,11 +55,27 @@ def test_the_order_of_rules_is_nothing(rules: list[PolicyRule]) -> None:
         ({"agent": ("bot",)}, RuleSubject(agent="bot"), RuleSubject(agent="other")),
         ({"task_type": ("review",)}, RuleSubject(task_type="review"), RuleSubject()),
         ({"provider": ("one", "two")}, RuleSubject(provider="two"), RuleSubject(provider="three")),
-        ({"sensitivity": ("secret",)}, RuleSubject(sensitivity="secret"), RuleSubject(sensitivity="public")),
-        ({"tool_class": ("network",)}, RuleSubject(tool_class="network"), RuleSubject(tool_class="read")),
-        ({"environment": ("prod",)}, RuleSubject(environment="prod"), RuleSubject(environment="test")),
+        (
+            {"sensitivity": ("secret",)},
+            RuleSubject(sensitivity="secret"),
+            RuleSubject(sensitivity="public"),
+        ),
+        (
+            {"tool_class": ("network",)},
+            RuleSubject(tool_class="network"),
+            RuleSubject(tool_class="read"),
+        ),
+        (
+            {"environment": ("prod",)},
+            RuleSubject(environment="prod"),
+            RuleSubject(environment="test"),
+        ),
         ({"kind": ("file",)}, RuleSubject(kind="file"), RuleSubject(kind="memory")),
-        ({"tag": ("red", "blue")}, RuleSubject(tags=frozenset({"blue", "x"})), RuleSubject(tags=frozenset({"x"}))),
+        (
+            {"tag": ("red", "blue")},
+            RuleSubject(tags=frozenset({"blue", "x"})),
+            RuleSubject(tags=frozenset({"x"})),
+        ),
     ],
 )
 def test_a_rule_applies_when_the_field_it_names_has_one_of_its_values(
@@ -109,7 +134,12 @@ def test_rules_are_read_from_toml(tmp_path: Path) -> None:
             priority=10,
             conditions=PolicyConditions(sensitivity=("secret",), scope=("project", "private:ann")),
         ),
-        PolicyRule(id="receipts", name="Writing leaves a receipt", effect="require_receipt", applies_to="tool_call"),
+        PolicyRule(
+            id="receipts",
+            name="Writing leaves a receipt",
+            effect="require_receipt",
+            applies_to="tool_call",
+        ),
     )
 
 
@@ -128,13 +158,17 @@ def test_an_empty_file_holds_no_rules(tmp_path: Path) -> None:
         ("rules = [3]\n", ["rule 1"]),
         ("[[rules]]\nname = 'a'\neffect = 'deny'\n", ["rule 1", "id"]),
         ("[[rules]]\nid = 'a'\nname = 'a'\neffect = 'forbid'\n", ["rule 'a'", "effect"]),
-        ("[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\ncolour = 'red'\n", ["rule 'a'", "colour"]),
+        (
+            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\ncolour = 'red'\n",
+            ["rule 'a'", "colour"],
+        ),
         (
             "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\nconditions = { agent = 'bot' }\n",
             ["rule 'a'", "conditions.agent"],
         ),
         (
-            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\nconditions = { sensitivity = ['secrets'] }\n",
+            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\nconditions = { sensitivity = "
+            "['secrets'] }\n",
             ["rule 'a'", "conditions.sensitivity", "'secrets'"],
         ),
         (
@@ -142,11 +176,13 @@ def test_an_empty_file_holds_no_rules(tmp_path: Path) -> None:
             ["rule 'a'", "conditions.kind", "'fact'"],
         ),
         (
-            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\nconditions = { scope = ['projects'] }\n",
+            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\nconditions = { scope = "
+            "['projects'] }\n",
             ["rule 'a'", "conditions.scope", "'projects'"],
         ),
         (
-            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\n[[rules]]\nid = 'a'\nname = 'b'\neffect = 'allow'\n",
+            "[[rules]]\nid = 'a'\nname = 'a'\neffect = 'deny'\n[[rules]]\nid = 'a'\nname = "
+            "'b'\neffect = 'allow'\n",
             ["two rules", "'a'"],
         ),
     ],

@@ -27,8 +27,12 @@ NOW = 1_000_000_000_000
 DAY = 24 * 3600 * 1_000_000
 
 
-def item(name: str, content: str | None = None, kind: str = "memory", **fields: object) -> ContextItem:
-    return ContextItem.load({"id": name, "kind": kind, "content": name if content is None else content, **fields})
+def item(
+    name: str, content: str | None = None, kind: str = "memory", **fields: object
+) -> ContextItem:
+    return ContextItem.load(
+        {"id": name, "kind": kind, "content": name if content is None else content, **fields}
+    )
 
 
 def reason(compiled: CompiledContext, name: str) -> tuple[str, str | None]:
@@ -44,7 +48,14 @@ def chosen(compiled: CompiledContext) -> list[str]:
 
 
 def test_two_candidates_with_one_id_are_refused(compile_items: Compile) -> None:
-    memory = Memory(id="a", scope=Scope.parse("private:ann"), content="x", created_at=1, updated_at=1, created_by="ann")
+    memory = Memory(
+        id="a",
+        scope=Scope.parse("private:ann"),
+        content="x",
+        created_at=1,
+        updated_at=1,
+        created_by="ann",
+    )
     with pytest.raises(InvalidContext) as refused:
         compile_items([item("a"), item("b")], memory_records=(memory,))
     assert refused.value.item_ids == ("a",)
@@ -67,23 +78,33 @@ def test_empty_and_expired_items_are_out(compile_items: Compile) -> None:
 
 
 def test_the_larger_of_count_and_given_estimate_is_taken(compile_items: Compile) -> None:
-    compiled = compile_items([item("less", "one two three", token_estimate=1), item("more", "one", token_estimate=9)])
+    compiled = compile_items(
+        [item("less", "one two three", token_estimate=1), item("more", "one", token_estimate=9)]
+    )
     assert {d.item_id: d.final_tokens for d in compiled.decisions} == {"less": 3, "more": 9}
 
 
 # Copies
 
 
-def test_of_copies_the_most_trusted_stays_and_the_others_point_to_it(compile_items: Compile) -> None:
+def test_of_copies_the_most_trusted_stays_and_the_others_point_to_it(
+    compile_items: Compile,
+) -> None:
     compiled = compile_items(
-        [item("a", "same", trust_score=10), item("b", "same", trust_score=90), item("c", "same", kind="file")]
+        [
+            item("a", "same", trust_score=10),
+            item("b", "same", trust_score=90),
+            item("c", "same", kind="file"),
+        ]
     )
     assert chosen(compiled) == ["b", "c"]
     assert reason(compiled, "a") == ("duplicate", "b")
 
 
 def test_a_required_copy_stays_even_when_another_is_more_trusted(compile_items: Compile) -> None:
-    compiled = compile_items([item("a", "same", tags=["pinned"], trust_score=1), item("b", "same", trust_score=99)])
+    compiled = compile_items(
+        [item("a", "same", tags=["pinned"], trust_score=1), item("b", "same", trust_score=99)]
+    )
     assert reason(compiled, "b") == ("duplicate", "a")
     assert reason(compiled, "a") == ("required_pinned", None)
 
@@ -110,14 +131,19 @@ def test_the_kept_copy_has_the_best_relevance_of_all(compile_items: Compile) -> 
 
 def test_a_chosen_item_brings_what_it_needs(compile_items: Compile) -> None:
     """`needed` alone would be the last to be chosen."""
-    items = [item("top", "word " * 10, dependencies=["needed"]), item("needed", "x " * 10, trust_score=0)]
+    items = [
+        item("top", "word " * 10, dependencies=["needed"]),
+        item("needed", "x " * 10, trust_score=0),
+    ]
     items += [item(f"other{n}", f"{n} " * 10) for n in range(5)]
     compiled = compile_items(items, token_budget=30, relevance={"top": 1_000_000})
     assert reason(compiled, "top") == ("selected_by_score", None)
     assert reason(compiled, "needed") == ("dependency_of_included", "top")
 
 
-def test_what_misses_something_it_needs_is_out_and_so_is_what_needs_it(compile_items: Compile) -> None:
+def test_what_misses_something_it_needs_is_out_and_so_is_what_needs_it(
+    compile_items: Compile,
+) -> None:
     compiled = compile_items([item("a", dependencies=["b"]), item("b", dependencies=["nowhere"])])
     assert reason(compiled, "b") == ("dependency_missing", "nowhere")
     assert reason(compiled, "a") == ("dependency_excluded", "b")
@@ -125,13 +151,21 @@ def test_what_misses_something_it_needs_is_out_and_so_is_what_needs_it(compile_i
 
 def test_a_need_for_a_copy_is_met_by_the_one_that_was_kept(compile_items: Compile) -> None:
     compiled = compile_items(
-        [item("a", dependencies=["copy"]), item("copy", "same", trust_score=1), item("kept", "same")]
+        [
+            item("a", dependencies=["copy"]),
+            item("copy", "same", trust_score=1),
+            item("kept", "same"),
+        ]
     )
     assert chosen(compiled) == ["a", "kept"]
 
 
 def test_what_required_items_need_is_required(compile_items: Compile) -> None:
-    items = [item("top", kind="system", dependencies=["a"]), item("a", dependencies=["b"]), item("b", trust_score=0)]
+    items = [
+        item("top", kind="system", dependencies=["a"]),
+        item("a", dependencies=["b"]),
+        item("b", trust_score=0),
+    ]
     compiled = compile_items([*items, item("other", trust_score=100)], token_budget=3)
     assert chosen(compiled) == ["top", "a", "b"]
     assert reason(compiled, "b") == ("dependency_of_included", "a")
@@ -139,23 +173,39 @@ def test_what_required_items_need_is_required(compile_items: Compile) -> None:
 
 def test_a_required_item_stays_without_what_it_needs_and_says_so(compile_items: Compile) -> None:
     compiled = compile_items(
-        [item("s", kind="system", dependencies=["nowhere", "gone"]), item("gone", "x", ttl_seconds=0)]
+        [
+            item("s", kind="system", dependencies=["nowhere", "gone"]),
+            item("gone", "x", ttl_seconds=0),
+        ]
     )
     assert chosen(compiled) == ["s"]
     assert compiled.decision("s").notes == "misses nowhere; misses gone"
 
 
-def test_what_does_not_fit_with_its_needs_is_out_although_it_would_fit_alone(compile_items: Compile) -> None:
-    compiled = compile_items([item("a", dependencies=["huge"]), item("huge", "word " * 20)], token_budget=10,
-                             compile_config=CompileConfig(compression=False))  # fmt: skip
+def test_what_does_not_fit_with_its_needs_is_out_although_it_would_fit_alone(
+    compile_items: Compile,
+) -> None:
+    compiled = compile_items(
+        [item("a", dependencies=["huge"]), item("huge", "word " * 20)],
+        token_budget=10,
+        compile_config=CompileConfig(compression=False),
+    )
     assert reason(compiled, "huge") == ("over_budget", None)
     assert reason(compiled, "a") == ("dependency_excluded", "huge")
 
 
-def test_items_that_depend_on_one_another_in_a_circle_are_refused_by_name(compile_items: Compile) -> None:
-    items = [item("a", dependencies=["b"]), item("b", dependencies=["c"]), item("c", dependencies=["a"])]
+def test_items_that_depend_on_one_another_in_a_circle_are_refused_by_name(
+    compile_items: Compile,
+) -> None:
+    items = [
+        item("a", dependencies=["b"]),
+        item("b", dependencies=["c"]),
+        item("c", dependencies=["a"]),
+    ]
     with pytest.raises(InvalidContext) as refused:
-        compile_items([*items, item("d", dependencies=["a"]), item("e"), item("f", dependencies=["e"])])
+        compile_items(
+            [*items, item("d", dependencies=["a"]), item("e"), item("f", dependencies=["e"])]
+        )
     assert refused.value.item_ids == ("a", "b", "c")
     with pytest.raises(InvalidContext):
         compile_items([item("a", dependencies=["a"])])
@@ -194,7 +244,9 @@ def test_a_cycle_is_found_exactly_when_there_is_one(edges: dict[str, list[str]])
 # Contradictions
 
 
-def test_of_two_that_say_different_things_about_one_subject_the_fresher_stays(compile_items: Compile) -> None:
+def test_of_two_that_say_different_things_about_one_subject_the_fresher_stays(
+    compile_items: Compile,
+) -> None:
     compiled = compile_items(
         [
             item("old", "lives in Rome", metadata={"subject": "home"}, freshness_ts=1),
@@ -209,8 +261,20 @@ def test_of_two_that_say_different_things_about_one_subject_the_fresher_stays(co
 def test_fresh_hearsay_does_not_displace_what_is_well_known(compile_items: Compile) -> None:
     compiled = compile_items(
         [
-            item("known", "lives in Rome", metadata={"subject": "home"}, freshness_ts=1, trust_score=90),
-            item("rumour", "lives in Oslo", metadata={"subject": "home"}, freshness_ts=2, trust_score=20),
+            item(
+                "known",
+                "lives in Rome",
+                metadata={"subject": "home"},
+                freshness_ts=1,
+                trust_score=90,
+            ),
+            item(
+                "rumour",
+                "lives in Oslo",
+                metadata={"subject": "home"},
+                freshness_ts=2,
+                trust_score=20,
+            ),
         ]
     )
     assert reason(compiled, "rumour") == ("conflict_loser", "known")
@@ -219,9 +283,15 @@ def test_fresh_hearsay_does_not_displace_what_is_well_known(compile_items: Compi
 def test_memories_of_different_kinds_do_not_contradict_one_another(compile_items: Compile) -> None:
     def memory(name: str, kind: str) -> Memory:
         return Memory(
-            id=name, kind=kind, subject="Ann", content=name, scope=Scope.parse("private:ann"), created_at=1,
-            updated_at=1, created_by="ann",
-        )  # fmt: skip
+            id=name,
+            kind=kind,
+            subject="Ann",
+            content=name,
+            scope=Scope.parse("private:ann"),
+            created_at=1,
+            updated_at=1,
+            created_by="ann",
+        )
 
     records = (memory("a", "fact"), memory("b", "preference"), memory("c", "fact"))
     assert chosen(compile_items(memory_records=records)) == ["a", "b"]
@@ -241,16 +311,32 @@ def test_an_item_replaces_those_it_names_and_their_copies(compile_items: Compile
     assert reason(compiled, "dependent") == ("dependency_excluded", "kept")
 
 
-def test_what_was_replaced_does_not_come_true_again_when_its_replacement_expires(compile_items: Compile) -> None:
-    compiled = compile_items([item("new", metadata={"supersedes": ["old"]}, ttl_seconds=0), item("old")])
+def test_what_was_replaced_does_not_come_true_again_when_its_replacement_expires(
+    compile_items: Compile,
+) -> None:
+    compiled = compile_items(
+        [item("new", metadata={"supersedes": ["old"]}, ttl_seconds=0), item("old")]
+    )
     assert chosen(compiled) == []
 
 
 def test_required_items_never_lose_and_the_contradiction_is_noted(compile_items: Compile) -> None:
     compiled = compile_items(
         [
-            item("hard", "no red", kind="constraint", tags=["hard"], metadata={"subject": "colour"}, trust_score=1),
-            item("soft", "red", kind="constraint", metadata={"subject": "colour", "supersedes": ["hard"]}),
+            item(
+                "hard",
+                "no red",
+                kind="constraint",
+                tags=["hard"],
+                metadata={"subject": "colour"},
+                trust_score=1,
+            ),
+            item(
+                "soft",
+                "red",
+                kind="constraint",
+                metadata={"subject": "colour", "supersedes": ["hard"]},
+            ),
         ]
     )
     assert reason(compiled, "hard") == ("required_constraint", None)
@@ -260,7 +346,9 @@ def test_required_items_never_lose_and_the_contradiction_is_noted(compile_items:
 
 def test_items_that_replace_one_another_in_a_circle_are_refused(compile_items: Compile) -> None:
     with pytest.raises(InvalidContext) as refused:
-        compile_items([item("a", metadata={"supersedes": ["b"]}), item("b", metadata={"supersedes": ["a"]})])
+        compile_items(
+            [item("a", metadata={"supersedes": ["b"]}), item("b", metadata={"supersedes": ["a"]})]
+        )
     assert refused.value.item_ids == ("a", "b")
 
 
@@ -271,13 +359,18 @@ def test_the_score_is_the_sum_of_its_terms(compile_items: Compile) -> None:
     compiled = compile_items(
         [
             item(
-                "a", sensitivity="restricted", trust_score=80, importance_score=40, tags=["pinned"],
-                freshness_ts=NOW - 7 * DAY, ttl_seconds=28 * 24 * 3600,
+                "a",
+                sensitivity="restricted",
+                trust_score=80,
+                importance_score=40,
+                tags=["pinned"],
+                freshness_ts=NOW - 7 * DAY,
+                ttl_seconds=28 * 24 * 3600,
             ),
             item("b", dependencies=["a"]),
         ],
         relevance={"a": 500_000},
-    )  # fmt: skip
+    )
     assert compiled.decision("a").score_breakdown == {
         "relevance": 200_000,
         "freshness": 75_000,
@@ -293,13 +386,20 @@ def test_the_score_is_the_sum_of_its_terms(compile_items: Compile) -> None:
 
 def test_weights_decide_what_is_chosen(compile_items: Compile) -> None:
     items = [item("trusted", trust_score=100), item("important", importance_score=100)]
-    for winner, weights in (("trusted", ScoreWeights(trust=900)), ("important", ScoreWeights(importance=900))):
-        compiled = compile_items(items, token_budget=1, compile_config=CompileConfig(weights=weights))
+    for winner, weights in (
+        ("trusted", ScoreWeights(trust=900)),
+        ("important", ScoreWeights(importance=900)),
+    ):
+        compiled = compile_items(
+            items, token_budget=1, compile_config=CompileConfig(weights=weights)
+        )
         assert chosen(compiled) == [winner]
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**12))
-def test_freshness_halves_with_each_half_life_and_never_grows_with_age(age: int, half_life: int) -> None:
+def test_freshness_halves_with_each_half_life_and_never_grows_with_age(
+    age: int, half_life: int
+) -> None:
     assert halved(age + 1, half_life) <= halved(age, half_life)
     assert abs(2 * halved(age + half_life, half_life) - halved(age, half_life)) <= 2
 
@@ -307,10 +407,16 @@ def test_freshness_halves_with_each_half_life_and_never_grows_with_age(age: int,
 # The budget
 
 
-def test_required_items_that_do_not_fit_are_listed_with_their_tokens(compile_items: Compile) -> None:
+def test_required_items_that_do_not_fit_are_listed_with_their_tokens(
+    compile_items: Compile,
+) -> None:
     with pytest.raises(BudgetInfeasible) as refused:
         compile_items(
-            [item("s", "one two three", kind="system"), item("u", "four five", kind="user_msg"), item("m")],
+            [
+                item("s", "one two three", kind="system"),
+                item("u", "four five", kind="user_msg"),
+                item("m"),
+            ],
             tool_specs=(ToolSpec(name="t"),),
             token_budget=30,
             response_reserve=10,
@@ -322,7 +428,11 @@ def test_required_items_that_do_not_fit_are_listed_with_their_tokens(compile_ite
 
 def test_required_items_that_fit_exactly_are_enough(compile_items: Compile) -> None:
     compiled = compile_items(
-        [item("s", "one two three", kind="system"), item("u", "four five", kind="user_msg"), item("m")],
+        [
+            item("s", "one two three", kind="system"),
+            item("u", "four five", kind="user_msg"),
+            item("m"),
+        ],
         token_budget=25,
         response_reserve=10,
         target=TargetProfile(per_item=3, per_request=4),
@@ -349,7 +459,9 @@ def test_a_long_conversation_leaves_room_for_what_was_found(compile_items: Compi
     assert allocation["free"] == 0
 
 
-def test_a_conversation_without_relevance_is_its_newest_turns_without_gaps(compile_items: Compile) -> None:
+def test_a_conversation_without_relevance_is_its_newest_turns_without_gaps(
+    compile_items: Compile,
+) -> None:
     talk = [item(f"t{n:02}", "word " * (n % 5 + 1), kind="user_msg") for n in range(40)]
     compiled = compile_items(talk, token_budget=60)
     names = sorted(chosen(compiled))
@@ -361,7 +473,11 @@ def test_a_relevant_old_turn_is_quoted_after_the_newest_ones(compile_items: Comp
     talk = [item(f"t{n:02}", f"turn {n} " * 5, kind="user_msg") for n in range(40)]
     compiled = compile_items(talk, token_budget=100, relevance={"t03": 1_000_000})
     sections = {section.name: section.item_ids for section in compiled.sections}
-    assert sections["history"] == tuple(f"t{n:02}" for n in range(39 - len(sections["history"]), 39)) != ()
+    assert (
+        sections["history"]
+        == tuple(f"t{n:02}" for n in range(39 - len(sections["history"]), 39))
+        != ()
+    )
     assert sections["task_context"][0] == "t03"
     assert sections["volatile_suffix"] == ("t39",)
     assert compiled.token_allocation["free"] == 0
@@ -379,12 +495,16 @@ def test_decisions_and_open_questions_outlast_a_compaction(compile_items: Compil
 def test_turns_and_memories_compete_for_what_the_window_leaves(compile_items: Compile) -> None:
     talk = [item(f"t{n:02}", f"turn {n} " * 5, kind="user_msg") for n in range(40)]
     found = [item(f"m{n}", f"fact {n} " * 5) for n in range(10)]
-    compiled = compile_items([*talk, *found], token_budget=100, relevance={"t03": 900_000, "m7": 1_000_000, "m2": 5})
+    compiled = compile_items(
+        [*talk, *found], token_budget=100, relevance={"t03": 900_000, "m7": 1_000_000, "m2": 5}
+    )
     assert {"t03", "m7"} <= set(chosen(compiled))
 
 
 def test_a_ceiling_holds_a_class_back(compile_items: Compile) -> None:
-    items = [item(f"m{n}", f"{n} " * 10) for n in range(10)] + [item("sum", "x " * 10, kind="summary")]
+    items = [item(f"m{n}", f"{n} " * 10) for n in range(10)] + [
+        item("sum", "x " * 10, kind="summary")
+    ]
     config = CompileConfig(class_ceilings={"retrieval": 30}, compression=False)
     compiled = compile_items(items, token_budget=100, compile_config=config)
     assert compiled.token_allocation["retrieval"] == 30

@@ -16,11 +16,15 @@ def user(name: str, content: str = "hello", **fields: object) -> ContextItem:
 
 
 def call(name: str, *calls: str, **fields: object) -> ContextItem:
-    return ContextItem.load({"id": name, "kind": "assistant_msg", "content": "", "tool_call_ids": calls, **fields})
+    return ContextItem.load(
+        {"id": name, "kind": "assistant_msg", "content": "", "tool_call_ids": calls, **fields}
+    )
 
 
 def result(name: str, answers: str | None, content: str = "done", **fields: object) -> ContextItem:
-    return ContextItem.load({"id": name, "kind": "tool_result", "content": content, "tool_call_id": answers, **fields})
+    return ContextItem.load(
+        {"id": name, "kind": "tool_result", "content": content, "tool_call_id": answers, **fields}
+    )
 
 
 def said(name: str, content: str = "so it is") -> ContextItem:
@@ -66,15 +70,23 @@ def test_a_second_answer_to_one_call_is_out_and_points_to_the_first(compile_item
     assert reasons(compiled)["again"] == ("unpaired_tool_result", "r")
 
 
-def test_call_ids_that_are_counted_anew_in_each_turn_pair_with_the_nearest_call(compile_items: Compile) -> None:
+def test_call_ids_that_are_counted_anew_in_each_turn_pair_with_the_nearest_call(
+    compile_items: Compile,
+) -> None:
     talk = [
-        user("u1"), call("c1", "call_0"), result("r1", "call_0"),
-        user("u2"), call("c2", "call_0"), result("r2", "call_0"),
-    ]  # fmt: skip
+        user("u1"),
+        call("c1", "call_0"),
+        result("r1", "call_0"),
+        user("u2"),
+        call("c2", "call_0"),
+        result("r2", "call_0"),
+    ]
     assert order(compile_items(talk)) == ["u1", "c1", "r1", "u2", "c2", "r2"]
 
 
-def test_an_unanswered_call_is_fine_at_the_end_and_out_anywhere_else(compile_items: Compile) -> None:
+def test_an_unanswered_call_is_fine_at_the_end_and_out_anywhere_else(
+    compile_items: Compile,
+) -> None:
     pending = compile_items([user("u"), call("c", "1", "2"), result("r", "1")])
     assert order(pending) == ["u", "c", "r"]
     assert pending.decision("c").notes == "waiting for 2"
@@ -85,7 +97,9 @@ def test_an_unanswered_call_is_fine_at_the_end_and_out_anywhere_else(compile_ite
     assert reasons(abandoned)["r"] == ("tool_pair_excluded", "c")
 
 
-def test_a_late_result_does_not_make_an_unanswered_call_the_last_thing(compile_items: Compile) -> None:
+def test_a_late_result_does_not_make_an_unanswered_call_the_last_thing(
+    compile_items: Compile,
+) -> None:
     """It would move up to its call, and the request would stand behind a call without a result."""
     assert order(compile_items([call("c", "1", "2"), user("u"), result("r", "2")])) == ["u"]
 
@@ -96,11 +110,21 @@ def test_changed_artifacts_do_not_stand_behind_a_waiting_call(compile_items: Com
 
 
 def test_an_empty_result_is_an_answer(compile_items: Compile) -> None:
-    assert order(compile_items([user("u"), call("c", "1"), result("r", "1", content="")])) == ["u", "c", "r"]
+    assert order(compile_items([user("u"), call("c", "1"), result("r", "1", content="")])) == [
+        "u",
+        "c",
+        "r",
+    ]
 
 
 def test_a_group_that_does_not_fit_is_out_as_a_whole(compile_items: Compile) -> None:
-    talk = [user("u1"), call("c", "1"), result("r", "1", content="word " * 50), said("a"), user("u2")]
+    talk = [
+        user("u1"),
+        call("c", "1"),
+        result("r", "1", content="word " * 50),
+        said("a"),
+        user("u2"),
+    ]
     compiled = compile_items(talk, token_budget=40)
     assert order(compiled) == ["u1", "a", "u2"]
     assert reasons(compiled)["c"] == ("over_budget", None)
@@ -108,14 +132,23 @@ def test_a_group_that_does_not_fit_is_out_as_a_whole(compile_items: Compile) -> 
 
 
 def test_an_expired_result_takes_its_call_along(compile_items: Compile) -> None:
-    talk = [user("u1"), call("c", "1"), result("r", "1", created_at=1, ttl_seconds=1), said("a"), user("u2")]
+    talk = [
+        user("u1"),
+        call("c", "1"),
+        result("r", "1", created_at=1, ttl_seconds=1),
+        said("a"),
+        user("u2"),
+    ]
     assert reasons(compile_items(talk))["c"] == ("tool_pair_excluded", "r")
 
 
 @pytest.mark.parametrize("tags", [(), ("blocking",)])
-def test_results_nobody_took_up_and_blocking_ones_are_required(compile_items: Compile, tags: tuple[str, ...]) -> None:
+def test_results_nobody_took_up_and_blocking_ones_are_required(
+    compile_items: Compile, tags: tuple[str, ...]
+) -> None:
     talk = [call("c", "1"), result("r", "1", tags=tags)]
-    # A blocking result stays required when others follow; a plain one only while it is of the current turn.
+    # A blocking result stays required when others follow; a plain one only while it is of the
+    # current turn.
     talk = [*talk, said("a"), user("u")] if tags else [user("u"), *talk]
     compiled = compile_items(talk)
     assert reasons(compiled)["r"] == ("required_tool_result", None)
@@ -123,11 +156,16 @@ def test_results_nobody_took_up_and_blocking_ones_are_required(compile_items: Co
     assert compiled.decision("r").final_tokens > 0
 
 
-def test_a_long_turn_gives_up_results_that_were_taken_up_before_it_fails(compile_items: Compile) -> None:
+def test_a_long_turn_gives_up_results_that_were_taken_up_before_it_fails(
+    compile_items: Compile,
+) -> None:
     """An agent that calls a hundred tools for one request must not run into its own history."""
     talk = [user("u")]
     for number in range(100):
-        talk += [call(f"c{number:02}", f"{number}"), result(f"r{number:02}", f"{number}", content="word " * 10)]
+        talk += [
+            call(f"c{number:02}", f"{number}"),
+            result(f"r{number:02}", f"{number}", content="word " * 10),
+        ]
     compiled = compile_items(talk, token_budget=200)
 
     chosen = order(compiled)
@@ -135,7 +173,9 @@ def test_a_long_turn_gives_up_results_that_were_taken_up_before_it_fails(compile
     assert chosen[-2:] == ["c99", "r99"]
     assert reasons(compiled)["r99"] == ("required_tool_result", None)
     assert reasons(compiled)["c98"] == ("selected_by_score", None)
-    assert chosen[1:] == [name for number in range(81, 100) for name in (f"c{number}", f"r{number}")]
+    assert chosen[1:] == [
+        name for number in range(81, 100) for name in (f"c{number}", f"r{number}")
+    ]
 
 
 def test_without_any_request_only_what_nobody_took_up_is_required(compile_items: Compile) -> None:

@@ -1,4 +1,6 @@
-"""docs/writing-a-renderer.md is followed to the letter: the renderer built from it prints what the page says."""
+"""docs/writing-a-renderer.md is followed to the letter: the renderer built from it prints what the
+page says.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def _blocks(language: str) -> list[str]:
 
 
 def test_the_renderer_of_the_page_prints_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: TokenCounter
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: TokenCounter,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (code,), (printed,) = _blocks("python"), _blocks("text")
@@ -46,9 +51,18 @@ def test_the_renderer_of_the_page_prints_what_the_page_says(
     before = ""
     for end in (1, 3):
         request = CompilationRequest(
-            request_id="r", context_items=tuple(talk[:end]), token_budget=500, as_of=1, target=FRAMED
+            request_id="r",
+            context_items=tuple(talk[:end]),
+            token_budget=500,
+            as_of=1,
+            target=FRAMED,
         )
         text = render(compile_context(request, counter=words))  # type: ignore[operator]
         assert text.startswith(before)
         before = text.removesuffix("ASSISTANT")
-    assert text.splitlines() == ["USER Show it.", "CALL c map {'place': 'Oslo'}", "RESULT c: shown", "ASSISTANT"]
+    assert text.splitlines() == [
+        "USER Show it.",
+        "CALL c map {'place': 'Oslo'}",
+        "RESULT c: shown",
+        "ASSISTANT",
+    ]

@@ -45,7 +45,12 @@ _POSTGRES_TEXT_INDEX = (
 def upgrade() -> None:
     op.create_table(
         "access_log",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
         sa.Column("surface", sa.Text(), nullable=False),
@@ -57,13 +62,17 @@ def upgrade() -> None:
     )
     op.create_table(
         "checkpoint_values",
-        sa.Column("thread_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column(
+            "thread_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
+        ),
         sa.Column("namespace", sa.Text(), nullable=False),
         sa.Column("checkpoint_id", sa.Text(), nullable=False),
         sa.Column("channel", sa.Text(), nullable=False),
         sa.Column("value_type", sa.Text(), nullable=False),
         sa.Column("part_key", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("thread_id", "namespace", "checkpoint_id", "channel", name="pk_checkpoint_values"),
+        sa.PrimaryKeyConstraint(
+            "thread_id", "namespace", "checkpoint_id", "channel", name="pk_checkpoint_values"
+        ),
     )
     op.create_index(
         "ix_checkpoint_values_thread_id_part_key",
@@ -73,7 +82,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "checkpoint_writes",
-        sa.Column("thread_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column(
+            "thread_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
+        ),
         sa.Column("namespace", sa.Text(), nullable=False),
         sa.Column("checkpoint_id", sa.Text(), nullable=False),
         sa.Column("task_id", sa.Text(), nullable=False),
@@ -83,7 +94,12 @@ def upgrade() -> None:
         sa.Column("value_type", sa.Text(), nullable=False),
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint(
-            "thread_id", "namespace", "checkpoint_id", "task_id", "position", name="pk_checkpoint_writes"
+            "thread_id",
+            "namespace",
+            "checkpoint_id",
+            "task_id",
+            "position",
+            name="pk_checkpoint_writes",
         ),
     )
     op.create_table(
@@ -107,7 +123,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("stream", "position", name="uq_journal_stream_position"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_journal_subject_id_sequence", "journal", ["subject_id", "sequence"], unique=False)
+    op.create_index(
+        "ix_journal_subject_id_sequence", "journal", ["subject_id", "sequence"], unique=False
+    )
     op.create_table(
         "outbox",
         sa.Column(
@@ -122,7 +140,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "scopes",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("secret", sa.LargeBinary(), nullable=False),
         sa.Column("documents", sa.Integer(), server_default="0", nullable=False),
@@ -177,7 +200,12 @@ def upgrade() -> None:
     op.create_index("ix_jobs_status_run_after", "jobs", ["status", "run_after"], unique=False)
     op.create_table(
         "memories",
-        sa.Column("doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "doc",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
@@ -205,7 +233,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("id", name="uq_memories_id"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_memories_scope_id_state_doc", "memories", ["scope_id", "state", "doc"], unique=False)
+    op.create_index(
+        "ix_memories_scope_id_state_doc", "memories", ["scope_id", "state", "doc"], unique=False
+    )
     op.create_index(
         "uq_memories_active_statement",
         "memories",
@@ -267,10 +297,17 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["scope_id"], ["scopes.id"], name="fk_sources_scope_id"),
         sa.PrimaryKeyConstraint("id", name="pk_sources"),
     )
-    op.create_index("ix_sources_scope_id_content_hash", "sources", ["scope_id", "content_hash"], unique=False)
+    op.create_index(
+        "ix_sources_scope_id_content_hash", "sources", ["scope_id", "content_hash"], unique=False
+    )
     op.create_table(
         "threads",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
@@ -281,7 +318,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "checkpoints",
-        sa.Column("thread_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column(
+            "thread_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
+        ),
         sa.Column("namespace", sa.Text(), nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("parent_id", sa.Text(), nullable=True),
@@ -340,7 +379,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "search_text",
-        sa.Column("doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
+        sa.Column(
+            "doc",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("words", sa.Text(), nullable=False),
@@ -369,7 +413,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "vectors",
-        sa.Column("doc", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False),
+        sa.Column(
+            "doc",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("scope_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
@@ -378,7 +427,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["scope_id"], ["scopes.id"], name="fk_vectors_scope_id"),
         sa.PrimaryKeyConstraint("doc", "fingerprint", name="pk_vectors"),
     )
-    op.create_index("ix_vectors_scope_id_fingerprint", "vectors", ["scope_id", "fingerprint"], unique=False)
+    op.create_index(
+        "ix_vectors_scope_id_fingerprint", "vectors", ["scope_id", "fingerprint"], unique=False
+    )
     op.create_table(
         "step_entries",
         sa.Column("step_id", sa.Text(), nullable=False),
@@ -398,7 +449,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("step_id", "position", name="pk_step_entries"),
         sa.UniqueConstraint("id", name="uq_step_entries_id"),
     )
-    op.create_index("ix_step_entries_scope_id_part_key", "step_entries", ["scope_id", "part_key"], unique=False)
+    op.create_index(
+        "ix_step_entries_scope_id_part_key", "step_entries", ["scope_id", "part_key"], unique=False
+    )
 
     postgres = op.get_bind().dialect.name == "postgresql"
     for statement in _POSTGRES_TEXT_INDEX if postgres else _SQLITE_TEXT_INDEX:

@@ -13,12 +13,16 @@ _ORDERED = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 def upgrade() -> None:
     op.add_column("threads", sa.Column("epoch", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("threads", sa.Column("puts", sa.BigInteger(), nullable=False, server_default="0"))
-    op.add_column("threads", sa.Column("states", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column(
+        "threads", sa.Column("states", sa.BigInteger(), nullable=False, server_default="0")
+    )
     op.add_column("threads", sa.Column("seal", sa.Text(), nullable=False, server_default=""))
     op.add_column("threads", sa.Column("writer", sa.Text(), nullable=False, server_default=""))
     op.add_column("threads", sa.Column("lifetime", sa.BigInteger()))
     op.add_column("threads", sa.Column("expires_at", sa.BigInteger()))
-    op.create_index("ix_threads_scope_id_expires_at", "threads", ["scope_id", "expires_at"], unique=False)
+    op.create_index(
+        "ix_threads_scope_id_expires_at", "threads", ["scope_id", "expires_at"], unique=False
+    )
     op.create_table(
         "thread_states",
         sa.Column("thread_id", _KEY, autoincrement=False, nullable=False),
@@ -47,7 +51,12 @@ def upgrade() -> None:
         sa.Column("code", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["thread_id"], ["threads.id"], name="fk_thread_writes_thread_id"),
         sa.PrimaryKeyConstraint(
-            "thread_id", "checkpoint_id", "namespace", "task_id", "position", name="pk_thread_writes"
+            "thread_id",
+            "checkpoint_id",
+            "namespace",
+            "task_id",
+            "position",
+            name="pk_thread_writes",
         ),
         sqlite_with_rowid=False,
     )

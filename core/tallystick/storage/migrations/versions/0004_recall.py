@@ -32,7 +32,11 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["scope_id"], ["scopes.id"], name="fk_search_text_scope_id"),
         sa.PrimaryKeyConstraint("doc", name="pk_search_text"),
     )
-    op.create_index("ix_search_text_scope_id_revision", "search_text", ["scope_id", "revision"], unique=False)
-    op.add_column("scopes", sa.Column("revision", sa.BigInteger(), nullable=False, server_default="0"))
+    op.create_index(
+        "ix_search_text_scope_id_revision", "search_text", ["scope_id", "revision"], unique=False
+    )
+    op.add_column(
+        "scopes", sa.Column("revision", sa.BigInteger(), nullable=False, server_default="0")
+    )
     op.drop_column("scopes", "documents")
     op.drop_column("scopes", "words")

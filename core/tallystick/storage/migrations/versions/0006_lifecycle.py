@@ -1,4 +1,6 @@
-"""Lifecycle: when a memory holds and whether it is locked, what a run keeps in mind, how far a stream was purged."""
+"""Lifecycle: when a memory holds and whether it is locked, what a run keeps in mind, how far a
+stream was purged.
+"""
 
 import json
 
@@ -42,10 +44,13 @@ def upgrade() -> None:
 def _bring_validity_over(connection: sa.Connection) -> None:
     """Validity stood in the bodies of versions alone."""
     page = sa.text(
-        "SELECT m.doc, v.body FROM memories m JOIN memory_versions v ON v.doc = m.doc AND v.version = m.version "
+        "SELECT m.doc, v.body FROM memories m JOIN memory_versions v ON v.doc = m.doc AND "
+        "v.version = m.version "
         "WHERE m.doc > :after AND v.body IS NOT NULL ORDER BY m.doc LIMIT :most"
     )
-    change = sa.text("UPDATE memories SET valid_from = :since, valid_until = :until WHERE doc = :doc")
+    change = sa.text(
+        "UPDATE memories SET valid_from = :since, valid_until = :until WHERE doc = :doc"
+    )
     after = 0
     while rows := connection.execute(page, {"after": after, "most": _PAGE}).all():
         found = [(row.doc, json.loads(row.body)) for row in rows]

@@ -1,4 +1,6 @@
-"""Presence: which process records a run, so that what it left when it died can be told from what goes on."""
+"""Presence: which process records a run, so that what it left when it died can be told from what
+goes on.
+"""
 
 import sqlalchemy as sa
 from alembic import op

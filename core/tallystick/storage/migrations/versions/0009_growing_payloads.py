@@ -1,4 +1,6 @@
-"""Growing payloads: what a recorded payload shares with one recorded before it is stored once. Gaps are counted."""
+"""Growing payloads: what a recorded payload shares with one recorded before it is stored once. Gaps
+are counted.
+"""
 
 import sqlalchemy as sa
 from alembic import op
