@@ -48,11 +48,11 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         taped, recorded = (bound.runs()[place] for place in (0, 2))
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
         receipt, foil = (
-            bound.recorder.export_receipt(recorded.run_id),
-            bound.recorder.foil(recorded.run_id),
+            bound.recordings.export_receipt(recorded.run_id),
+            bound.recordings.foil(recorded.run_id),
         )
         assert verify_bundle(receipt, foil=foil).ok
-        step = bound.recorder.steps(recorded.run_id)[0].step_id
+        step = bound.recordings.steps(recorded.run_id)[0].step_id
         reworded, failed, cut = (found for _, found in tampering.attempts(receipt, step, foil))
         assert {problem.problem for problem in reworded.problems} == {
             "its payload does not match its commitment"

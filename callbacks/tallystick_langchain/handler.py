@@ -125,8 +125,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="langchain", actor=actor, scope=scope, session=session_of
         )
-        self._room = self._binder.tally.recording
-        self._capture = Capture(self._room, "langchain", strict=strict)
+        self._context = self._binder.tally.recording
+        self._capture = Capture(self._context, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
         self._calls: dict[int, _Call] = {}
         """Callbacks under way, by the number of their id, because a UUID hashes in Python.
@@ -270,7 +270,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """A chunk of a stream came."""
         call = self._calls.get(run_id.int)
         if call is not None and call.step is not None:
-            call.last = self._room.store.clock.now() - call.step.started_at
+            call.last = self._context.store.clock.now() - call.step.started_at
             call.first = call.first if call.chunks else call.last
             call.chunks += 1
 
@@ -423,7 +423,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 above.tree.calls.append(run_id.int)
             return call
         tree = None
-        if self._room.claims.take(("langchain", run_id), self):
+        if self._context.claims.take(("langchain", run_id), self):
             bound = self._binder.bound(metadata or {})
             thread = (
                 {"thread_id": metadata["thread_id"]} if metadata and "thread_id" in metadata else {}
@@ -452,7 +452,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             return
         for child in call.tree.calls if call.tree is not None else ():
             self._calls.pop(child, None)
-        self._room.claims.release(("langchain", run_id), self)
+        self._context.claims.release(("langchain", run_id), self)
         if call.tree is not None and call.tree.owned:
             call.tree.run.close("blocked" if call.tree.waits and status == "completed" else status)
 

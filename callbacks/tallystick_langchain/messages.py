@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.recorder import KeptTexts, Written, offered, recordable
+from tallystick.recorder import Preserialized, TextMemo, offered, recordable
 
 __all__ = [
     "answer_of",
@@ -72,7 +72,7 @@ def model_of(parameters: Mapping[str, Any]) -> str | None:
     return parameters.get("model") or parameters.get("model_name")
 
 
-def written(message: BaseMessage) -> Written | dict[str, Any]:
+def written(message: BaseMessage) -> Preserialized | dict[str, Any]:
     """A message as `messages_to_dict` gives it; a plain one without pydantic, at a tenth of the
     cost.
 
@@ -89,7 +89,7 @@ def written(message: BaseMessage) -> Written | dict[str, Any]:
         body = orjson.dumps({"data": fields, "type": message.type}, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         return messages_to_dict([message])[0]
-    found = Written(body)
+    found = Preserialized(body)
     _texts.keep(fields.get("content"), type(message), fields, found)
     return found
 
@@ -98,7 +98,7 @@ def _is_plain(message: BaseMessage) -> bool:
     return type(message) in _PLAIN and not message.__pydantic_extra__
 
 
-_texts = KeptTexts(16 * 1024 * 1024)
+_texts = TextMemo(16 * 1024 * 1024)
 
 
 def answer_of(result: LLMResult) -> dict[str, Any]:

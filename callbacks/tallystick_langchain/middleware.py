@@ -28,8 +28,8 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Capture, Run, Speakers, Step, current_run, current_step, status_for
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope

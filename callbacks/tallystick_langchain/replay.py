@@ -1,4 +1,4 @@
-"""A LangChain chat model as the `call` of `recorder.replay`."""
+"""A LangChain chat model as the `call` of `recordings.replay`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["chat_model_call"]
 def chat_model_call(
     model: BaseChatModel | Runnable[Any, BaseMessage],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recorder.replay(step_id, call=…)`: the recorded messages go to `model`, its
+    """`call` for `recordings.replay(step_id, call=…)`: the recorded messages go to `model`, its
     answer comes back.
     """
 

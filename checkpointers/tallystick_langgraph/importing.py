@@ -17,8 +17,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
+from tallystick.checkpoints import Leaf, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
-from tallystick.threads import Leaf, PendingWrite
 from tallystick_langgraph.saver import TallySaver
 
 __all__ = ["Imported", "import_checkpoints"]

@@ -34,15 +34,15 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from tallystick.edge import in_thread, iterate_in_thread
+from tallystick.aio import in_thread, iterate_in_thread
+from tallystick.checkpoints import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.recorder import current_run
 from tallystick.records import Actor, Scope
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick.threads import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
-from tallystick_langgraph.later import LaterValues
-from tallystick_langgraph.opening import Opened
-from tallystick_langgraph.sealing import storing
+from tallystick_langgraph.encryption import storing
+from tallystick_langgraph.from_conn_string import Opened
+from tallystick_langgraph.lazy_values import LaterValues
 from tallystick_langgraph.serde import TallySerializer
 
 __all__ = ["TallySaver"]
@@ -144,8 +144,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
         name, and the old one stays as it is. `config` says who acts, as everywhere. Raises
         NotFound, Denied; InvalidInput for a step of no thread.
         """
-        room = self._threads(config)
-        step = self._binder.bound(config or {}).recorder.step(step_id)
+        context = self._threads(config)
+        step = self._binder.bound(config or {}).recordings.step(step_id)
         name, path = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
         if not isinstance(name, str) or not isinstance(path, str) or not path:
             raise InvalidInput(
@@ -153,14 +153,14 @@ class TallySaver(BaseCheckpointSaver[Any]):
                 f"back to."
             )
         task = path.partition("|")[0].rpartition(":")[2]
-        found = [id for namespace, id in room.places_of_task(name, task) if not namespace]
+        found = [id for namespace, id in context.places_of_task(name, task) if not namespace]
         if not found:
             raise NotFound(
                 f"Thread {name} has no checkpoint from which step {step_id} ran; it may have "
                 f"been pruned."
             )
         if thread is not None:
-            room.copy(name, thread)
+            context.copy(name, thread)
         place = {"thread_id": thread or name, "checkpoint_ns": "", "checkpoint_id": max(found)}
         return {"configurable": {**(config or {}).get("configurable", {}), **place}}
 
@@ -482,13 +482,15 @@ class TallySaver(BaseCheckpointSaver[Any]):
             named = getattr(getattr(runtime, "execution_info", None), "run_id", None)
         if named is None:
             run = current_run()
-            named = run.id if run is not None and run.room is self._binder.tally.recording else None
+            named = (
+                run.id if run is not None and run.context is self._binder.tally.recording else None
+            )
         return metadata if named is None else {**metadata, "run_id": str(named)}
 
     def _recorded_call(self, run_id: str) -> tuple[str, ...]:
         """The id that LangChain gave the call that a recorded run was, if this is one."""
         try:
-            found = self._binder.bound(None).recorder.run(run_id).metadata.get("langchain_run_id")
+            found = self._binder.bound(None).recordings.run(run_id).metadata.get("langchain_run_id")
         except (NotFound, Denied):
             return ()
         return (found,) if isinstance(found, str) else ()

@@ -31,7 +31,7 @@ from langgraph.checkpoint.serde.jsonplus import (
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from tallystick.errors import BlockedType, CorruptTally
-from tallystick_langgraph.allowed import names_of
+from tallystick_langgraph.allowlist import names_of
 
 __all__ = ["TallySerializer", "form_of"]
 

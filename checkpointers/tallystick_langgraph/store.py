@@ -28,12 +28,12 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.edge import in_thread
+from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import Binder, BoundTally, Tally
-from tallystick_langgraph.opening import Opened
+from tallystick_langgraph.from_conn_string import Opened
 from tallystick_langgraph.saver import ActorSource, actor_from_configurable, thread_of
 
 __all__ = ["StoreIndex", "TallyStore"]

@@ -49,7 +49,7 @@ logging.getLogger("tallystick").addHandler(logging.NullHandler())
 
 
 @cache
-def get_logger(room: str) -> structlog.stdlib.BoundLogger:
+def get_logger(context: str) -> structlog.stdlib.BoundLogger:
     """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's
     configuration alone.
 
@@ -60,7 +60,7 @@ def get_logger(room: str) -> structlog.stdlib.BoundLogger:
     import structlog
 
     logger = structlog.wrap_logger(
-        logging.getLogger(f"tallystick.{room}"),
+        logging.getLogger(f"tallystick.{context}"),
         processors=[
             structlog.stdlib.filter_by_level,
             _only_safe,

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from tallystick import compiler
-from tallystick import memory as memory_room
+from tallystick import memory as memory_verbs
 from tallystick.access import Gate, Spaces
+from tallystick.checkpoints import CheckpointsContext, Threads, upgrade
 from tallystick.compiler import compile_context
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import (
@@ -29,8 +30,9 @@ from tallystick.errors import (
     SettingsError,
     VersionConflict,
 )
-from tallystick.memory import MemoryRoom
+from tallystick.memory import MemoryContext
 from tallystick.memory.recall import Recalled
+from tallystick.memory.working import WorkingMemory
 from tallystick.pipeline import Drained, Indexer, Reconciled
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
@@ -38,15 +40,15 @@ from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, Uu
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import (
     Call,
-    Recorder,
-    RecorderRoom,
+    RecorderContext,
+    Recordings,
     Render,
     Run,
     Step,
     current_run,
     current_step,
     neutral_request,
-    settle,
+    recover_interrupted_runs,
 )
 from tallystick.records import (
     FIRST_MOMENT,
@@ -96,14 +98,12 @@ from tallystick.records import (
     Verification,
 )
 from tallystick.settings import Settings
-from tallystick.storage import ChromaIndex, Place, Store, keyed, scopes
-from tallystick.storage.layout import layout_of
-from tallystick.storage.once import Once
-from tallystick.storage.shelves import Shelves
-from tallystick.threads import Threads, ThreadsRoom, upgrade
+from tallystick.storage import ChromaIndex, Location, Store, scopes, settings_rows
+from tallystick.storage.chroma_layout import layout_of
+from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.storage.idempotency import Once
 from tallystick.tokens import counter_for
 from tallystick.upkeep import doctor, erase, portable, proof, retention
-from tallystick.upkeep.working import WorkingMemory
 
 __all__ = ["Binder", "BoundTally", "Candidate", "Moment", "Recalled", "Tally"]
 
@@ -159,7 +159,7 @@ class Tally:
             as_embedder(embedder) if embedder is not None else StaticEmbedder()
         )
         self.index = _open_index(store, settings, self.embedder.fingerprint)
-        self.memory = MemoryRoom(
+        self.memory = MemoryContext(
             store=store,
             gate=self.gate,
             embedder=self.embedder,
@@ -170,7 +170,7 @@ class Tally:
             weights=weights or RecallWeights(),
             reranker=reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
-            shelves=Shelves(most_bytes=settings.recall_cache_mb * 1024 * 1024),
+            corpora=CorpusCache(most_bytes=settings.recall_cache_mb * 1024 * 1024),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,
             redactor=Redactor(
@@ -180,15 +180,15 @@ class Tally:
             ),
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
-        memory_room.analyze_anew(self.memory)
-        self.recording = RecorderRoom(
+        memory_verbs.analyze_anew(self.memory)
+        self.recording = RecorderContext(
             store=store,
             gate=self.gate,
             redactor=self.memory.redactor,
             retention=settings.retention,
         )
-        settle(self.recording)
-        self.checkpoints = ThreadsRoom(store, self.gate)
+        recover_interrupted_runs(self.recording)
+        self.checkpoints = CheckpointsContext(store, self.gate)
         upgrade(store, self.checkpoints)
         self.indexer = Indexer(
             self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
@@ -228,7 +228,7 @@ class Tally:
         chosen = settings or Settings.read()
         if chroma is not None:
             chosen = chosen.model_copy(update={"chroma": chroma})
-        place = Place.find(where, create=create)
+        place = Location.find(where, create=create)
         store = Store.open(
             place,
             clock=clock or SystemClock(),
@@ -271,11 +271,11 @@ class Tally:
         return self._settings
 
     @property
-    def recorder(self) -> Recorder:
+    def recordings(self) -> Recordings:
         """The recorder as the owner sees it. Raises Denied where a tally has no owner: use
         `bind(actor).recorder`.
         """
-        return self.bind(None).recorder
+        return self.bind(None).recordings
 
     def bind(
         self,
@@ -366,7 +366,7 @@ class Tally:
 
     def let_go(self) -> None:
         """Let go of text that is kept in memory for speed; it is read anew when it is needed."""
-        self.memory.shelves.drop()
+        self.memory.corpora.drop()
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.recording.let_go()
 
@@ -378,7 +378,7 @@ class Tally:
         self.gate.flush()
         if self.index is not None:
             self.index.close()
-        self.store.presence.close()
+        self.store.liveness.close()
         self.store.database.close()
         self.recording.close()
 
@@ -445,7 +445,7 @@ class BoundTally:
         """
         self._admit("preview")
         wanted = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
-        return memory_room.preview_access(
+        return memory_verbs.preview_access(
             self.tally.memory, self.actor, actor or self.actor, wanted
         )
 
@@ -520,7 +520,7 @@ class BoundTally:
         """
         with self._observed("memory_write", "remember") as step:
             new = [self._new(item, step) for item in items]
-            results = memory_room.remember(
+            results = memory_verbs.remember(
                 self.tally.memory,
                 self._who,
                 self.scope,
@@ -569,12 +569,12 @@ class BoundTally:
         if budget_tokens is not None and budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
         with self._observed("other", "recall") as step:
-            found = memory_room.recall(
+            found = memory_verbs.recall(
                 self.tally.memory,
                 self.actor,
                 wanted,
                 query,
-                memory_room.Wanted(
+                memory_verbs.Wanted(
                     limit=(10 if budget_tokens is None else 200) if limit is None else limit,
                     kinds=tuple(kinds),
                     tags=tuple(tags),
@@ -628,12 +628,12 @@ class BoundTally:
         For who keeps what a recall gave for longer than a call.
         """
         memories = [one.memory if isinstance(one, Hit) else one for one in found]
-        return memory_room.still_stand(self.tally.memory, self.actor, memories)
+        return memory_verbs.still_stand(self.tally.memory, self.actor, memories)
 
     def get(self, memory_id: str) -> Memory:
         """One memory. Raises NotFound for forgotten, hidden and absent ones alike."""
         self._admit("read")
-        return memory_room.get(self.tally.memory, self.actor, memory_id)
+        return memory_verbs.get(self.tally.memory, self.actor, memory_id)
 
     def memories(
         self,
@@ -648,7 +648,7 @@ class BoundTally:
         next one.
         """
         self._admit("read")
-        return memory_room.list_memories(
+        return memory_verbs.list_memories(
             self.tally.memory,
             self.actor,
             self.scope,
@@ -682,7 +682,7 @@ class BoundTally:
             until = self.tally.now() + self.tally.memory.override_us
             lock_until = until if manual_override is True else _micros(manual_override)
         with self._observed("memory_write", "modify") as step:
-            result = memory_room.modify(
+            result = memory_verbs.modify(
                 self.tally.memory,
                 self._who,
                 memory_id,
@@ -761,7 +761,7 @@ class BoundTally:
         as `modify`.
         """
         with self._observed("memory_write", "forget") as step:
-            result = memory_room.forget(
+            result = memory_verbs.forget(
                 self.tally.memory,
                 self._who,
                 memory_id,
@@ -796,7 +796,7 @@ class BoundTally:
         if mode == "preview":
             self._admit("preview")
         with self._observed("memory_write", "forget_matching") as step:
-            done = memory_room.forget_matching(
+            done = memory_verbs.forget_matching(
                 self.tally.memory,
                 self._who,
                 self.scope,
@@ -825,7 +825,7 @@ class BoundTally:
         `modify`.
         """
         with self._observed("memory_write", "recover") as step:
-            result = memory_room.recover(
+            result = memory_verbs.recover(
                 self.tally.memory,
                 self._who,
                 memory_id,
@@ -865,7 +865,7 @@ class BoundTally:
         """
         if mode == "preview":
             self._admit("preview")
-        asked = memory_room.Asked(
+        asked = memory_verbs.Asked(
             correction=correction,
             reason=reason,
             other_id=by,
@@ -876,7 +876,7 @@ class BoundTally:
             force=force,
         )
         with self._observed("memory_write", "correct") as step:
-            done = memory_room.correct(
+            done = memory_verbs.correct(
                 self.tally.memory,
                 self._who,
                 memory_id,
@@ -943,7 +943,7 @@ class BoundTally:
         if mode == "preview":
             self._admit("preview")
         with self._observed("memory_write", operation) as step:
-            done = memory_room.cross(
+            done = memory_verbs.cross(
                 self.tally.memory,
                 self._who,
                 memory_id,
@@ -975,9 +975,9 @@ class BoundTally:
         no text. Raises NotFound.
         """
         self._admit("inspect")
-        found = memory_room.inspect(self.tally.memory, self.actor, memory_id)
+        found = memory_verbs.inspect(self.tally.memory, self.actor, memory_id)
         return found.model_copy(
-            update={"uses": tuple(self.recorder.uses(found.memory_id, most=_USES))}
+            update={"uses": tuple(self.recordings.uses(found.memory_id, most=_USES))}
         )
 
     def explore(
@@ -1000,7 +1000,7 @@ class BoundTally:
         """
         self._admit("read")
         with self._observed("other", "explore") as step:
-            found = memory_room.explore(
+            found = memory_verbs.explore(
                 self.tally.memory,
                 self.actor,
                 around,
@@ -1030,7 +1030,7 @@ class BoundTally:
         """
         self._admit("read")
         with self._observed("other", "context_pack") as step:
-            pack = memory_room.context_pack(
+            pack = memory_verbs.context_pack(
                 self.tally.memory,
                 self.actor,
                 self._scopes(scopes),
@@ -1053,7 +1053,7 @@ class BoundTally:
         """
         self._admit("read")
         with self._observed("other", "wake") as step:
-            pack = memory_room.wake(
+            pack = memory_verbs.wake(
                 self.tally.memory,
                 self.actor,
                 self._scopes(scopes),
@@ -1256,7 +1256,7 @@ class BoundTally:
     def history(self, memory_id: str) -> list[HistoryEntry]:
         """Everything that happened to a memory, oldest first. Raises NotFound."""
         self._admit("read")
-        return memory_room.history(self.tally.memory, self.actor, memory_id)
+        return memory_verbs.history(self.tally.memory, self.actor, memory_id)
 
     # Context
 
@@ -1334,9 +1334,9 @@ class BoundTally:
     # Recording
 
     @property
-    def recorder(self) -> Recorder:
+    def recordings(self) -> Recordings:
         """The recorder as this actor sees it."""
-        return Recorder(self.tally.recording, self.actor, counter=self.tally.counter)
+        return Recordings(self.tally.recording, self.actor, counter=self.tally.counter)
 
     def run(
         self,
@@ -1349,7 +1349,7 @@ class BoundTally:
         retention: Retention | None = None,
     ) -> Run:
         """Start a run; use it as a `with` block, or call its `end`. Raises Denied."""
-        return self.recorder.start_run(
+        return self.recordings.start_run(
             agent_name,
             scope=self.scope,
             domain=domain,
@@ -1360,22 +1360,22 @@ class BoundTally:
         )
 
     def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
-        """Same as `recorder.verify`, and with it the checkpoint threads in which the run's steps
+        """Same as `recordings.verify`, and with it the checkpoint threads in which the run's steps
         ran.
 
         A thread of a scope that the actor may not read is named in `cannot_prove`. Raises NotFound.
         """
-        found = self.recorder.verify(run_id, foil=foil)
-        named = [step.metadata.get("thread_id") for step in self.recorder.steps(run_id)]
+        found = self.recordings.verify(run_id, foil=foil)
+        named = [step.metadata.get("thread_id") for step in self.recordings.steps(run_id)]
         threads = list(dict.fromkeys(name for name in named if isinstance(name, str)))
         if not threads:
             return found
         problems, unread = [*found.problems], [*found.cannot_prove]
         try:
-            room = self.tally.bind(self.actor, self.recorder.run(run_id).scope).threads
-            checked = set(threads) & set(room.names())
+            context = self.tally.bind(self.actor, self.recordings.run(run_id).scope).threads
+            checked = set(threads) & set(context.names())
             for name in sorted(checked):
-                problems += room.verify(name)
+                problems += context.verify(name)
         except Denied as refused:
             checked = set()
             unread.append(
@@ -1402,11 +1402,11 @@ class BoundTally:
         """Make a recorded model step again as the step of a new run, whose receipt holds the recipe
         and the outcome.
 
-        Same as `recorder.replay`, which records nothing. The result names the new run and step; the
-        new step can be replayed in turn. Raises Denied as well.
+        Same as `recordings.replay`, which records nothing. The result names the new run and step;
+        the new step can be replayed in turn. Raises Denied as well.
         """
-        source = self.recorder.step(step_id)
-        run = self.recorder.run(source.run_id)
+        source = self.recordings.step(step_id)
+        run = self.recordings.run(source.run_id)
         known: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
         with (
             self.run(
@@ -1414,7 +1414,7 @@ class BoundTally:
             ) as again,
             again.step("model_call", name=source.name, metadata=known) as step,
         ):
-            replayed = self.recorder.replayed(
+            replayed = self.recordings.replayed(
                 step_id, call=call, recipe=recipe, render=render, **changes
             )
             replayed.note(step)
@@ -1468,7 +1468,7 @@ class BoundTally:
         for active in (current_run(), step.run if step is not None and step.is_open else None):
             if (
                 active is not None
-                and active.room is self.tally.recording
+                and active.context is self.tally.recording
                 and active.record.ended_at is None
             ):
                 active.see(self.actor.surface)
@@ -1477,14 +1477,14 @@ class BoundTally:
 
     def runs(self, *, limit: int = 20) -> list[RunRecord]:
         """Runs of the bound scope, newest first."""
-        return self.recorder.runs([self.scope], limit=limit)
+        return self.recordings.runs([self.scope], limit=limit)
 
     @property
-    def items(self) -> memory_room.Items:
+    def items(self) -> memory_verbs.Items:
         """Memories of the bound scope that are addressed by a namespace and a key, as stores of
         runtimes keep them.
         """
-        return memory_room.Items(
+        return memory_verbs.Items(
             self.tally.memory, self.actor, self.scope, self.tally.indexer.nudge
         )
 
@@ -1500,7 +1500,11 @@ class BoundTally:
         """
         step, run = current_step(), current_run()
         run = run if run is not None or step is None or not step.is_open else step.run
-        if run is None or run.room is not self.tally.recording or run.record.ended_at is not None:
+        if (
+            run is None
+            or run.context is not self.tally.recording
+            or run.record.ended_at is not None
+        ):
             return self.actor
         thread = run.record.metadata.get("thread_id")
         return self.actor.traced(
@@ -1526,9 +1530,13 @@ class BoundTally:
 
     def _recorded(self, kind: StepKind, name: str) -> AbstractContextManager[Step | None]:
         step, run = current_step(), current_run()
-        if step is not None and step.is_open and step.run.room is self.tally.recording:
+        if step is not None and step.is_open and step.run.context is self.tally.recording:
             return nullcontext(step)
-        if run is None or run.room is not self.tally.recording or run.record.ended_at is not None:
+        if (
+            run is None
+            or run.context is not self.tally.recording
+            or run.record.ended_at is not None
+        ):
             return _UNRECORDED
         return self._own_step(run, kind, name)
 
@@ -1626,7 +1634,7 @@ def _owner_of(store: Store, given: Actor | None) -> Actor | None:
     if not store.place.is_embedded:
         return given
     with store.database.read() as connection:
-        text = keyed.get_setting(connection, _OWNER)
+        text = settings_rows.get_setting(connection, _OWNER)
     kept = None if text is None else Actor.loads(text)
     if kept is not None and (given is None or given == kept):
         return kept
@@ -1639,9 +1647,9 @@ def _owner_of(store: Store, given: Actor | None) -> Actor | None:
     fresh_id = store.ids.new()
 
     def unit(tx: Any) -> None:
-        keyed.set_setting(tx, _OWNER, owner.dumps())
-        if keyed.get_setting(tx, _TALLY_ID) is None:
-            keyed.set_setting(tx, _TALLY_ID, fresh_id)
+        settings_rows.set_setting(tx, _OWNER, owner.dumps())
+        if settings_rows.get_setting(tx, _TALLY_ID) is None:
+            settings_rows.set_setting(tx, _TALLY_ID, fresh_id)
 
     store.database.write(unit, name="tally.owner")
     return owner
@@ -1661,7 +1669,7 @@ def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaInd
     return ChromaIndex(fingerprint, folder=store.place.folder, layout=layout)
 
 
-def _cache_folder(place: Place) -> Path:
+def _cache_folder(place: Location) -> Path:
     if place.folder is not None:
         return place.folder / "tokens"
     base = os.environ.get("XDG_CACHE_HOME")

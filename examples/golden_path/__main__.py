@@ -122,22 +122,22 @@ def play(
         console.print(Text(f"{node.score:.2f}  {node.node.get_content()}  (from {sources})"))
 
     console.print(Rule("[bold]Replay of the patch step"))
-    exact = bound.recorder.replay(agent.patch_step, call=_replaying(model, bound))
+    exact = bound.recordings.replay(agent.patch_step, call=_replaying(model, bound))
     console.print(render.replay_view(exact))
-    smaller = bound.recorder.replay(
+    smaller = bound.recordings.replay(
         agent.patch_step, token_budget=_smaller(bound, agent.patch_step)
     )
     console.print(render.replay_view(_briefly(smaller)))
 
     console.print(Rule("[bold]The whole agent again, on tape"))
-    console.print(_on_tape(bound, bound.recorder.run(run.id), model))
+    console.print(_on_tape(bound, bound.recordings.run(run.id), model))
 
     console.print(Rule("[bold]The receipt"))
     console.print(render.verification_view(bound.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
     for told, verified in tampering.attempts(
-        bound.recorder.export_receipt(run.id), agent.patch_step, foil
+        bound.recordings.export_receipt(run.id), agent.patch_step, foil
     ):
         console.print(_caught(told, verified))
     _goodbye(console, tally, run.id, agent.patch_step)
@@ -146,7 +146,7 @@ def play(
 def _show_patch(
     console: Console, bound: BoundTally, step: str, outcome: dict[str, Any], svg: Path | None
 ) -> None:
-    request, compiled = bound.recorder.compiled(step)
+    request, compiled = bound.recordings.compiled(step)
     title = "The patch step: what the model saw, and why"
     console.print(render.decision_table(request, compiled, title=title, width=console.width))
     if svg is not None:
@@ -175,7 +175,7 @@ def _on_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel
     """The recorded agent on a fresh copy of the project: its answers come from the tape, only the
     patch is real.
     """
-    tape = bound.recorder.tape(recorded.run_id)
+    tape = bound.recordings.tape(recorded.run_id)
     player = Player(tape)
     workspace = Workspace()
     try:
@@ -241,7 +241,7 @@ def _replaying(model: str | None, bound: BoundTally) -> Any:
 
 def _smaller(bound: BoundTally, step: str) -> int:
     """A budget that the required items still fit into, and little else."""
-    _, compiled = bound.recorder.compiled(step)
+    _, compiled = bound.recordings.compiled(step)
     return compiled.token_allocation["budget"] * 3 // 4
 
 

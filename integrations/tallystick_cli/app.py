@@ -14,7 +14,7 @@ from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import deciding, keeping, opening, receipts, render
+from tallystick_cli import governance, memory, receipts, render, spaces
 from tallystick_cli.options import AsJson, InScope, Limit, Terminal, Where
 from tallystick_cli.options import acting as _acting
 from tallystick_cli.options import opened as _opened
@@ -53,9 +53,9 @@ CheckOnly = Annotated[
     bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")
 ]
 
-keeping.register(app)
-deciding.register(app)
-opening.register(app)
+memory.register(app)
+governance.register(app)
+spaces.register(app)
 receipts.register(app)
 
 
@@ -66,8 +66,8 @@ def runs(
     """List the recorded runs, newest first."""
     with _opened(where) as owner:
         scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
-        listed = owner.recorder.runs(scopes, limit=limit)
-        counts = owner.recorder.step_counts(listed)
+        listed = owner.recordings.runs(scopes, limit=limit)
+        counts = owner.recordings.step_counts(listed)
         found = [(run, counts.get(run.run_id, 0)) for run in listed]
         if as_json:
             _print_json([{**run.dump(), "steps": steps} for run, steps in found])
@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     with _opened(where) as owner:
-        found = owner.recorder.find(identity)
+        found = owner.recordings.find(identity)
         if isinstance(found, RunRecord):
             _show_run(owner, found, as_json)
         else:
@@ -147,7 +147,7 @@ def recompile(
 ) -> None:
     """Compile a recorded step anew with a change, and show what differs. No model is called."""
     with _opened(where) as owner:
-        step = owner.recorder.find(identity)
+        step = owner.recordings.find(identity)
         if isinstance(step, RunRecord):
             raise InvalidInput(
                 f"{identity} is a run. Name one of its steps; `tally show {identity}` lists them."
@@ -161,7 +161,7 @@ def recompile(
             changes["token_budget"] = _budget(owner, step, budget)
         if rules is not None:
             changes["policy_rules"] = load_rules(rules)
-        result = (owner.replay if keep else owner.recorder.replay)(step.step_id, **changes)
+        result = (owner.replay if keep else owner.recordings.replay)(step.step_id, **changes)
         if as_json:
             _print_json(result.dump())
         else:
@@ -180,7 +180,7 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
     if number == text:
         return int(number)
     asked = next(
-        (e.payload for e in owner.recorder.entries(step.step_id) if e.kind == "compile_request"),
+        (e.payload for e in owner.recordings.entries(step.step_id) if e.kind == "compile_request"),
         None,
     )
     had = asked.get("token_budget") if isinstance(asked, dict) else None
@@ -225,7 +225,7 @@ def state(
                 {
                     "task": task,
                     "channels": channels,
-                    "steps": [step.step_id for step in owner.recorder.steps_of_task(task)],
+                    "steps": [step.step_id for step in owner.recordings.steps_of_task(task)],
                 }
                 for task, channels in tasks.items()
             ]
@@ -354,7 +354,7 @@ def _home_scopes(owner: BoundTally) -> list[Scope]:
 
 
 def _show_run(owner: BoundTally, run: RunRecord, as_json: bool) -> None:
-    steps = owner.recorder.steps(run.run_id)
+    steps = owner.recordings.steps(run.run_id)
     if as_json:
         _print_json({**run.dump(), "steps": [step.dump() for step in steps]})
         return
@@ -363,24 +363,24 @@ def _show_run(owner: BoundTally, run: RunRecord, as_json: bool) -> None:
 
 
 def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
-    recorder = owner.recorder
-    entries = recorder.entries(step.step_id)
+    recordings = owner.recordings
+    entries = recordings.entries(step.step_id)
     try:
-        receipt = recorder.receipt(step.step_id)
+        receipt = recordings.receipt(step.step_id)
     except NotFound:
         receipt = None
     try:
-        compiled = recorder.compiled(step.step_id)
+        compiled = recordings.compiled(step.step_id)
     except NotFound:
         compiled = None
-    places = _state_of(owner, step, recorder.run(step.run_id).scope)
+    places = _state_of(owner, step, recordings.run(step.run_id).scope)
     if as_json:
         shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
         _print_json({**shown, "receipt": receipt.dump() if receipt else None, "state": places})
         return
     _print(
         render.step_view(
-            recorder.run(step.run_id),
+            recordings.run(step.run_id),
             step,
             receipt,
             entries,

@@ -18,7 +18,7 @@ from tallystick.recorder.signing import new_key
 from tallystick.records import Foil, RunRecord, StepRecord
 from tallystick.tally import BoundTally
 from tallystick_cli import render
-from tallystick_cli.keeping import identity
+from tallystick_cli.memory import identity
 from tallystick_cli.options import AsJson, Where, opened, print_json, printed
 
 __all__ = ["register"]
@@ -69,7 +69,7 @@ def verify(
         )
     else:
         with opened(where) as owner:
-            run_id = owner.recorder.find(run).run_id
+            run_id = owner.recordings.find(run).run_id
             answer = owner.verify(run_id, foil=_foil(run_id, foil))
     if as_json:
         print_json(answer.dump())
@@ -93,8 +93,8 @@ def export_receipt(
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     with opened(where) as owner:
-        run_id = owner.recorder.find(run).run_id
-        content = owner.recorder.export_receipt(
+        run_id = owner.recordings.find(run).run_id
+        content = owner.recordings.export_receipt(
             run_id, key=None if sign is None else sign.read_bytes()
         )
     file = out or Path(f"{render.short(run_id)}.receipt")
@@ -112,7 +112,7 @@ def export_receipt(
 def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show how two steps differ: what they saw, what they asked, what they were answered."""
     with opened(where) as owner:
-        found = owner.recorder.diff(_step(owner, before).step_id, _step(owner, after).step_id)
+        found = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
     if as_json:
         print_json(found.dump())
     else:
@@ -124,17 +124,17 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     before, and what it wrote.
     """
     with opened(where) as owner:
-        recorder, found = owner.recorder, _step(owner, step)
+        recordings, found = owner.recordings, _step(owner, step)
         try:
-            compiled = recorder.compiled(found.step_id)
-            knew, unseen = recorder.knew(found.step_id), recorder.unseen(found.step_id)
+            compiled = recordings.compiled(found.step_id)
+            knew, unseen = recordings.knew(found.step_id), recordings.unseen(found.step_id)
         except NotFound:
             compiled, knew, unseen = None, [], []
         try:
-            changed = recorder.changed(found.step_id)
+            changed = recordings.changed(found.step_id)
         except NotFound:
             changed = None
-        written = [one for one in recorder.written(found.run_id) if one.step_id == found.step_id]
+        written = [one for one in recordings.written(found.run_id) if one.step_id == found.step_id]
     if as_json:
         print_json(
             {
@@ -163,7 +163,7 @@ def trace(
 ) -> None:
     """Say where words of a step's context came from, to the raw source."""
     with opened(where) as owner:
-        found = owner.recorder.trace(_step(owner, step).step_id, text)
+        found = owner.recordings.trace(_step(owner, step).step_id, text)
     if as_json:
         print_json([one.dump() for one in found])
         return
@@ -189,7 +189,7 @@ def uses(
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
     with opened(where) as owner:
-        found = owner.recorder.uses(identity(owner, memory))
+        found = owner.recordings.uses(identity(owner, memory))
     if as_json:
         print_json([one.dump() for one in found])
     elif not found:
@@ -216,7 +216,7 @@ def tape(
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     with opened(where) as owner:
-        found = owner.recorder.tape(owner.recorder.find(run).run_id)
+        found = owner.recordings.tape(owner.recordings.find(run).run_id)
     write_tape(found, out)
     kinds: list[str] = [call.kind for call in found.calls]
     counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
@@ -243,7 +243,7 @@ def keygen(
 
 
 def _step(owner: BoundTally, fragment: str) -> StepRecord:
-    found = owner.recorder.find(fragment)
+    found = owner.recordings.find(fragment)
     if isinstance(found, RunRecord):
         raise InvalidInput(
             f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them."

@@ -392,7 +392,7 @@ class TallyInstrumentation:
         doing = self._doing.get(span_id)
         if doing is None or doing.nested:
             return
-        since = doing.step.run.room.store.clock.now() - doing.step.started_at
+        since = doing.step.run.context.store.clock.now() - doing.step.started_at
         doing.first, doing.last = (doing.first if doing.chunks else since), since
         doing.chunks += 1
         doing.said = response

@@ -26,8 +26,8 @@ from llama_index.core.schema import (
     TextNode,
 )
 
+from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.records import (
     Actor,

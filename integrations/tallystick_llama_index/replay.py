@@ -1,4 +1,4 @@
-"""A LlamaIndex model as the `call` of `recorder.replay`."""
+"""A LlamaIndex model as the `call` of `recordings.replay`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["llm_call"]
 
 
 def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `llm`, its answer
-    comes back.
+    """`call` for `recordings.replay(step_id, call=…)`: the recorded request goes to `llm`, its
+    answer comes back.
 
     It is no step of any run, also while a `TallyInstrumentation` is attached.
     """

@@ -11,7 +11,7 @@ from typing import Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from tallystick.edge import in_thread
+from tallystick.aio import in_thread
 from tallystick.records import Actor, Hit, Scope
 from tallystick.records.framing import CLOSE, NOTICE, OPEN, escaped
 from tallystick.tally import Binder, BoundTally, Tally

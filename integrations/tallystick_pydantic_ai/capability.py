@@ -40,8 +40,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 
+from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
-from tallystick.edge import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.recorder import (
     Capture,
@@ -94,9 +94,9 @@ class TallyRecorder(AbstractCapability[Any]):
             scope=self.scope,
             session=conversation_of,
         )
-        room = self._binder.tally.recording
-        self._claims = room.claims
-        self.capturing = self.counting or Capture(room, "pydantic_ai", strict=self.strict)
+        context = self._binder.tally.recording
+        self._claims = context.claims
+        self.capturing = self.counting or Capture(context, "pydantic_ai", strict=self.strict)
         self.counting = self.capturing
         # A streamed request is sent from another task than the hook around it, so that a context
         # variable would not reach it; requests of one run follow one another.
@@ -449,7 +449,7 @@ class _Times:
 
     def note(self) -> None:
         """A chunk came."""
-        self.last = self.step.run.room.store.clock.now() - self.step.started_at
+        self.last = self.step.run.context.store.clock.now() - self.step.started_at
         self.first = self.first if self.chunks else self.last
         self.chunks += 1
 

@@ -1,4 +1,4 @@
-"""A PydanticAI model as the `call` of `recorder.replay`."""
+"""A PydanticAI model as the `call` of `recordings.replay`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["model_call"]
 
 
 def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recorder.replay(step_id, call=…)`: the recorded request goes to `model`, its
+    """`call` for `recordings.replay(step_id, call=…)`: the recorded request goes to `model`, its
     answer comes back.
     """
 

@@ -346,7 +346,7 @@ def _long(console: Console, steps: int) -> None:
                 step.record("response", {"text": _text(place, 100)})
                 step.close()
                 ids.append(step.id)
-        recorder = bound.recorder
+        recorder = bound.recordings
         table = Table(title=f"A run of {steps:,} steps", title_justify="left", box=box.MARKDOWN)
         table.add_column("what")
         table.add_column("p95", justify="right")

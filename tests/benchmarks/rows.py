@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import Tally
-from tallystick.storage.hot import Hot
+from tallystick.storage.prepared import Prepared
 
 __all__ = ["as_it_comes", "bare", "copied", "noted", "replayed", "same"]
 
@@ -58,20 +58,20 @@ def copied(tally: Tally, path: Path) -> None:
 @contextmanager
 def noted(operations: list[Statements]) -> Iterator[Callable[[], None]]:
     """Note what is written inside the block; the function given begins the next operation."""
-    plain = Hot.__call__
+    plain = Prepared.__call__
 
-    def call(self: Hot, connection: Any, values: Any) -> Any:
+    def call(self: Prepared, connection: Any, values: Any) -> Any:
         text, arranged, _ = self._made["sqlite"]
         if operations and text.lstrip().startswith(_WRITES):
             rows = [values] if isinstance(values, dict) else values
             operations[-1] += [(text, arranged(row)) for row in rows]
         return plain(self, connection, values)
 
-    Hot.__call__ = call  # type: ignore[method-assign]
+    Prepared.__call__ = call  # type: ignore[method-assign]
     try:
         yield lambda: operations.append([])
     finally:
-        Hot.__call__ = plain  # type: ignore[method-assign]
+        Prepared.__call__ = plain  # type: ignore[method-assign]
 
 
 def replayed(

@@ -23,7 +23,7 @@ import numpy as np
 
 from tallystick.ranking import Corpus, Entry, cosines, indexed_words
 from tallystick.storage import ChromaIndex
-from tallystick.storage.layout import Layout
+from tallystick.storage.chroma_layout import Layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -46,7 +46,7 @@ def _config(tally: Tally | BoundTally, **more: Any) -> RunnableConfig:
 
 def _steps(tally: Tally) -> list[StepRecord]:
     [run] = tally.bind().runs()
-    return list(tally.recorder.steps(run.run_id))
+    return list(tally.recordings.steps(run.run_id))
 
 
 def _seen(tally: Tally) -> list[tuple[str, str | None, str]]:
@@ -55,12 +55,13 @@ def _seen(tally: Tally) -> list[tuple[str, str | None, str]]:
 
 def _payloads(tally: Tally, index: int = 0) -> dict[str, Any]:
     return {
-        entry.kind: entry.payload for entry in tally.recorder.entries(_steps(tally)[index].step_id)
+        entry.kind: entry.payload
+        for entry in tally.recordings.entries(_steps(tally)[index].step_id)
     }
 
 
 def _said(tally: Tally, kind: str, index: int = 0) -> dict[str, Any]:
-    receipt = tally.recorder.receipt(_steps(tally)[index].step_id)
+    receipt = tally.recordings.receipt(_steps(tally)[index].step_id)
     [found] = [entry.summary for entry in receipt.entries if entry.kind == kind]
     return dict(found)
 
@@ -139,12 +140,12 @@ def test_a_batch_has_a_run_for_each_input(open_sqlite: OpenTally) -> None:
         chain = RunnableLambda(str) | FakeListLLM(responses=["one", "two", "three"])
         chain.batch(["1", "2", "3"], config=_config(tally))
         runs = tally.bind().runs()
-        assert [len(list(tally.recorder.steps(run.run_id))) for run in runs] == [1, 1, 1]
+        assert [len(list(tally.recordings.steps(run.run_id))) for run in runs] == [1, 1, 1]
         asked = [
             entry.payload["prompt"]
             for run in runs
-            for step in tally.recorder.steps(run.run_id)
-            for entry in tally.recorder.entries(step.step_id)
+            for step in tally.recordings.steps(run.run_id)
+            for entry in tally.recordings.entries(step.step_id)
             if entry.kind == "request" and isinstance(entry.payload, dict)
         ]
         assert sorted(map(str, asked)) == ["1", "2", "3"]
@@ -253,7 +254,7 @@ def test_a_tool_that_waits_for_a_person_is_blocked(open_sqlite: OpenTally) -> No
         assert _seen(tally) == [("tool_call", "delete", "blocked")]
         assert compiled.invoke(Command(resume="yes"), config)["answer"] == "a.txt: yes"
         first = tally.bind().runs()[0]
-        assert [step.status for step in tally.recorder.steps(first.run_id)] == ["completed"]
+        assert [step.status for step in tally.recordings.steps(first.run_id)] == ["completed"]
 
 
 def test_events_of_ones_own_are_notes_of_the_step_under_way_or_of_one_of_their_own(
@@ -323,7 +324,7 @@ def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(
         chain = RunnableLambda(str) | _says("once", "again")
         chain.invoke("go", config={"callbacks": handlers})
         chain.invoke("go", config={"callbacks": handlers})
-        assert [len(list(tally.recorder.steps(run.run_id))) for run in tally.bind().runs()] == [
+        assert [len(list(tally.recordings.steps(run.run_id))) for run in tally.bind().runs()] == [
             1,
             1,
         ]
@@ -374,7 +375,7 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         assert handler.failures == 1
         [run] = tally.bind().runs()
         assert (run.status, run.gaps) == ("completed", 1)
-        assert tally.recorder.verify(run.run_id).gaps
+        assert tally.recordings.verify(run.run_id).gaps
         [found] = [one for one in tally.bind().doctor() if one.check == "recorder"]
         assert (found.status, run.run_id[-8:] in found.text) == ("notice", True)
 

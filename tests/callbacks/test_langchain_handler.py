@@ -63,7 +63,7 @@ def _agent() -> Any:
 def _steps(bound: BoundTally) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in bound.recorder.steps(bound.runs()[0].run_id)
+        for step in bound.recordings.steps(bound.runs()[0].run_id)
     ]
 
 
@@ -79,7 +79,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(open_sqlite: OpenTally) -
         [run] = tally.bind().runs()
         assert (run.agent_name, run.status) == ("LangGraph", "completed")
         assert _steps(tally.bind()) == EXPECTED
-        assert tally.recorder.verify(run.run_id).ok
+        assert tally.recordings.verify(run.run_id).ok
 
 
 def test_an_asynchronous_agent_is_recorded_alike(open_sqlite: OpenTally) -> None:
@@ -103,8 +103,8 @@ def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
         runs = tally.bind().runs()
         assert len(runs) == 3
         for run in runs:
-            [step] = tally.recorder.steps(run.run_id)
-            request, response = tally.recorder.entries(step.step_id)
+            [step] = tally.recordings.steps(run.run_id)
+            request, response = tally.recordings.entries(step.step_id)
             asked: Any = request.payload
             said: Any = response.payload
             assert said["answer"]["content"] == f"said {asked['messages'][0]['data']['content']}"
@@ -132,9 +132,9 @@ def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -
             chain.invoke("hello", config={"callbacks": [handler]})
 
         [run] = tally.bind().runs()
-        [step] = tally.recorder.steps(run.run_id)
+        [step] = tally.recordings.steps(run.run_id)
         assert (run.status, step.status) == ("failed", "failed")
-        assert [entry.kind for entry in tally.recorder.entries(step.step_id)] == [
+        assert [entry.kind for entry in tally.recordings.entries(step.step_id)] == [
             "request",
             "error",
         ]
@@ -145,10 +145,10 @@ def test_a_recorded_model_call_replays_through_a_chat_model(open_sqlite: OpenTal
         _says("heron").invoke(
             "Say heron.", config={"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         )
-        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
 
-        same = tally.recorder.replay(step.step_id, call=chat_model_call(_says("heron")))
-        other = tally.recorder.replay(step.step_id, call=chat_model_call(_says("stork")))
+        same = tally.recordings.replay(step.step_id, call=chat_model_call(_says("heron")))
+        other = tally.recordings.replay(step.step_id, call=chat_model_call(_says("stork")))
 
     assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
     assert other.response_matches is False
@@ -168,8 +168,8 @@ def test_what_a_tool_remembers_is_joined_to_its_step(open_sqlite: OpenTally) -> 
         )
         owner.remember("Outside of any step.")
 
-        [step] = owner.recorder.steps(owner.runs()[0].run_id)
-        assert [entry.kind for entry in owner.recorder.entries(step.step_id)] == [
+        [step] = owner.recordings.steps(owner.runs()[0].run_id)
+        assert [entry.kind for entry in owner.recordings.entries(step.step_id)] == [
             "tool_call",
             "memory_write",
             "tool_result",
@@ -232,8 +232,8 @@ def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_tex
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         _says("It is 42.").invoke(messages, config={"callbacks": [handler]})
-        [step] = tally.bind().recorder.steps(tally.bind().runs()[0].run_id)
-        request = tally.bind().recorder.entries(step.step_id)[0].payload
+        [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
+        request = tally.bind().recordings.entries(step.step_id)[0].payload
         assert isinstance(request, dict)
         told = cast("list[Any]", request["messages"])
         assert told[0]["data"]["artifact"] is None
@@ -261,8 +261,8 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
         told = []
         for _ in range(2):
             _says("It is 42.").invoke([message], config={"callbacks": [handler]})
-            [step] = tally.bind().recorder.steps(tally.bind().runs()[0].run_id)
-            request = tally.bind().recorder.entries(step.step_id)[0].payload
+            [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
+            request = tally.bind().recordings.entries(step.step_id)[0].payload
             assert isinstance(request, dict)
             told.append(request["messages"])
             assert told[-1] == messages_to_dict([message])

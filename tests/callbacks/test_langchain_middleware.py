@@ -93,7 +93,7 @@ CALL = AIMessage("", tool_calls=[{"name": "double", "args": {"value": 21}, "id":
 def _steps(bound: BoundTally, run: int = 0) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in bound.recorder.steps(bound.runs()[run].run_id)
+        for step in bound.recordings.steps(bound.runs()[run].run_id)
     ]
 
 
@@ -165,7 +165,7 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
             ("tool_call", "double", "completed"),
             ("model_call", "model", "completed"),
         ]
-        assert anna.recorder.verify(run.run_id).ok
+        assert anna.recordings.verify(run.run_id).ok
 
 
 def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
@@ -209,8 +209,8 @@ def test_a_handler_and_the_middleware_fill_the_same_steps(open_tally: OpenTally)
         _ask(agent, "Double 21.", config={"callbacks": [TallyCallbackHandler(anna, strict=True)]})
         (run,) = anna.runs()
         assert [kind for kind, *_ in _steps(anna)] == ["model_call", "tool_call", "model_call"]
-        steps = anna.recorder.steps(run.run_id)
-        kinds = [entry.kind for step in steps for entry in anna.recorder.entries(step.step_id)]
+        steps = anna.recordings.steps(run.run_id)
+        kinds = [entry.kind for step in steps for entry in anna.recordings.entries(step.step_id)]
         assert kinds.count("request") == kinds.count("response") == kinds.count("compiled") == 2
         assert kinds.count("tool_call") == 1
 
@@ -387,11 +387,11 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
         assert model.asked == []
         for run in anna.runs():
             assert run.status == "blocked"
-            (step,) = anna.recorder.steps(run.run_id)
+            (step,) = anna.recordings.steps(run.run_id)
             assert step.status == "blocked"
             (wanted,) = [
                 entry
-                for entry in anna.recorder.receipt(step.step_id).entries
+                for entry in anna.recordings.receipt(step.step_id).entries
                 if entry.kind == "approval"
             ]
             assert wanted.summary["requests"] == [

@@ -161,7 +161,7 @@ def _recorded(
 
 def _player(bound: Tally | BoundTally, **options: Any) -> Player:
     view = bound.bind() if isinstance(bound, Tally) else bound
-    return view.recorder.player(view.runs()[0].run_id, **options)
+    return view.recordings.player(view.runs()[0].run_id, **options)
 
 
 def _plain(model: BaseChatModel, tools: list[BaseTool]) -> Any:
@@ -766,7 +766,7 @@ def test_what_middleware_and_handler_record_together_plays_alike(open_sqlite: Op
         player = _player(tally)
         again = build(TapeChatModel(player, like=Scripted()), tape_tools(player, scale.tools))
         _ask(again, "How heavy is tea?", callbacks=[TallyCallbackHandler(tally, strict=True)])
-        first, second = (tally.recorder.tape(run.run_id) for run in bound.runs()[:2])
+        first, second = (tally.recordings.tape(run.run_id) for run in bound.runs()[:2])
         assert [call.kind for call in first.calls] == [call.kind for call in second.calls]
         player = Player(first)
         _ask(replay(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy is tea?")
@@ -816,7 +816,7 @@ def test_an_approved_call_is_played_in_the_run_that_was_resumed(open_sqlite: Ope
         agent = build(Scripted(_calls(("weigh", {"what": "tea"})), "Heavy."), scale.tools)
         with tally.bind().run("weigher") as run, run.active():
             assert drive(agent, "approve", callbacks=[handler]) == "Heavy."
-        approved, refused = (tally.recorder.player(run.id) for _ in range(2))
+        approved, refused = (tally.recordings.player(run.id) for _ in range(2))
     tools = scale.tools
     assert drive(build(TapeChatModel(approved), tape_tools(approved, tools)), "approve") == "Heavy."
     assert approved.finish().matches
@@ -878,4 +878,4 @@ def test_a_run_without_payloads_has_no_tape(open_sqlite: OpenTally) -> None:
         with tally.bind().run("weigher", retention="metadata_only") as run, run.active():
             _recorded(tally, _plain, Scripted("I cannot say."), [])
         with pytest.raises(NotReplayable, match="its request was not kept"):
-            tally.recorder.tape(run.id)
+            tally.recordings.tape(run.id)

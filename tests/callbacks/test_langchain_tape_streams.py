@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain.agents import create_agent
@@ -94,7 +94,7 @@ def _recorded(tally: Tally, chunks: list[Any]) -> tuple[list[Any], Player]:
     config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
     streamed = list(Streaming(script=[chunks]).stream("How heavy?", config=config))
     bound = tally.bind()
-    return streamed, bound.recorder.player(bound.runs()[0].run_id)
+    return streamed, bound.recordings.player(bound.runs()[0].run_id)
 
 
 def _sum(chunks: list[Any]) -> dict[str, Any]:
@@ -156,13 +156,10 @@ def test_a_stream_has_the_recorded_number_of_chunks_and_is_recorded_so_again(
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         assert len(list(TapeChatModel(player).stream("How heavy?", config=config))) == len(recorded)
         bound = tally.bind()
-        now, then = (bound.recorder.tape(run.run_id).calls[0] for run in bound.runs())
+        now, then = (bound.recordings.tape(run.run_id).calls[0] for run in bound.runs())
     assert now.chunks == then.chunks == len(recorded)
-    assert (
-        now.response["answer"]["content"]
-        == then.response["answer"]["content"]
-        == "It weighs three tons."
-    )  # type: ignore[index, call-overload]
+    answers = [cast(Any, step.response)["answer"] for step in (now, then)]
+    assert [answer["content"] for answer in answers] == ["It weighs three tons."] * 2
 
 
 def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
@@ -179,7 +176,7 @@ def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
         )
         bound = tally.bind()
         run_id = bound.runs()[0].run_id
-        players = [bound.recorder.player(run_id) for _ in range(3)]
+        players = [bound.recordings.player(run_id) for _ in range(3)]
     on_tape = [agent(TapeChatModel(player), tape_tools(player, [weigh])) for player in players]
 
     async def tokens() -> list[str]:
@@ -218,7 +215,7 @@ def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None
         with pytest.raises(ConnectionError):
             _recorded(tally, [*_says("It ", "weighs "), ConnectionError("the line is dead")])
         bound = tally.bind()
-        players = [bound.recorder.player(bound.runs()[0].run_id) for _ in range(2)]
+        players = [bound.recordings.player(bound.runs()[0].run_id) for _ in range(2)]
     heard: list[str] = []
     with pytest.raises(ConnectionError, match="the line is dead") as caught:
         heard.extend(chunk.text for chunk in TapeChatModel(players[0]).stream("How heavy?"))
@@ -234,7 +231,7 @@ def test_what_was_not_recorded_as_a_stream_is_played_as_one_all_the_same(
     with open_sqlite() as tally:
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         Streaming(script=[_says("It weighs three tons.")]).invoke("How heavy?", config=config)
-        player = tally.recorder.player(tally.bind().runs()[0].run_id)
+        player = tally.recordings.player(tally.bind().runs()[0].run_id)
     assert [chunk.text for chunk in TapeChatModel(player).stream("How heavy?")] == [
         "It we",
         "ighs ",
@@ -253,7 +250,7 @@ def test_a_completion_is_played_in_chunks(open_sqlite: OpenTally, model: Any) ->
             )
         )
         bound = tally.bind()
-        players = [bound.recorder.player(bound.runs()[0].run_id) for _ in range(2)]
+        players = [bound.recordings.player(bound.runs()[0].run_id) for _ in range(2)]
     assert said == "It weighs three tons."
     played = list(TapeLLM(player=players[0]).stream("How heavy?"))
     assert "".join(played) == said
@@ -284,7 +281,7 @@ def test_a_stream_that_is_told_in_events_is_recorded_and_played(open_sqlite: Ope
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         model = Streaming(script=[_says("It ", "weighs ", "three ", "tons.")])
         said = "".join(model.stream_events("How heavy?", version="v3", config=config).text)
-        player = tally.recorder.player(tally.bind().runs()[0].run_id)
+        player = tally.recordings.player(tally.bind().runs()[0].run_id)
     assert said == "It weighs three tons."
     assert player.tape.calls[0].chunks == 4
     pieces = list(TapeChatModel(player).stream_events("How heavy?", version="v3").text)

@@ -105,7 +105,7 @@ def test_forgetting_stops_the_graph_until_a_person_agrees(open_sqlite: OpenTally
         [asked] = agent.invoke({"messages": [("user", "forget it")]}, config)["__interrupt__"]
         assert asked.value["action_requests"][0]["name"] == "memory_forget"
         assert owner.get(stored.memory_id).content == "Keep me."
-        assert [step.status for step in owner.recorder.steps(owner.runs()[0].run_id)] == [
+        assert [step.status for step in owner.recordings.steps(owner.runs()[0].run_id)] == [
             "completed",
             "blocked",
         ]

@@ -20,11 +20,11 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tallystick.threads import Run, Value
-from tallystick.threads.codec import Codec
-from tallystick.threads.values import planted
-from tallystick_langgraph.elements import Split
+from tallystick.checkpoints import Run, Value
+from tallystick.checkpoints.codec import Codec
+from tallystick.checkpoints.values import planted
 from tallystick_langgraph.serde import TallySerializer
+from tallystick_langgraph.splitting import Split
 
 CODEC = Codec(b"k" * 32)
 SPLIT = Split(TallySerializer())
@@ -153,7 +153,7 @@ def test_a_field_that_a_message_does_not_declare_is_kept() -> None:
 
 
 def _parts(value: Value) -> set[bytes]:
-    from tallystick.threads.values import all_parts
+    from tallystick.checkpoints.values import all_parts
 
     return {part.digest for part in all_parts(value)}
 
@@ -190,10 +190,10 @@ def test_a_small_change_to_a_long_list_makes_few_new_pieces(edit: str) -> None:
 def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(
     start: list[bytes], splices: list[tuple[int, int, list[bytes]]]
 ) -> None:
-    from tallystick.threads.ropes import Rope
+    from tallystick.checkpoints.ropes import PersistentList
 
     held = list(start)
-    rope = Rope().changed(list(held), CODEC)
+    rope = PersistentList().changed(list(held), CODEC)
     for place, removed, added in splices:
         held[place : place + removed] = added
         rope = rope.changed(list(held), CODEC)

@@ -64,7 +64,7 @@ def _played(tally: Tally | BoundTally, saver: TallySaver, *, nested: bool = Fals
         }
         graph.invoke({"messages": [HumanMessage(said)]}, config)
     runs = reversed(tally.runs() if isinstance(tally, BoundTally) else tally.bind().runs())
-    return [step.step_id for run in runs for step in tally.recorder.steps(run.run_id)]
+    return [step.step_id for run in runs for step in tally.recordings.steps(run.run_id)]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -120,7 +120,7 @@ def test_a_step_that_the_middleware_recorded_leads_back_too(open_sqlite: OpenTal
             _says("one"), middleware=[TallyMiddleware(tally, strict=True)], checkpointer=saver
         )
         agent.invoke({"messages": [HumanMessage("first")]}, {"configurable": {"thread_id": "t"}})
-        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
         other: Any = create_agent(_says("uno"), checkpointer=saver)
         assert _texts(other.invoke(None, saver.at_step(step.step_id))) == ["first", "uno"]
 
@@ -131,7 +131,11 @@ def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> 
         _played(tally, saver)
         run_id = me.runs()[0].run_id
         whole = me.verify(run_id)
-        assert (whole.ok, whole.threads_checked, tally.recorder.verify(run_id).threads_checked) == (
+        assert (
+            whole.ok,
+            whole.threads_checked,
+            tally.recordings.verify(run_id).threads_checked,
+        ) == (
             True,
             1,
             0,
@@ -142,7 +146,7 @@ def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> 
 
         tally.store.database.write(tamper, name="tamper")
         broken = me.verify(run_id)
-        assert (broken.ok, tally.recorder.verify(run_id).ok) == (False, True)
+        assert (broken.ok, tally.recordings.verify(run_id).ok) == (False, True)
         assert all(problem.where.startswith("thread t") for problem in broken.problems)
 
 

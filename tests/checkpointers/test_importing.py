@@ -315,7 +315,7 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
         compiled.invoke({"messages": [HumanMessage("hi")]}, config)
         [run] = tally.bind().runs()
         [call] = [
-            step for step in tally.recorder.steps(run.run_id) if step.step_kind == "model_call"
+            step for step in tally.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]
         [checkpoint] = [
             one for one in TallySaver(tally).list(_config("t")) if one.metadata.get("step") == 0

@@ -8,8 +8,8 @@ from typing import Any
 from langgraph.checkpoint.base import empty_checkpoint
 
 from tallystick import Actor, Tally
+from tallystick.checkpoints import Leaf, PendingWrite
 from tallystick.testing import effects
-from tallystick.threads import Leaf, PendingWrite
 from tallystick_langgraph import TallySaver
 
 ALICE = Actor(user="alice")

@@ -126,7 +126,7 @@ def test_a_recorded_run_stands_for_the_call_that_it_recorded(open_sqlite: OpenTa
         graph = _graph(saver)
         graph.invoke(_say("one"), _config(run_id=FIRST))
         graph.invoke(_say("two"), _config(run_id=SECOND, callbacks=[TallyCallbackHandler(tally)]))
-        (recorded,) = tally.bind().recorder.runs([tally.bind().scope])
+        (recorded,) = tally.bind().recordings.runs([tally.bind().scope])
 
         saver.delete_for_runs([recorded.run_id])
 

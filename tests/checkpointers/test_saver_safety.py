@@ -347,9 +347,8 @@ def test_encrypted_state_leaves_nothing_in_the_clear(open_sqlite: OpenTally) -> 
         held = _stored_bytes(tally)
 
         assert _values(saver) == values
-        assert [
-            one.metadata["user_id"] for one in saver.list(_config(), filter={"user_id": "u-4711"})
-        ] == ["u-4711"]  # type: ignore[typeddict-item]
+        listed = saver.list(_config(), filter={"user_id": "u-4711"})
+        assert [dict(item.metadata)["user_id"] for item in listed] == ["u-4711"]
         assert list(saver.list(_config(), filter={"user_id": "other"})) == []
     for word in (_SECRET, "violet", "918273645", "u-4711"):
         assert word.encode() not in held

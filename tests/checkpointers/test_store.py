@@ -412,16 +412,16 @@ def _plain(result: Any) -> Any:
 
 
 @hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(batches=st.lists(st.lists(ops, max_size=5), max_size=8))
+@given(write_queue=st.lists(st.lists(ops, max_size=5), max_size=8))
 def test_any_batches_do_what_langgraphs_own_store_does(
-    open_sqlite: OpenTally, batches: list[list[Any]]
+    open_sqlite: OpenTally, write_queue: list[list[Any]]
 ) -> None:
     with open_sqlite() as tally:
         ours, theirs = TallyStore(tally.bind(ANNA)), InMemoryStore()
         for namespace in ours.list_namespaces(limit=1_000):
             for item in ours.search(namespace, limit=1_000):
                 ours.delete(item.namespace, item.key)
-        for batch in batches:
+        for batch in write_queue:
             held = {item.namespace for item in theirs.search((), limit=1_000)}
             mine, others = ours.batch(batch), theirs.batch(batch)
             for op, got, expected in zip(batch, mine, others, strict=True):

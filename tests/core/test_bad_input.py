@@ -59,8 +59,9 @@ REFUSED: dict[str, Call] = {
     "fewer than one": lambda mine, _: mine.memories(limit=0),
     "a state that there is not": lambda mine, _: mine.memories(states=["nope"]),  # type: ignore[list-item]
     "a state to explore that there is not": lambda mine, _: mine.explore(
-        str(mine.scope), states=["x"]
-    ),  # type: ignore[list-item]
+        str(mine.scope),
+        states=["x"],  # type: ignore[list-item]
+    ),
     "no matches": lambda mine, _: mine.forget_matching("x", reason="r", limit=0),
     "a score that is no number": lambda mine, _: mine.forget_matching(
         "x", reason="r", threshold=float("nan")

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from tallystick.edge import Lane
+from tallystick.aio import Lane
 
 _who: ContextVar[str] = ContextVar("who", default="nobody")
 

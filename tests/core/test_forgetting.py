@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from tallystick.checkpoints import Leaf
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure
-from tallystick.storage import journal, traces
+from tallystick.storage import byte_search, journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing import StepClock
-from tallystick.threads import Leaf
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -121,9 +121,9 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         assert any("written again" in open_question for open_question in later.cannot_prove)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         with tally.store.database.read() as connection:
-            assert traces.rows_with(connection, traces.forms("pelican")) == {}
+            assert byte_search.rows_with(connection, byte_search.forms("pelican")) == {}
             assert journal.verify_stream(connection, "scope:project:apollo") == []
-        assert root.recorder.verify(run.id).ok
+        assert root.recordings.verify(run.id).ok
         assert [hit.memory.id for hit in apollo.recall("heron vault pelican")] == [other.memory_id]
         events = [
             (entry.event, entry.new, entry.erased_at is not None)
@@ -156,7 +156,7 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
         assert not done.proofs[0].holds
         assert _erased(root, quoted, item).proofs[0].holds
         assert root.prove_erased(kept, text=SECRET).holds
-        assert (mine.recorder.run(run.id).user_goal, mine.recorder.verify(run.id).ok) == (
+        assert (mine.recordings.run(run.id).user_goal, mine.recordings.verify(run.id).ok) == (
             None,
             True,
         )
@@ -168,9 +168,9 @@ def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenT
             pass
         root = tally.bind(ROOT)
         root.erase_recorded(run.id, reason="asked for")
-        assert root.recorder.run(run.id).user_goal == SECRET
+        assert root.recordings.run(run.id).user_goal == SECRET
         root.erase_recorded(run.id, reason="asked for", mode="apply")
-        assert (root.recorder.run(run.id).user_goal, root.recorder.verify(run.id).ok) == (
+        assert (root.recordings.run(run.id).user_goal, root.recordings.verify(run.id).ok) == (
             None,
             True,
         )
@@ -231,7 +231,7 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         assert [memory.id for memory in bob.memories()] == [other.id]
         assert bob.threads.names() == ["chat"]
         assert bob.working("r1").get("seen") == {"text": SECRET}
-        assert bob.recorder.run(bob.runs()[0].run_id).user_goal == SECRET
+        assert bob.recordings.run(bob.runs()[0].run_id).user_goal == SECRET
         assert not tally.bind(ROOT).prove_erased(own.id, text=SECRET).holds
 
 
@@ -246,12 +246,12 @@ def test_no_file_of_an_embedded_tally_holds_erased_bytes(
         kept, other = mine.remember(SECRET), mine.remember("The heron nests in March.")
         tally.drain()
         assert mine.recall("pelican vault").path == "chroma"
-        assert traces.files_with(tmp_path / "tally", [SECRET]) != []
+        assert byte_search.files_with(tmp_path / "tally", [SECRET]) != []
 
         done = _erased(tally.bind(ROOT), kept.memory_id)
 
         assert done.proofs[0].problems == ()
-        assert traces.files_with(tmp_path / "tally", [SECRET]) == []
+        assert byte_search.files_with(tmp_path / "tally", [SECRET]) == []
         found = mine.recall("heron")
         assert ([hit.memory.id for hit in found], found.path) == ([other.memory_id], "chroma")
 
@@ -477,7 +477,7 @@ def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_tex
         assert done.payloads == (step.id,)
         assert done.proofs[0].problems == ()
         with tally.store.database.read() as connection:
-            assert traces.rows_with(connection, [b"pelican"]) == {}
+            assert byte_search.rows_with(connection, [b"pelican"]) == {}
 
 
 def _recorded(bound: BoundTally, text: str) -> str:
@@ -493,16 +493,16 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
     with open_tally(clock=clock) as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         old = _recorded(mine, "the heron of long ago")
-        foil = mine.recorder.foil(old)
+        foil = mine.recordings.foil(old)
         clock.advance(days=100)
         # What rests on a payload that goes is stored whole first.
         young = _recorded(mine, "the heron of long ago")
-        early = mine.recorder.foil(young)
+        early = mine.recordings.foil(young)
         root.choose_journal_window(90)
 
         preview = root.purge()
         assert (preview.runs, preview.journal) == ((old,), foil.count)
-        assert mine.recorder.verify(old).receipts == 1
+        assert mine.recordings.verify(old).receipts == 1
         assert root.purge(mode="apply").runs == (old,)
 
         told = mine.verify(old, foil=foil)
@@ -513,7 +513,7 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         before_its_end = mine.verify(old, foil=foil.model_copy(update={"count": 1}))
         assert (before_its_end.ok, before_its_end.foil_matches) == (True, None)
         assert not mine.verify(old, foil=foil.model_copy(update={"head": "sha256:other"})).ok
-        assert (mine.recorder.steps(old), mine.recorder.run(old).user_goal) == ([], None)
+        assert (mine.recordings.steps(old), mine.recordings.run(old).user_goal) == ([], None)
         kept = mine.verify(young, foil=early)
         assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
         with tally.store.database.read() as connection:

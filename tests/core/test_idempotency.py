@@ -14,11 +14,11 @@ import pytest
 from tallystick.access import Spaces
 from tallystick.errors import IdempotencyMismatch
 from tallystick.memory import Items, Put
+from tallystick.memory.working import WorkingMemory
 from tallystick.records import Actor, SpaceMember
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing import StepClock
-from tallystick.upkeep.working import WorkingMemory
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tallystick.checkpoints import Leaf
 from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound, StateConflict
 from tallystick.records import Actor, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN, framed
-from tallystick.storage import access_log, journal, keyed
+from tallystick.storage import access_log, journal, settings_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing import StepClock
-from tallystick.threads import Leaf
 from tallystick.toolkit import MEMORY_TOOLS
 
 OpenTally = Callable[..., Tally]
@@ -344,7 +344,7 @@ def _shown(apollo: BoundTally, ids: list[str]) -> Any:
             for one in queries
         ],
         [apollo.history(memory_id) for memory_id in ids[:-1]],
-        apollo.recorder.verify(ids[-1]),
+        apollo.recordings.verify(ids[-1]),
         apollo.threads.verify(),
         [(one.id, one.metadata) for one in apollo.threads.history("chat")],
     )
@@ -528,9 +528,9 @@ def test_inspecting_names_the_steps_that_used_a_memory_to_who_may_see_them(
         seen = tally.bind(BOB).inspect(kept.memory_id)
         assert [use.step.step_id for use in seen.uses] == steps[:2:-1]
         assert steps[1] not in {
-            use.step.step_id for use in tally.bind(BOB).recorder.uses(kept.memory_id)
+            use.step.step_id for use in tally.bind(BOB).recordings.uses(kept.memory_id)
         }
-        assert steps[1] in {use.step.step_id for use in apollo.recorder.uses(kept.memory_id)}
+        assert steps[1] in {use.step.step_id for use in apollo.recordings.uses(kept.memory_id)}
 
 
 def test_what_was_replaced_is_shown_only_where_its_replacement_is(open_tally: OpenTally) -> None:
@@ -698,7 +698,7 @@ def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(
             assert [entry.event for entry in journal.entries(connection, "tally")] == [
                 "tally.import"
             ]
-            assert keyed.get_setting(connection, "retention.journal_days") == "90"
+            assert settings_rows.get_setting(connection, "retention.journal_days") == "90"
 
 
 def _reads(tally: Tally, scopes: list[str]) -> list[Any]:
@@ -724,11 +724,11 @@ def test_what_the_other_tally_chose_and_noted_of_itself_stays(
         assert root.explore().scopes == ()
         other.gate.flush()
         with other.store.database.read() as connection:
-            owner = keyed.get_setting(connection, "owner")
+            owner = settings_rows.get_setting(connection, "owner")
         root.import_from(tmp_path / "out")
         with other.store.database.read() as connection:
-            assert keyed.get_setting(connection, "retention.journal_days") == "keep"
-            assert keyed.get_setting(connection, "owner") == owner
+            assert settings_rows.get_setting(connection, "retention.journal_days") == "keep"
+            assert settings_rows.get_setting(connection, "owner") == owner
             assert [entry.event for entry in journal.entries(connection, "tally")] == [
                 "retention.choose",
                 "tally.freeze",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -246,9 +247,8 @@ class Isolation(RuleBasedStateMachine):
             return
         self.ids[made.memory_id] = scope
         for other in (*(Actor(user=key) for key in KEYS[:4]), actor):
-            told = self.tried(
-                other, lambda other=other: self.tally.bind(other).explore(origin, depth=2)
-            )  # type: ignore[misc]
+            explore = self.tally.bind(other).explore
+            told = self.tried(other, partial(explore, origin, depth=2))
             self.check(other, told)
             assert (made.memory_id in told) == (
                 self.may(other, scope) and self.may(other, self.ids[origin])

@@ -79,7 +79,7 @@ def test_a_run_remembers_what_was_said_by_whom_it_is_told_to(
         )
         [run] = anna.runs()
         [asked] = [
-            step for step in anna.recorder.steps(run.run_id) if step.step_kind == "model_call"
+            step for step in anna.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]
         for memory in anna.memories():
             assert (memory.kind, memory.conversation) == ("turn", run.run_id)

@@ -799,10 +799,10 @@ def test_tracing_words_gives_no_source_that_is_no_longer_shown(
         kept = mine.remember("The pelican's number is 7341, said the keeper.")
         with mine.run("coder") as run, run.step("model_call") as step:
             mine.compile(list(mine.recall("pelican number")), budget=500)
-        [before] = mine.recorder.trace(step.id, "number is")
+        [before] = mine.recordings.trace(step.id, "number is")
         assert before.raw == "The pelican's number is 7341, said the keeper."
         _corrected(mine, kept.memory_id, correction)
-        [after] = mine.recorder.trace(step.id, "number is")
+        [after] = mine.recordings.trace(step.id, "number is")
         assert (after.source_id, after.raw) == (kept.source_id, None)
 
 
@@ -815,15 +815,15 @@ def test_tracing_words_gives_the_source_of_a_replaced_memory_where_its_replaceme
         new = tally.bind(ALICE).remember("The pelican has no number any more.").memory_id
         with alice.run("coder") as run, run.step("model_call") as step:
             alice.compile(list(alice.recall("pelican number")), budget=500)
-        [before] = bob.recorder.trace(step.id, "number is")
+        [before] = bob.recordings.trace(step.id, "number is")
         assert before.raw == "The pelican's number is 7341, said the keeper."
 
         _corrected(alice, old, "supersede", by=new)
 
-        [mine], [his] = (one.recorder.trace(step.id, "number is") for one in (alice, bob))
+        [mine], [his] = (one.recordings.trace(step.id, "number is") for one in (alice, bob))
         assert (mine.raw, his.raw) == ("The pelican's number is 7341, said the keeper.", None)
         tally.bind(ALICE).forget(new, reason="nor that")
-        [after] = alice.recorder.trace(step.id, "number is")
+        [after] = alice.recordings.trace(step.id, "number is")
         assert after.raw is None
 
 

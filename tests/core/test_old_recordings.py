@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from tests.fixtures.recordings import rows
 
 from tallystick import Actor, Tally
-from tallystick.recorder import Recorder, verify_bundle
+from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import RunRecord
 from tallystick.storage import migrate
 
@@ -113,9 +113,9 @@ def tally(old: Old) -> Tally:
 
 
 @pytest.fixture
-def recorder(old: Old) -> Recorder:
+def recorder(old: Old) -> Recordings:
     """What Anna recorded in it."""
-    return old.tally.bind(ANNA).recorder
+    return old.tally.bind(ANNA).recordings
 
 
 def test_every_schema_version_is_kept() -> None:
@@ -140,7 +140,7 @@ def test_an_old_tally_opens_and_is_brought_to_the_schema_of_today(old: Old) -> N
 
 
 def test_an_old_run_verifies_and_its_receipt_goes_out(
-    old: Old, recorder: Recorder, tmp_path: Path
+    old: Old, recorder: Recordings, tmp_path: Path
 ) -> None:
     answer = recorder.verify(old.run.run_id)
     assert (answer.ok, answer.problems, answer.gaps) == (True, (), {})
@@ -152,7 +152,7 @@ def test_an_old_run_verifies_and_its_receipt_goes_out(
     assert verify_bundle(bundle, foil=answer.foil).ok
 
 
-def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recorder) -> None:
+def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recordings) -> None:
     run_id = old.run.run_id
     [said] = _sql(
         old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'"
@@ -166,7 +166,7 @@ def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recor
         assert recorder.verify(run_id).ok is untouched
 
 
-def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recorder) -> None:
+def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recordings) -> None:
     def asked(key: str, *more: dict[str, str]) -> dict[str, Any]:
         said = [
             {"role": "system", "content": f"You help Anna. The key is {key}."},
@@ -186,7 +186,7 @@ def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recorder) -> None:
         assert (report.fidelity, report.matches) == ("exact_redacted", True)
 
 
-def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recorder) -> None:
+def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recordings) -> None:
     step = recorder.steps(old.run.run_id)[0]
     exact = recorder.replay(
         step.step_id, call=lambda request: {"answer": {"content": "I look it up."}}
@@ -206,7 +206,7 @@ def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recorde
 
 
 def test_an_old_memory_is_recalled_and_leads_to_its_source(
-    old: Old, tally: Tally, recorder: Recorder
+    old: Old, tally: Tally, recorder: Recordings
 ) -> None:
     anna = tally.bind(ANNA)
     best = anna.recall("How many fish does the heron eat?")[0]
@@ -217,7 +217,7 @@ def test_an_old_memory_is_recalled_and_leads_to_its_source(
     assert step.step_id in [use.step.step_id for use in recorder.uses(best.memory.id)]
 
 
-def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recorder) -> None:
+def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> None:
     anna = tally.bind(ANNA)
     stored = anna.remember("The heron moved to the harbour.")
     assert anna.recall("Where is the heron?")[0].memory.id == stored.memory_id

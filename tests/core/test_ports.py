@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sources import syntax_trees
 
 import tallystick
 from tallystick import ports
@@ -46,8 +47,8 @@ def test_every_port_is_known_to_stay_here_to_be_governed_or_not_to_be_called() -
 def test_no_code_of_ours_calls_an_extractor_or_a_summarizer() -> None:
     called = {
         (file.name, node.func.attr)
-        for file in Path(tallystick.__file__).parent.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in syntax_trees(Path(tallystick.__file__).parent)
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in UNCALLED.values()

@@ -77,7 +77,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
                 bound.tally.recording.backlog.add(-(1 << 40))
             run.miss("test", ValueError("lost"))
         bound.erase_recorded(run.id, step_id=erased.id, reason="asked to", mode="apply")
-        return bound.recorder.export_receipt(run.id)
+        return bound.recordings.export_receipt(run.id)
 
 
 def _members(content: bytes) -> dict[str, bytes]:
@@ -229,12 +229,12 @@ def test_the_verifier_of_the_page_knows_every_kind_of_run(tmp_path: Path, kind: 
     clock = StepClock()
     with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
         run_id = KINDS[kind](tally, clock)
-        bundle, foil = tally.recorder.export_receipt(run_id), tally.recorder.foil(run_id)
+        bundle, foil = tally.recordings.export_receipt(run_id), tally.recordings.foil(run_id)
     if kind == "interrupted":
         # The process is gone, and whoever opens the tally next says so.
         with Tally.open(tmp_path / "tally", background=False, clock=clock) as tally:
-            assert tally.recorder.run(run_id).status == "interrupted"
-            bundle = tally.recorder.export_receipt(run_id)
+            assert tally.recordings.run(run_id).status == "interrupted"
+            bundle = tally.recordings.export_receipt(run_id)
     ours = verify_bundle(bundle, foil=foil)
     assert (ours.ok, ours.problems, ours.foil_matches) == (True, (), True)
     assert THEIRS(io.BytesIO(bundle)) == THEIRS(io.BytesIO(bundle), (foil.count, foil.head)) == []
@@ -283,5 +283,5 @@ def test_what_a_purge_says_of_itself_is_read_with_care(tmp_path: Path) -> None:
             "event = 'run.purge'"
         )
         tally.store.database.write(lambda tx: tx.exec_driver_sql(changed), name="harm")
-        answer = tally.recorder.verify(run_id)
+        answer = tally.recordings.verify(run_id)
     assert (answer.ok, answer.purged) == (False, None)

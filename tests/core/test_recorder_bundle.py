@@ -46,7 +46,7 @@ def _recorded(tally: Tally) -> str:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tally, str, bytes]]:
     with Tally.open(tmp_path_factory.mktemp("bundle") / "tally", background=False) as tally:
         run_id = _recorded(tally)
-        yield tally, run_id, tally.bind(OWNER).recorder.export_receipt(run_id)
+        yield tally, run_id, tally.bind(OWNER).recordings.export_receipt(run_id)
 
 
 def _members(content: bytes) -> dict[str, bytes]:
@@ -64,7 +64,7 @@ def _packed(members: dict[str, bytes]) -> bytes:
 
 def test_a_bundle_says_what_the_tally_says(run: tuple[Tally, str, bytes]) -> None:
     tally, run_id, content = run
-    recorder = tally.bind(OWNER).recorder
+    recorder = tally.bind(OWNER).recordings
     inside, outside = recorder.verify(run_id), verify_bundle(content)
     assert outside == inside
     assert outside.ok
@@ -132,7 +132,7 @@ def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(
     run: tuple[Tally, str, bytes],
 ) -> None:
     tally, run_id, content = run
-    foil = tally.bind(OWNER).recorder.foil(run_id)
+    foil = tally.bind(OWNER).recordings.foil(run_id)
     members = _members(content)
     kept = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:2]
     told = json.loads(members["run.json"])
@@ -174,7 +174,7 @@ def test_a_signed_bundle_names_its_key_and_another_key_is_refused(
     tally, run_id, unsigned = run
     private, public = new_key()
     _, stranger = new_key()
-    content = tally.bind(OWNER).recorder.export_receipt(run_id, key=private)
+    content = tally.bind(OWNER).recordings.export_receipt(run_id, key=private)
     assert verify_bundle(content).signature_ok
     assert verify_bundle(content, public_key=public).ok
     assert not verify_bundle(content, public_key=stranger).ok
@@ -186,14 +186,14 @@ def test_a_signed_bundle_names_its_key_and_another_key_is_refused(
     assert not verify_bundle(_packed({**members, "run.json": json.dumps(told).encode()})).ok
     for wrong in (b"no key", public):
         with pytest.raises(InvalidInput, match="private key"):
-            tally.bind(OWNER).recorder.foil(run_id, key=wrong)
+            tally.bind(OWNER).recordings.foil(run_id, key=wrong)
 
 
 def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         run_id = _recorded(tally)
         bound = tally.bind(OWNER)
-        recorder = bound.recorder
+        recorder = bound.recordings
         foil = recorder.foil(run_id)
         steps = [step.step_id for step in recorder.steps(run_id)]
         last = [entry.payload for entry in recorder.entries(steps[-1])]
@@ -241,7 +241,7 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
                     step.record("response", {"answer": "1,240"})
                     noted = bound.remember(f"Asked about the kiln, {budget}.")
                 steps.append(step.id)
-        recorder = bound.recorder
+        recorder = bound.recordings
         assert {item.item_id for item in recorder.knew(steps[0])} == {"ask", said.memory_id}
         assert [item.item_id for item in recorder.unseen(steps[0])] == [long.memory_id]
         assert recorder.unseen(steps[0])[0].decision.reason_code
@@ -266,7 +266,7 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
         assert [uses[step][-1] for step in steps] == ["left_out", "in_context"]
         assert recorder.diff(steps[0], steps[0]).is_empty
         # Another actor sees none of it, nor that it is there.
-        stranger = tally.bind(Actor(user="eve")).recorder
+        stranger = tally.bind(Actor(user="eve")).recordings
         assert stranger.uses(long.memory_id) == []
         with pytest.raises(TallystickError, match="There is no step"):
             stranger.trace(steps[0], "kiln")
@@ -281,7 +281,7 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
                 step = run.step("other")
                 step.close()
                 ids.append(step.id)
-        recorder = bound.recorder
+        recorder = bound.recordings
         first = recorder.steps(run.id, limit=3)
         assert [step.step_id for step in first] == ids[:3]
         assert [step.step_id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[

@@ -59,7 +59,7 @@ def test_a_killed_recorder_loses_nothing_acknowledged_and_leaves_no_half_step(
         process.wait()
 
     with Tally.open(tmp_path / "tally", background=False) as tally:
-        recorder = tally.bind(OWNER).recorder
+        recorder = tally.bind(OWNER).recordings
         runs = tally.bind(OWNER).runs(limit=1_000)
         assert {run.status for run in runs} == {"completed", "interrupted"}
         digests = set()
@@ -93,7 +93,7 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
     run_id = _left(tally)
     tally.close()
     with open_tally() as tally:
-        recorder = tally.bind(OWNER).recorder
+        recorder = tally.bind(OWNER).recordings
         assert recorder.run(run_id).status == "interrupted"
         assert [(step.name, step.status) for step in recorder.steps(run_id)] == [
             ("weigh", "completed"),
@@ -109,7 +109,7 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
         assert recorder.run(run_id).gaps == 1
         assert recorder.replay(receipt.step_id).request == {"prompt": "Mend it."}
     with open_tally() as tally:
-        assert len(tally.bind(OWNER).recorder.receipts(run_id)) == 2
+        assert len(tally.bind(OWNER).recordings.receipts(run_id)) == 2
 
 
 FORKING = """
@@ -140,6 +140,6 @@ def test_the_run_of_a_living_process_is_left_alone(open_tally: OpenTally) -> Non
     with open_tally() as first:
         run_id = _left(first)
         with open_tally() as second:
-            assert second.bind(OWNER).recorder.run(run_id).status == "running"
+            assert second.bind(OWNER).recordings.run(run_id).status == "running"
     with open_tally() as third:
-        assert third.bind(OWNER).recorder.run(run_id).status == "interrupted"
+        assert third.bind(OWNER).recordings.run(run_id).status == "interrupted"

@@ -20,9 +20,9 @@ from sqlalchemy import func, select, update
 
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, ClosedTally, RecorderError
-from tallystick.recorder import writing
-from tallystick.recorder.pieces import Written, pieces_of, plain
-from tallystick.recorder.room import Backlog, Salts
+from tallystick.recorder import write_queue
+from tallystick.recorder.context import Backlog, Salts
+from tallystick.recorder.pieces import Preserialized, pieces_of, plain
 from tallystick.recorder.step import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
@@ -93,7 +93,7 @@ def test_every_payload_comes_back_as_it_was_recorded(
             step.record("request", prompt)
         told.append((step.id, prompt))
     run.end()
-    recorder = tally.bind(OWNER).recorder
+    recorder = tally.bind(OWNER).recordings
     for step_id, prompt in told:
         assert recorder.entries(step_id)[0].payload == prompt
     for run_id in runs:
@@ -120,7 +120,7 @@ def test_a_growing_chat_stores_each_message_once(open_tally: OpenTally) -> None:
                         ).scalar_one()
                     stored[turn] = size / turn
         assert stored[400] <= stored[100] <= stored[10] < 1_000
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(
@@ -149,26 +149,26 @@ def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(
         bound.erase(
             memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
         )
-        entries = [bound.recorder.entries(step)[0] for step in steps]
+        entries = [bound.recordings.entries(step)[0] for step in steps]
         assert [entry.payload_state for entry in entries] == ["kept", "erased", "kept", "erased"]
         assert [entry.payload for entry in entries[::2]] == [
             {"messages": prompts[0]},
             {"messages": prompts[2]},
         ]
-        verified = bound.recorder.verify(run.id)
+        verified = bound.recordings.verify(run.id)
         assert (verified.ok, verified.payloads_absent) == (True, 2), verified
         with (
             bound.run("chat", retention="full_payloads") as later,
             later.step("model_call") as step,
         ):
             step.record("request", {"messages": prompts[2]})
-        assert bound.recorder.entries(step.id)[0].payload == {"messages": prompts[2]}
+        assert bound.recordings.entries(step.id)[0].payload == {"messages": prompts[2]}
 
 
 def test_an_element_that_an_adapter_wrote_stands_where_a_plain_one_would() -> None:
     mine = {
-        "messages": [Written(b'{"a":1}'), {"b": "\ud800"}, 2**70],
-        "z": {"deep": [Written(b"[1]")]},
+        "messages": [Preserialized(b'{"a":1}'), {"b": "\ud800"}, 2**70],
+        "z": {"deep": [Preserialized(b"[1]")]},
         3: float("inf"),
     }
     body = b"".join(pieces_of(mine).bodies)
@@ -184,7 +184,7 @@ def test_metadata_come_back_as_they_were(open_sqlite: OpenTally, value: Any) -> 
         bound = tally.bind(OWNER)
         with bound.run("coder") as run, run.step("other", metadata={"none": None, "value": value}):
             pass
-        [step] = bound.recorder.steps(run.id)
+        [step] = bound.recordings.steps(run.id)
         assert repr(step.metadata) == repr({"none": None, "value": value})
 
 
@@ -199,13 +199,13 @@ def test_salts_are_never_given_twice() -> None:
 def test_what_was_cleared_under_one_name_is_looked_at_again_under_another(
     open_tally: OpenTally,
 ) -> None:
-    element = Written(b'"0a1b2c3d4e5f60718293a4b5c6d7e8f9"')
+    element = Preserialized(b'"0a1b2c3d4e5f60718293a4b5c6d7e8f9"')
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         with bound.run("coder") as run, run.step("other") as step:
             for name in ("lines", "lines", "api_key"):
                 step.record("note", {name: [element]})
-        plain_one, again, telling = bound.recorder.entries(step.id)
+        plain_one, again, telling = bound.recordings.entries(step.id)
     assert (plain_one.payload_state, again.payload_state) == ("kept", "kept")
     assert (telling.payload_state, sum(telling.redactions.values())) == ("redacted", 1)
 
@@ -231,7 +231,7 @@ def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
         with pytest.raises(RecorderError, match="1 entries of step"):
             bad.end()
         run.end()
-        recorder = bound.recorder
+        recorder = bound.recordings
         assert [entry.payload for entry in recorder.entries(good.id)] == [{"tons": 3}]
         assert [(entry.kind, entry.summary) for entry in recorder.receipt(bad.id).entries] == [
             ("gap", {"missed": {"RecorderError": 1}})
@@ -268,10 +268,10 @@ def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(
             leave.set()
             holding.result()
             busy.result()
-        request, recorded = bound.recorder.compiled(step.id)
+        request, recorded = bound.recordings.compiled(step.id)
         assert [request.context_items[0].dump(), request.memory_records[0].dump()] == before
         assert recorded.dump() == compiled.dump()
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 @pytest.mark.parametrize("size", [1, 300_000], ids=["small", "large"])
@@ -291,13 +291,13 @@ def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(
             summary["usage"]["input"] = 4
             leave.set()
             holding.result()
-        [entry] = bound.recorder.entries(step.id)
+        [entry] = bound.recordings.entries(step.id)
         assert entry.payload == {
             "messages": [{"text": "first" * size}],
             "parameters": {"stop": ["a"]},
         }
         assert entry.summary == {"usage": {"input": 3}}
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 @pytest.mark.parametrize(
@@ -320,13 +320,13 @@ def test_what_cannot_be_sealed_is_a_gap(
         with pytest.raises(RecorderError, match="1 entries of step"):
             step.end()
         run.end()
-        assert bound.recorder.verify(run.id).gaps == {f"step {step.id}": {"ValueError": 1}}
-        assert [entry.kind for entry in bound.recorder.entries(step.id)] == [
+        assert bound.recordings.verify(run.id).gaps == {f"step {step.id}": {"ValueError": 1}}
+        assert [entry.kind for entry in bound.recordings.entries(step.id)] == [
             "request",
             "response",
             "gap",
         ]
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 def test_steps_that_end_faster_than_they_are_stored_are_not_looked_at_again_and_again(
@@ -414,8 +414,10 @@ def test_a_step_that_found_the_database_busy_is_stored_at_the_next_try(
                 step.end()
     assert step.end().status == "completed"
     run.end()
-    assert [entry.payload for entry in bound.recorder.entries(step.id)] == [{"prompt": "Mend it."}]
-    verified = bound.recorder.verify(run.id)
+    assert [entry.payload for entry in bound.recordings.entries(step.id)] == [
+        {"prompt": "Mend it."}
+    ]
+    verified = bound.recordings.verify(run.id)
     assert (verified.ok, verified.gaps) == (True, {})
 
 
@@ -432,22 +434,24 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
         with pytest.raises(BusyTally):
             impatient.store.database.settle()
     impatient.store.database.settle()
-    assert bound.recorder.run(run.id).status == "completed"
-    assert [entry.payload for entry in bound.recorder.entries(step.id)] == [{"prompt": "Mend it."}]
-    assert bound.recorder.verify(run.id).ok
+    assert bound.recordings.run(run.id).status == "completed"
+    assert [entry.payload for entry in bound.recordings.entries(step.id)] == [
+        {"prompt": "Mend it."}
+    ]
+    assert bound.recordings.verify(run.id).ok
 
 
 def test_whoever_reads_sees_what_waited_for_the_database(
     impatient: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_AGAIN", 3_600)
+    monkeypatch.setattr(write_queue, "_AGAIN", 3_600)
     bound = impatient.bind(OWNER)
     with _held(tmp_path):
         run = bound.run("coder")
         run.step("model_call").close()
         with pytest.raises(BusyTally):
-            bound.recorder.run(run.id)
-    assert bound.recorder.run(run.id).status == "running"
+            bound.recordings.run(run.id)
+    assert bound.recordings.run(run.id).status == "running"
     run.end()
 
 
@@ -455,7 +459,7 @@ def test_whoever_reads_sees_what_waited_for_the_database(
 def test_what_waited_for_the_database_is_written_without_being_asked_for(
     impatient: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_AGAIN", 0.01)
+    monkeypatch.setattr(write_queue, "_AGAIN", 0.01)
     with _held(tmp_path):
         step = impatient.bind(OWNER).run("coder").step("model_call")
         with pytest.raises(BusyTally):
@@ -499,7 +503,7 @@ def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_
         run.end()
         assert [row["ended_at"] is None for row in rows] == [True, False]
         assert step.is_stored
-        assert tally.bind(OWNER).recorder.verify(run.id).ok
+        assert tally.bind(OWNER).recordings.verify(run.id).ok
 
 
 def _noting(rows: list[Any], write: Callable[..., None]) -> Callable[..., None]:
@@ -519,15 +523,15 @@ def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTa
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
         step.close()
-        told = bound.recorder.verify(run.id)
-        assert (told.ok, len(told.gaps), bound.recorder.run(run.id).gaps) == (True, 1, 1)
+        told = bound.recordings.verify(run.id)
+        assert (told.ok, len(told.gaps), bound.recordings.run(run.id).gaps) == (True, 1, 1)
         before = update(tables.runs).where(tables.runs.c.id == run.id)
         tally.store.database.write(lambda tx: tx.execute(before.values(gaps=0)), name="test")
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
         tally.store.database.write(lambda tx: tx.execute(before.values(gaps=2)), name="test")
-        assert not bound.recorder.verify(run.id).ok
+        assert not bound.recordings.verify(run.id).ok
         run.end()
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_said(
@@ -542,10 +546,10 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
         operator.choose_journal_window(30)
         clock.advance(days=40)
         operator.purge(mode="apply")
-        assert bound.recorder.verify(run.id).purged is not None
+        assert bound.recordings.verify(run.id).purged is not None
         run.miss("langchain", KeyError("late"))
         tally.store.database.settle()
-        verified = bound.recorder.verify(run.id)
+        verified = bound.recordings.verify(run.id)
         assert (verified.ok, verified.gaps) == (True, {f"run {run.id}": {"KeyError": 1}})
 
 
@@ -565,14 +569,14 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
                 step.end()
         run.miss("langchain", KeyError("odd"))
         tally.store.database.settle()
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
         run.end()
-        verified = bound.recorder.verify(run.id)
+        verified = bound.recordings.verify(run.id)
         assert verified.gaps == {
             f"run {run.id}": {"KeyError": 1},
             f"step {step.id}": {"QueueFull": 1, "ValueError": 1},
         }
-        assert (verified.ok, bound.recorder.run(run.id).gaps) == (True, 3)
+        assert (verified.ok, bound.recordings.run(run.id).gaps) == (True, 3)
 
 
 def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
@@ -591,12 +595,15 @@ def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
             tally.store.database.settle()
         run.miss("langchain", KeyError("odd"))
         with monkeypatch.context() as during:
-            during.setattr(writing, "_AGAIN", 3_600)
+            during.setattr(write_queue, "_AGAIN", 3_600)
             tally.store.database.settle()
-            assert (bound.recorder.run(run.id).gaps, bound.recorder.verify(run.id).ok) == (1, True)
+            assert (bound.recordings.run(run.id).gaps, bound.recordings.verify(run.id).ok) == (
+                1,
+                True,
+            )
         with pytest.raises(RecorderError, match="1 entries of step"):
             run.end()
-        assert bound.recorder.verify(run.id).ok
+        assert bound.recordings.verify(run.id).ok
 
 
 def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(
@@ -629,7 +636,7 @@ def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> 
         ]
         assert receipt.entries[-1].summary == {"missed": {"QueueFull": len(missing)}}
         assert missing
-        assert bound.recorder.run(run.id).gaps == len(missing)
+        assert bound.recordings.run(run.id).gaps == len(missing)
 
 
 def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_ended(
@@ -637,8 +644,8 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
 ) -> None:
     def told() -> tuple[bool, int, dict[str, dict[str, int]]]:
         tally.store.database.settle()
-        verified = bound.recorder.verify(run.id)
-        return verified.ok, bound.recorder.run(run.id).gaps, verified.gaps
+        verified = bound.recordings.verify(run.id)
+        return verified.ok, bound.recordings.run(run.id).gaps, verified.gaps
 
     with open_tally() as tally:
         bound = tally.bind(OWNER)
@@ -671,15 +678,15 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
             during.setattr(recordings, "note_gaps", _refuse)
             run.miss("langchain", KeyError("odd"))
             tally.store.database.settle()
-        assert bound.recorder.verify(run.id).gaps == {}
+        assert bound.recordings.verify(run.id).gaps == {}
         run.miss("langchain", TypeError("odd"))
         tally.store.database.settle()
-        assert bound.recorder.verify(run.id).gaps == {
+        assert bound.recordings.verify(run.id).gaps == {
             f"run {run.id}": {"KeyError": 1, "TypeError": 1}
         }
         run.end()
-        assert bound.recorder.verify(run.id).ok
-        assert bound.recorder.run(run.id).gaps == 2
+        assert bound.recordings.verify(run.id).ok
+        assert bound.recordings.run(run.id).gaps == 2
 
 
 def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) -> None:
@@ -687,5 +694,5 @@ def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) 
     with open_sqlite() as tally:
         with tally.bind().run("coder", goal=f"{'x ' * 240}{secret} and more") as run:
             pass
-        goal = str(tally.recorder.run(run.id).user_goal)
+        goal = str(tally.recordings.run(run.id).user_goal)
         assert (len(goal), secret[:8] in goal) == (500, False)

@@ -58,7 +58,7 @@ class Scene:
     recorded: Recorded
 
     def verify(self, foil: Foil | None = None) -> Verification:
-        return self.tally.recorder.verify(self.recorded.foil.run_id, foil=foil)
+        return self.tally.recordings.verify(self.recorded.foil.run_id, foil=foil)
 
     def of_run(self, table: str) -> list[sqlite3.Row]:
         """The rows that belong to the run, in the order in which they were written."""
@@ -94,7 +94,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
             other.step("other") as third,
         ):
             third.record("note", "elsewhere")
-        steps = tuple(step.step_id for step in tally.recorder.steps(run.id))
+        steps = tuple(step.step_id for step in tally.recordings.steps(run.id))
         return Recorded(folder, run.end(), other.end(), (*steps, third.id))
 
 
@@ -192,7 +192,7 @@ def test_a_run_under_another_id_is_not_found(scene: Scene) -> None:
 
     with pytest.raises(NotFound):
         scene.verify()
-    renamed = scene.tally.recorder.verify("another")
+    renamed = scene.tally.recordings.verify("another")
     assert ("run another", "its start is not in the journal") in _told(renamed)
 
 
@@ -440,7 +440,7 @@ def test_an_entry_that_kept_no_payload_is_covered_too(
             run.step("other") as step,
         ):
             step.record("note", "said")
-        assert tally.recorder.verify(run.id).payloads_absent == 1
+        assert tally.recordings.verify(run.id).payloads_absent == 1
         value: Any = {
             "salt": b"x" * 16,
             "part_key": "hmac-sha256:0",
@@ -452,7 +452,7 @@ def test_an_entry_that_kept_no_payload_is_covered_too(
                 f"UPDATE step_entries SET {column} = ? WHERE step_id = ?", (value, step.id)
             )
 
-        answer = tally.recorder.verify(run.id)
+        answer = tally.recordings.verify(run.id)
 
         assert f"step {step.id} entry 0" in {problem.where for problem in answer.problems}
 
@@ -487,4 +487,4 @@ def test_a_run_whose_row_is_not_readable_is_named(
         )
 
         with pytest.raises(CorruptTally, match=run.id):
-            tally.recorder.verify(run.id)
+            tally.recordings.verify(run.id)

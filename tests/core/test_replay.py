@@ -48,7 +48,7 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
             step_id, call=model, without_sources=[source], notes="what if we forgot the heron?"
         )
 
-        assert result.run_id != me.recorder.step(step_id).run_id
+        assert result.run_id != me.recordings.step(step_id).run_id
         assert result.diff is not None
         assert [change.item_id for change in result.diff.removed]
         assert "The heron nests" not in str(asked)
@@ -57,19 +57,19 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
 
         assert result.run_id is not None
         assert result.step_id is not None
-        run = me.recorder.run(result.run_id)
+        run = me.recordings.run(result.run_id)
         assert (run.agent_name, run.user_goal, run.status) == ("planner", "birds", "completed")
         origin: Any = run.metadata["replay_of"]
         assert origin["step_id"] == step_id
-        kept = {entry.kind: entry.payload for entry in me.recorder.entries(result.step_id)}
+        kept = {entry.kind: entry.payload for entry in me.recordings.entries(result.step_id)}
         assert list(kept) == ["note", "compile_request", "compiled", "request", "response"]
         note: Any = kept["note"]
         assert ReplayRecipe.load(note["recipe"]) == result.recipe
         assert note["recipe"]["notes"] == "what if we forgot the heron?"
         assert note["comparison"]["response_matches"] is False
-        assert me.recorder.verify(run.run_id).ok
+        assert me.recordings.verify(run.run_id).ok
 
-        again = me.recorder.replay(result.step_id, call=model)
+        again = me.recordings.replay(result.step_id, call=model)
         assert (again.request_matches, again.response_matches, again.warnings) == (True, True, ())
 
 
@@ -80,7 +80,7 @@ def test_an_exact_replay_is_kept_with_what_was_answered_now(open_tally: OpenTall
         result = me.replay(step_id, call=lambda request: {"answer": "In March."})
         assert (result.request_matches, result.response_matches) == (True, True)
         assert result.step_id is not None
-        said = me.recorder.receipt(result.step_id).entries[0].summary["replay"]
+        said = me.recordings.receipt(result.step_id).entries[0].summary["replay"]
         assert isinstance(said, dict)
         assert (said["source_step_id"], said["fidelity"], said["response_matches"]) == (
             step_id,
@@ -99,7 +99,7 @@ def test_a_replay_whose_model_fails_is_kept_as_failed(open_tally: OpenTally) -> 
         with pytest.raises(ConnectionError):
             me.replay(step_id, call=broken, token_budget=500)
         newest = me.runs()[0]
-        assert (newest.status, [step.status for step in me.recorder.steps(newest.run_id)]) == (
+        assert (newest.status, [step.status for step in me.recordings.steps(newest.run_id)]) == (
             "failed",
             ["failed"],
         )
@@ -109,7 +109,7 @@ def test_a_replay_without_keeping_records_nothing(open_tally: OpenTally) -> None
     with open_tally() as tally:
         me = tally.bind(Actor(user="anna"))
         step_id, source = _recorded(me)
-        assert me.recorder.replay(step_id, without_sources=[source]).run_id is None
+        assert me.recordings.replay(step_id, without_sources=[source]).run_id is None
         assert len(me.runs()) == 1
 
 
@@ -118,20 +118,20 @@ def test_a_source_that_nothing_comes_from_is_refused(open_tally: OpenTally) -> N
         me = tally.bind(Actor(user="anna"))
         step_id, _ = _recorded(me)
         with pytest.raises(InvalidInput, match="nowhere"):
-            me.recorder.replay(step_id, without_sources=["nowhere"])
+            me.recordings.replay(step_id, without_sources=["nowhere"])
 
 
 def test_a_recipe_is_followed_as_it_is_and_on_another_step_too(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         me = tally.bind(Actor(user="anna"))
         first, source = _recorded(me)
-        recipe = me.recorder.replay(first, without_sources=[source], notes="no heron").recipe
+        recipe = me.recordings.replay(first, without_sources=[source], notes="no heron").recipe
         with pytest.raises(InvalidInput, match="token_budget"):
-            me.recorder.replay(first, recipe=recipe, token_budget=500)
+            me.recordings.replay(first, recipe=recipe, token_budget=500)
         with me.run("planner") as run, run.step("model_call") as step:
             me.compile([*me.recall("heron nest"), ASK], budget=900)
             step.record("request", {"items": []})
-        again = me.recorder.replay(step.id, recipe=recipe)
+        again = me.recordings.replay(step.id, recipe=recipe)
         assert (again.recipe.source_step_id, again.recipe.source_run_id) == (step.id, run.id)
         assert (again.recipe.without_sources, again.recipe.notes) == ((source,), "no heron")
         assert again.diff is not None

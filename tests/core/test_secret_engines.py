@@ -86,11 +86,11 @@ def test_a_tally_that_is_set_to_it_keeps_such_a_secret_out_of_packs_and_payloads
         mine.remember(f"The key of the table is {AIRTABLE}.")
         with mine.run("coder") as run, run.step("model_call") as step:
             step.record("request", {"prompt": f"Use {AIRTABLE}"})
-        [entry] = mine.recorder.entries(step.id)
+        [entry] = mine.recordings.entries(step.id)
         told: list[Any] = [mine.context_pack("key of the table").text, entry.payload]
         assert AIRTABLE not in repr(told)
         assert "airtable" in repr(told)
-        assert mine.recorder.verify(run.id).ok
+        assert mine.recordings.verify(run.id).ok
 
 
 def test_the_engine_is_not_loaded_before_it_is_asked() -> None:

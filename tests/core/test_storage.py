@@ -217,7 +217,7 @@ def test_a_remote_embedder_works_as_a_job_and_the_text_is_recallable_at_once(
     with open_tally(embedder=embedder) as tally:
         alice = tally.bind(ALICE)
         stored = alice.remember("The heron nests in March.")
-        assert (stored.job_id is not None, embedder.batches) == (True, 0)
+        assert (stored.job_id is not None, embedder.write_queue) == (True, 0)
         assert [hit.memory.id for hit in alice.recall("heron")] == [stored.memory_id]
         assert tally.drain().embedded == 1
         assert alice.recall("heron")[0].signals["vector"] > 0
@@ -539,7 +539,7 @@ def test_a_recording_with_fakes_compares_exactly(open_tally: OpenTally) -> None:
             step.record("request", {"prompt": "hi"})
         return [
             (receipt.step_id, receipt.started_at, receipt.position)
-            for receipt in alice.recorder.receipts(run.id)
+            for receipt in alice.recordings.receipts(run.id)
         ]
 
     with open_tally(clock=StepClock(), ids=CountingIds(), embedder=HashEmbedder()) as tally:

@@ -60,7 +60,7 @@ def test_a_run_is_played_from_its_tape_without_a_model(
     with open_tally() as tally:
         bound = tally.bind(OPERATOR)
         run_id = _refund(bound)
-        tape = bound.recorder.tape(run_id)
+        tape = bound.recordings.tape(run_id)
         assert [(call.kind, call.name, call.response) for call in tape.calls] == [
             ("model_call", "model", {"answer": "I call refund."}),
             ("tool_call", "refund", {"result": "done"}),
@@ -97,7 +97,7 @@ def test_a_tape_is_the_same_when_it_is_read_from_its_file(
 
 def test_the_first_difference_is_told_once_and_for_all(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        player = tally.recorder.player(_refund(tally.bind()))
+        player = tally.recordings.player(_refund(tally.bind()))
     changed = {"messages": [{"role": "user", "content": "Refund order 8."}]}
     with pytest.raises(TapeDiverged) as first:
         player.model(changed)
@@ -147,7 +147,7 @@ def test_a_divergence_says_how_many_messages_are_missing_or_too_many(
     open_sqlite: OpenTally, asked: Any, told: str
 ) -> None:
     with open_sqlite() as tally:
-        player = tally.recorder.player(_refund(tally.bind()))
+        player = tally.recordings.player(_refund(tally.bind()))
     with pytest.raises(TapeDiverged) as caught:
         player.model(asked)
     assert caught.value.what.endswith(told)
@@ -160,7 +160,7 @@ def test_a_message_with_memories_that_is_missing_is_called_so(open_sqlite: OpenT
         known = {"role": "user", "content": framed(["Order 7 was broken on arrival."])}
         with bound.run("clerk") as run:
             _model(run, {"messages": [known, *REFUND["messages"]]}, "Yes.")
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     with pytest.raises(
         TapeDiverged, match="of `messages` 1 missing, with memories that a tally recalled"
     ):
@@ -178,7 +178,7 @@ def test_more_calls_than_were_recorded_diverge(open_sqlite: OpenTally) -> None:
             ),
             ("ship", {}, "call 2 asks the tool ship, and the tape holds no such call any more"),
         ):
-            player = tally.recorder.player(run_id)
+            player = tally.recordings.player(run_id)
             player.tool("refund", {"arguments": {"order": 7}})
             with pytest.raises(TapeDiverged) as caught:
                 player.tool(name, {"arguments": arguments})
@@ -191,7 +191,7 @@ def test_more_calls_than_were_recorded_diverge(open_sqlite: OpenTally) -> None:
 
 def test_fewer_calls_than_were_recorded_diverge_at_the_end(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        player = tally.recorder.player(_refund(tally.bind()))
+        player = tally.recordings.player(_refund(tally.bind()))
     player.model(REFUND)
     with pytest.raises(
         TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call refund"
@@ -205,7 +205,7 @@ def test_calls_that_run_side_by_side_may_come_in_another_order(open_sqlite: Open
         with tally.bind().run("fan") as run:
             for n in range(40):
                 _tool(run, "look", {"n": n}, n * n)
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     with ThreadPoolExecutor(8) as threads:
         found = list(
             threads.map(lambda n: player.tool("look", {"arguments": {"n": n}}), reversed(range(40)))
@@ -223,7 +223,7 @@ def test_what_only_python_takes_for_the_same_diverges(
     with open_sqlite() as tally:
         with tally.bind().run("asker") as run:
             _tool(run, "look", {"n": recorded}, "seen")
-        same, other = (tally.recorder.player(run.id) for _ in range(2))
+        same, other = (tally.recordings.player(run.id) for _ in range(2))
     assert same.tool("look", {"arguments": {"n": recorded}}) == "seen"
     with pytest.raises(TapeDiverged) as caught:
         other.tool("look", {"arguments": {"n": asked}})
@@ -235,7 +235,7 @@ def test_equal_calls_are_answered_in_the_order_of_the_recording(open_sqlite: Ope
         with tally.bind().run("poller") as run:
             for state in ("waiting", "waiting", "done"):
                 _tool(run, "poll", {}, state)
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     assert [player.tool("poll", {"arguments": {}}) for _ in range(3)] == [
         "waiting",
         "waiting",
@@ -261,8 +261,8 @@ def test_a_recorded_failure_is_raised_as_what_it_was(open_sqlite: OpenTally) -> 
             ):
                 _model(run, REFUND, error=error)
             _model(run, REFUND, "I call refund.")
-        player = tally.recorder.player(run.id, errors=[RateLimited])
-        unknown = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id, errors=[RateLimited])
+        unknown = tally.recordings.player(run.id)
     with pytest.raises(ConnectionError) as caught:
         player.model(REFUND)
     assert isinstance(caught.value, RecordedFailure)
@@ -299,7 +299,7 @@ def test_a_secret_in_a_request_matches_by_its_kind(open_sqlite: OpenTally) -> No
         with tally.bind().run("clerk") as run:
             _model(run, _asked(KEY), f"I use {KEY}.")
             _tool(run, "login", {"key": KEY}, "in")
-        tape = tally.recorder.tape(run.id)
+        tape = tally.recordings.tape(run.id)
     assert KEY not in tape.dumps()
     assert tape.fidelity == "exact_redacted"
 
@@ -327,7 +327,7 @@ def test_a_placeholder_that_came_from_the_tape_matches_the_secret_it_stands_for(
         with tally.bind().run("clerk") as run:
             _model(run, _asked(KEY), f"I use {KEY}.")
             _model(run, later(f"I use {KEY}.", KEY), "Done.")
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     # The placeholder in what the tape answers has a number of its own.
     first: Any = player.model(_asked(KEY))
     assert player.model(later(first["answer"], KEY)) == {"answer": "Done."}
@@ -339,8 +339,8 @@ def test_a_tally_with_words_of_its_own_plays_by_its_own_rules(tmp_path: Path) ->
     ) as tally:
         with tally.bind().run("clerk") as run:
             _model(run, {"prompt": "Is Bluebird late?"}, "No.")
-        player = tally.recorder.player(run.id)
-        by_default = Player(tally.recorder.tape(run.id))
+        player = tally.recordings.player(run.id)
+        by_default = Player(tally.recordings.tape(run.id))
     assert player.model({"prompt": "Is Bluebird late?"}) == {"answer": "No."}
     with pytest.raises(TapeDiverged):
         by_default.model({"prompt": "Is Bluebird late?"})
@@ -350,11 +350,11 @@ def test_what_may_differ_is_ignored_on_both_sides(open_sqlite: OpenTally) -> Non
     with open_sqlite() as tally:
         with tally.bind().run("clerk") as run:
             _model(run, {"prompt": "Today is 2026-11-20. Refund order 7."}, "Yes.")
-        player = tally.recorder.player(run.id, ignore=[r"\d{4}-\d\d-\d\d"])
-        strict = tally.recorder.player(run.id)
-        other = tally.recorder.player(run.id, ignore=[r"\d{4}-\d\d-\d\d"])
+        player = tally.recordings.player(run.id, ignore=[r"\d{4}-\d\d-\d\d"])
+        strict = tally.recordings.player(run.id)
+        other = tally.recordings.player(run.id, ignore=[r"\d{4}-\d\d-\d\d"])
         with pytest.raises(InvalidInput, match="is no regular expression"):
-            tally.recorder.player(run.id, ignore=["("])
+            tally.recordings.player(run.id, ignore=["("])
     assert player.model({"prompt": "Today is 2027-01-02. Refund order 7."}) == {"answer": "Yes."}
     for one, text in (
         (strict, "Today is 2027-01-02. Refund order 7."),
@@ -377,7 +377,7 @@ def test_calls_inside_a_tool_are_played_with_it_unless_it_runs(open_sqlite: Open
                         inner.record("tool_result", {"result": "looked"})
                 outer.record("tool_result", {"result": "the expert agrees"})
             _model(run, {"prompt": "So?"}, "Agreed.")
-        taped, real = (tally.recorder.player(run.id) for _ in range(2))
+        taped, real = (tally.recordings.player(run.id) for _ in range(2))
 
     assert taped.tool("ask_expert", {"arguments": {"about": 7}}) == "the expert agrees"
     assert taped.model({"prompt": "So?"}) == {"answer": "Agreed."}
@@ -400,7 +400,7 @@ def test_nothing_is_played_that_was_not_kept(open_sqlite: OpenTally) -> None:
         with pytest.raises(
             NotReplayable, match=r"its request was not kept \(retention metadata_only\)"
         ):
-            tally.recorder.tape(run.id)
+            tally.recordings.tape(run.id)
 
 
 def test_nothing_is_played_that_was_erased(open_sqlite: OpenTally) -> None:
@@ -418,7 +418,7 @@ def test_nothing_is_played_that_was_erased(open_sqlite: OpenTally) -> None:
             memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
         )
         with pytest.raises(NotReplayable, match="its request was erased"):
-            bound.recorder.tape(run.id)
+            bound.recordings.tape(run.id)
 
 
 def test_a_call_that_got_no_answer_cannot_be_played(open_sqlite: OpenTally) -> None:
@@ -430,7 +430,7 @@ def test_a_call_that_got_no_answer_cannot_be_played(open_sqlite: OpenTally) -> N
         waiting.close("blocked")
         stopped.close("cancelled")
         run.end()
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     with pytest.raises(NotReplayable, match=r"it waits for a person .*name it in `safe`"):
         player.tool("pay", {"arguments": {}})
     with pytest.raises(NotReplayable, match="ended before it had an answer"):
@@ -444,7 +444,7 @@ def test_a_call_that_a_person_answered_is_played_with_its_answer(open_sqlite: Op
             waiting.record("tool_call", {"name": "pay", "arguments": {"amount": 7}})
             waiting.close("blocked")
             _tool(run, "pay", {"amount": 7}, "paid")
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     assert player.tool("pay", {"arguments": {"amount": 7}}) == "paid"
     assert player.finish().matches
 
@@ -462,7 +462,7 @@ def test_a_tool_that_ran_elsewhere_is_done_where_its_result_was_sent_again(
             _tool(run, "refund", {"order": 7}, "done")
             _model(run, sent, "Once more.")
             _tool(run, "refund", {"order": 7}, "done")
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     player.model(REFUND)
     player.model(sent)
     assert player.report.played == 3
@@ -477,9 +477,9 @@ def test_another_actors_run_has_no_tape_to_see(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         run_id = _refund(tally.bind(Actor(user="anna")))
         with pytest.raises(NotFound):
-            tally.bind(Actor(user="ben")).recorder.tape(run_id)
+            tally.bind(Actor(user="ben")).recordings.tape(run_id)
         with pytest.raises(NotFound):
-            tally.bind(Actor(user="ben")).recorder.player(run_id)
+            tally.bind(Actor(user="ben")).recordings.player(run_id)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"run_id": 1}'])

@@ -88,7 +88,7 @@ def project(tmp_path: Path) -> Path:
             with run.step("tool_call", name="refund") as step:
                 step.record("tool_call", {"name": "refund", "arguments": {"order": 7}})
                 step.record("tool_result", {"result": "done"})
-        write_tape(tally.recorder.tape(run.id), tmp_path / "project" / "refund.json")
+        write_tape(tally.recordings.tape(run.id), tmp_path / "project" / "refund.json")
     (tmp_path / "project" / "agents.py").write_text(AGENT)
     (tmp_path / "project" / "test_clerk.py").write_text(TESTS)
     return tmp_path / "project"

@@ -78,8 +78,8 @@ class Remote(BaseChatModel):
 
 
 def _payloads(tally: Tally) -> dict[str, Any]:
-    [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
-    return {entry.kind: entry.payload for entry in tally.recorder.entries(step.step_id)}
+    [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
+    return {entry.kind: entry.payload for entry in tally.recordings.entries(step.step_id)}
 
 
 def _check(tally: Tally, provider: str) -> None:
@@ -90,7 +90,7 @@ def _check(tally: Tally, provider: str) -> None:
     assert found["wire_request"]["url"] == provider.partition("?")[0]
     assert found["wire_response"]["status"] == 200
     assert SECRET not in str(found)
-    assert tally.recorder.verify(tally.bind().runs()[0].run_id).ok
+    assert tally.recordings.verify(tally.bind().runs()[0].run_id).ok
 
 
 def test_what_a_chat_model_sends_stands_beside_what_langchain_asked(
@@ -220,7 +220,9 @@ def test_a_receipt_names_the_server_and_no_path(open_sqlite: OpenTally, provider
     with open_sqlite() as tally, tap(httpx.Client()) as client:
         with tally.bind().run("agent") as run, run.step("model_call") as step:
             client.post(provider.replace("/v1/chat", f"/bot{SECRET}/send"), json={})
-        summaries = {entry.kind: entry.summary for entry in tally.recorder.receipt(step.id).entries}
+        summaries = {
+            entry.kind: entry.summary for entry in tally.recordings.receipt(step.id).entries
+        }
     server = provider.partition("/v1")[0]
     assert summaries["wire_request"] == {"method": "POST", "bytes": 2, "server": server}
     assert (summaries["wire_response"]["status"], summaries["wire_response"]["server"]) == (

@@ -254,7 +254,7 @@ def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(
             kept = bound.remember("The kiln is hot.")
             with run.step("model_call", name="quiet") as step:
                 step.record("request", {"prompt": "secret plans"}, summary={"model": "m-1"})
-        [wrote, quiet] = bound.recorder.steps(run.id)
+        [wrote, quiet] = bound.recordings.steps(run.id)
     why = tally_command("why", wrote.step_id)
     assert why.returncode == 0
     assert f"wrote ADD {kept.memory_id} by local" in " ".join(why.stdout.split())
@@ -280,7 +280,7 @@ def test_a_difference_in_the_budget_alone_is_a_difference(
                     )
             with run.step("tool_call") as step:
                 step.record("tool_call", {"name": "look", "arguments": {}})
-        one, other, tool = (step.step_id for step in bound.recorder.steps(run.id))
+        one, other, tool = (step.step_id for step in bound.recordings.steps(run.id))
     assert "nothing differs" not in tally_command("diff", one, other).stdout
     assert "= nothing differs" in tally_command("diff", one, one).stdout
     unlike = tally_command("diff", one, tool).stdout
@@ -296,7 +296,7 @@ def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(
     key.write_bytes(new_key()[1])
     with Tally.open(place, background=False) as tally:
         [run] = tally.bind(OWNER, scope="project:apollo").runs()
-        bundle.write_bytes(tally.bind(OWNER).recorder.export_receipt(run.run_id))
+        bundle.write_bytes(tally.bind(OWNER).recordings.export_receipt(run.run_id))
     wrong: list[tuple[str, ...]] = [
         (
             "/nowhere/run.receipt: No such file",

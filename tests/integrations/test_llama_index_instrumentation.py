@@ -58,17 +58,17 @@ def _run(tally: Tally) -> RunRecord:
 def _steps(tally: Tally) -> list[tuple[str, str | None, str]]:
     return [
         (step.step_kind, step.name, step.status)
-        for step in tally.recorder.steps(_run(tally).run_id)
+        for step in tally.recordings.steps(_run(tally).run_id)
     ]
 
 
 def _payloads(tally: Tally, place: int = 0) -> dict[str, Any]:
-    step = tally.recorder.steps(_run(tally).run_id)[place]
-    return {entry.kind: entry.payload for entry in tally.recorder.entries(step.step_id)}
+    step = tally.recordings.steps(_run(tally).run_id)[place]
+    return {entry.kind: entry.payload for entry in tally.recordings.entries(step.step_id)}
 
 
 def _summary(tally: Tally, place: int = 0) -> dict[str, Any]:
-    return dict(tally.recorder.receipts(_run(tally).run_id)[place].entries[-1].summary)
+    return dict(tally.recordings.receipts(_run(tally).run_id)[place].entries[-1].summary)
 
 
 async def _ask(agent: FunctionAgent, said: str = "double 21", **options: Any) -> str:
@@ -125,7 +125,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(
             "tool_call": {"name": "double", "arguments": {"value": 21}, "tool_call_id": "c1"},
             "tool_result": {"result": 42},
         }
-        assert tally.recorder.verify(run.run_id).ok
+        assert tally.recordings.verify(run.run_id).ok
 
 
 def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTally) -> None:
@@ -151,7 +151,7 @@ def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTal
             ("double", "completed"),
         ]
         assert _run(tally).status == "completed"
-        places = {step.name: step.step_index for step in tally.recorder.steps(_run(tally).run_id)}
+        places = {step.name: step.step_index for step in tally.recordings.steps(_run(tally).run_id)}
         error = _payloads(tally, places["divide"])["error"]
         assert (error["type"], error["message"]) == ("ZeroDivisionError", "division by zero")
 
@@ -283,7 +283,7 @@ def test_an_agent_in_a_tool_is_part_of_the_run_under_that_tool(open_sqlite: Open
             asyncio.run(_ask(outer))
 
         assert _run(tally).agent_name == "outer"
-        steps = tally.recorder.steps(_run(tally).run_id)
+        steps = tally.recordings.steps(_run(tally).run_id)
         assert [step.step_kind for step in steps] == [
             "model_call",
             "tool_call",
@@ -346,8 +346,8 @@ def test_agents_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
             asyncio.run(ask_all())
 
         for run in tally.bind().runs():
-            [step] = tally.recorder.steps(run.run_id)
-            request, response = tally.recorder.entries(step.step_id)
+            [step] = tally.recordings.steps(run.run_id)
+            request, response = tally.recordings.entries(step.step_id)
             number = run.agent_name.removeprefix("agent-")
             assert f"question {number}" in str(request.payload)
             assert f"said {number}" in str(response.payload)
@@ -375,8 +375,8 @@ def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent, "When does the heron nest?", memory=memory))
 
-        steps = tally.recorder.steps(_run(tally).run_id)
-        kinds = [entry.kind for step in steps for entry in tally.recorder.entries(step.step_id)]
+        steps = tally.recordings.steps(_run(tally).run_id)
+        kinds = [entry.kind for step in steps for entry in tally.recordings.entries(step.step_id)]
         assert "compiled" in kinds
         place = next(step.step_index for step in steps if step.step_kind == "model_call")
         sent = [
@@ -403,9 +403,9 @@ def test_a_recorded_model_call_replays_through_a_model_and_is_not_recorded_again
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             Scripted("heron").chat([ChatMessage("Say heron.")], temperature=0.5)
-            [step] = tally.recorder.steps(_run(tally).run_id)
-            same = tally.recorder.replay(step.step_id, call=llm_call(Scripted("heron")))
-            other = tally.recorder.replay(step.step_id, call=llm_call(Scripted("stork")))
+            [step] = tally.recordings.steps(_run(tally).run_id)
+            same = tally.recordings.replay(step.step_id, call=llm_call(Scripted("heron")))
+            other = tally.recordings.replay(step.step_id, call=llm_call(Scripted("stork")))
 
         assert (same.fidelity, same.request_matches, same.response_matches) == ("exact", True, True)
         assert other.response_matches is False
@@ -455,7 +455,7 @@ def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
 def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(
     open_sqlite: OpenTally,
 ) -> None:
-    class Keyed(MockLLM):
+    class PreparedInsert(MockLLM):
         api_key: str = "hunter2-hunter2"
 
     with open_sqlite() as tally:
@@ -463,7 +463,7 @@ def test_credentials_in_what_a_model_says_of_itself_are_not_recorded(
             TallyInstrumentation(tally, strict=True),
             tally.bind().run("mine", retention="full_payloads"),
         ):
-            Keyed(max_tokens=None).chat(
+            PreparedInsert(max_tokens=None).chat(
                 [ChatMessage("hi")], extra_headers={"Authorization": "Bearer hunter2-hunter2"}
             )
 
@@ -503,8 +503,8 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
         bound = tally.bind()
         [run] = bound.runs()
         assert run.status == status
-        assert [step.status for step in bound.recorder.steps(run.run_id)] == [
+        assert [step.status for step in bound.recordings.steps(run.run_id)] == [
             "completed",
             "cancelled",
         ]
-        assert bound.recorder.verify(run.run_id).ok
+        assert bound.recordings.verify(run.run_id).ok

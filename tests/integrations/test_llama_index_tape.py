@@ -91,7 +91,7 @@ def _recorded(
 
 def _player(tally: Tally | BoundTally, **options: Any) -> Player:
     bound = tally.bind() if isinstance(tally, Tally) else tally
-    return bound.recorder.player(bound.runs()[0].run_id, **options)
+    return bound.recordings.player(bound.runs()[0].run_id, **options)
 
 
 @pytest.mark.smoke
@@ -267,7 +267,7 @@ def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
                     [FunctionTool.from_defaults(async_fn=scale.tools[0])], "How heavy?"
                 ).response,
             ]
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     silent = TapeLLM(player)
     again = [
         silent.chat([ChatMessage("Say it.")]).message.content,
@@ -339,7 +339,7 @@ def test_a_retry_is_played_as_it_went(open_sqlite: OpenTally) -> None:
             TallyInstrumentation(tally, strict=True),
         ):
             assert patient(Scripted(ConnectionError("no route"), "heron")) == "heron"
-        player = tally.recorder.player(run.id)
+        player = tally.recordings.player(run.id)
     assert patient(TapeLLM(player)) == "heron"
     assert player.finish().matches
 
@@ -535,4 +535,4 @@ def test_a_run_without_payloads_has_no_tape(open_sqlite: OpenTally) -> None:
         with tally.bind().run("weigher", retention="metadata_only") as run, run.active():
             _recorded(tally, _agent(Scripted("I cannot say.")))
         with pytest.raises(NotReplayable, match="its request was not kept"):
-            tally.recorder.tape(run.id)
+            tally.recordings.tape(run.id)

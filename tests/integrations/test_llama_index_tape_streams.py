@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDepre
 
 def _player(tally: Tally) -> Player:
     bound = tally.bind()
-    return bound.recorder.player(bound.runs()[0].run_id)
+    return bound.recordings.player(bound.runs()[0].run_id)
 
 
 def _pieces(stream: Any) -> list[tuple[str, str]]:

@@ -108,7 +108,7 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
             said = _through_tool(owner, "memory_forget", given, "It is dear to me.")
         assert said["message"] == "memory_forget was not done. It is dear to me."
         assert owner.get(given["memory_id"]).content == "Keep me."
-        statuses = [step.status for step in owner.recorder.steps(owner.runs()[0].run_id)]
+        statuses = [step.status for step in owner.recordings.steps(owner.runs()[0].run_id)]
         assert statuses == ["blocked", "completed"]
 
 

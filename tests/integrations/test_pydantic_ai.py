@@ -146,7 +146,7 @@ def test_a_tool_that_forgets_waits_for_approval(open_sqlite: OpenTally) -> None:
         assert isinstance(waiting, DeferredToolRequests)
         assert [call.tool_name for call in waiting.approvals] == ["memory_forget"]
         assert owner.get(stored.memory_id).content == "Keep me."
-        steps = owner.recorder.steps(owner.runs()[0].run_id)
+        steps = owner.recordings.steps(owner.runs()[0].run_id)
         assert [(step.step_kind, step.status) for step in steps] == [
             ("model_call", "completed"),
             ("human_approval", "blocked"),
@@ -162,9 +162,9 @@ def test_what_a_tool_writes_is_joined_to_its_step(open_sqlite: OpenTally) -> Non
 
         owner = tally.bind()
         [memory] = owner.memories()
-        tool = owner.recorder.steps(owner.runs()[0].run_id)[1]
+        tool = owner.recordings.steps(owner.runs()[0].run_id)[1]
         assert (memory.source_run_id, memory.source_step_ids) == (tool.run_id, (tool.step_id,))
-        assert [entry.kind for entry in owner.recorder.entries(tool.step_id)] == [
+        assert [entry.kind for entry in owner.recordings.entries(tool.step_id)] == [
             "tool_call",
             "memory_write",
             "tool_result",
@@ -190,8 +190,8 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         assert asyncio.run(ask(tally)) == "heron"
         owner = tally.bind()
-        [step] = owner.recorder.steps(owner.runs()[0].run_id)
-        entries = {entry.kind: entry.payload for entry in owner.recorder.entries(step.step_id)}
+        [step] = owner.recordings.steps(owner.runs()[0].run_id)
+        entries = {entry.kind: entry.payload for entry in owner.recordings.entries(step.step_id)}
         assert list(entries) == [
             "memory_read",
             "compile_request",
@@ -206,10 +206,10 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
 def test_a_recorded_request_replays_through_a_model(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         _run(Agent(_says("heron"), capabilities=[Tallystick(tally)]), "Say heron.")
-        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
 
-        same = tally.recorder.replay(step.step_id, call=model_call(_says("heron")))
-        other = tally.recorder.replay(step.step_id, call=model_call(_says("stork")))
+        same = tally.recordings.replay(step.step_id, call=model_call(_says("heron")))
+        other = tally.recordings.replay(step.step_id, call=model_call(_says("stork")))
 
     assert (same.request_matches, same.response_matches, other.response_matches) == (
         True,
@@ -246,7 +246,7 @@ def test_a_run_that_fails_is_recorded_as_failed(open_sqlite: OpenTally) -> None:
         with pytest.raises(ConnectionError):
             _run(Agent(FunctionModel(broken), capabilities=[Tallystick(tally)]), "go")
         [run] = tally.bind().runs()
-        [step] = tally.recorder.steps(run.run_id)
+        [step] = tally.recordings.steps(run.run_id)
         assert (run.status, step.status) == ("failed", "failed")
 
 
@@ -264,10 +264,10 @@ def test_a_stream_has_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTal
 
     with open_sqlite() as tally:
         asyncio.run(ask(tally))
-        [step] = tally.recorder.steps(tally.bind().runs()[0].run_id)
+        [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
         [said] = [
             one.summary
-            for one in tally.recorder.receipt(step.step_id).entries
+            for one in tally.recordings.receipt(step.step_id).entries
             if one.kind == "response"
         ]
         told: Any = said["stream"]
@@ -308,7 +308,7 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
         )
         [run] = tally.bind().runs()
         assert (run.status, run.gaps) == ("completed", 1)
-        assert tally.recorder.verify(run.run_id).gaps
+        assert tally.recordings.verify(run.run_id).gaps
 
 
 def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: OpenTally) -> None:
@@ -318,14 +318,14 @@ def test_of_two_recorders_in_one_agent_each_call_is_recorded_once(open_sqlite: O
             Agent(_calls("double", {"value": 21}), capabilities=twice, tools=[double]), "double 21"
         )
         [run] = tally.bind().runs()
-        steps = list(tally.recorder.steps(run.run_id))
+        steps = list(tally.recordings.steps(run.run_id))
         assert [(step.step_kind, step.status) for step in steps] == [
             ("model_call", "completed"),
             ("tool_call", "completed"),
             ("model_call", "completed"),
         ]
         for step in steps:
-            kinds = [entry.kind for entry in tally.recorder.entries(step.step_id)]
+            kinds = [entry.kind for entry in tally.recordings.entries(step.step_id)]
             assert len(kinds) == len(set(kinds)) == 2
 
 
@@ -359,7 +359,7 @@ def test_an_agent_in_a_tool_of_an_agent_is_part_of_its_run(open_sqlite: OpenTall
 
         _run(outer, "go")
         [run] = tally.bind().runs()
-        asked, called, expert, answered = tally.recorder.steps(run.run_id)
+        asked, called, expert, answered = tally.recordings.steps(run.run_id)
         assert [asked.step_kind, called.step_kind, answered.step_kind] == [
             "model_call",
             "tool_call",
@@ -374,10 +374,12 @@ def test_a_failure_outside_of_any_step_has_a_step_that_says_what(open_sqlite: Op
         with pytest.raises(UnexpectedModelBehavior):
             _run(agent, "go")
         [run] = tally.bind().runs()
-        last = list(tally.recorder.steps(run.run_id))[-1]
+        last = list(tally.recordings.steps(run.run_id))[-1]
         assert (run.status, last.step_kind, last.status) == ("failed", "other", "failed")
         [error] = [
-            entry.payload for entry in tally.recorder.entries(last.step_id) if entry.kind == "error"
+            entry.payload
+            for entry in tally.recordings.entries(last.step_id)
+            if entry.kind == "error"
         ]
         assert isinstance(error, dict)
         assert error["type"] == "UnexpectedModelBehavior"

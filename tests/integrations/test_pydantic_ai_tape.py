@@ -119,7 +119,7 @@ def _watched(tally: Tally | BoundTally) -> list[Any]:
 
 def _player(tally: Tally | BoundTally, **options: Any) -> Player:
     bound = tally.bind() if isinstance(tally, Tally) else tally
-    return bound.recorder.player(bound.runs()[0].run_id, **options)
+    return bound.recordings.player(bound.runs()[0].run_id, **options)
 
 
 @pytest.mark.smoke
@@ -407,7 +407,7 @@ def test_a_tool_that_waits_for_approval_is_played_when_it_was_given(open_sqlite:
             said = asyncio.run(
                 drive(agent(_scripted([_call("pay", amount=7)], "Paid.")), _watched(tally))
             )
-        approved, denied = (tally.recorder.player(run.id) for _ in range(2))
+        approved, denied = (tally.recordings.player(run.id) for _ in range(2))
     assert said == "Paid."
     assert asyncio.run(drive(agent(_scripted()), [TapeCapability(approved)])) == "Paid."
     assert approved.finish().matches
@@ -484,7 +484,7 @@ def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(open_sqlite: Open
                 == "Heavy."
             )
             assert player.finish().matches
-        first, second, third = (tally.recorder.tape(run.run_id) for run in tally.bind().runs())
+        first, second, third = (tally.recordings.tape(run.run_id) for run in tally.bind().runs())
         kinds = ["model_call", "tool_call", "model_call"]
         assert [[call.kind for call in tape.calls] for tape in (first, second, third)] == [
             kinds
@@ -513,7 +513,7 @@ def test_a_run_without_payloads_has_no_tape(open_sqlite: OpenTally) -> None:
         with tally.bind().run("weigher", retention="metadata_only") as run, run.active():
             _run(_agent(_scripted("I cannot say.")), capabilities=_watched(tally))
         with pytest.raises(NotReplayable, match="its request was not kept"):
-            tally.recorder.tape(run.id)
+            tally.recordings.tape(run.id)
 
 
 def test_a_result_that_was_never_sent_is_the_recorded_one(open_sqlite: OpenTally) -> None:

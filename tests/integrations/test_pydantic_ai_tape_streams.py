@@ -72,7 +72,7 @@ async def _events(agent: Agent[Any, Any], capability: Any) -> list[Any]:
 def _recorded(tally: Tally, *script: list[Any]) -> tuple[list[Any], list[Player]]:
     bound = tally.bind()
     events = asyncio.run(_events(_agent(*script), TallyRecorder(tally, strict=True)))
-    return events, [bound.recorder.player(bound.runs()[0].run_id) for _ in range(2)]
+    return events, [bound.recordings.player(bound.runs()[0].run_id) for _ in range(2)]
 
 
 def _grown(events: list[Any]) -> list[Any]:
@@ -148,7 +148,7 @@ def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None
         bound = tally.bind()
         with pytest.raises(ConnectionError):
             _recorded(tally, ["It ", "weighs ", ConnectionError("the line is dead")])
-        players = [bound.recorder.player(bound.runs()[0].run_id) for _ in range(2)]
+        players = [bound.recordings.player(bound.runs()[0].run_id) for _ in range(2)]
     heard: list[str] = []
 
     async def listen(player: Player) -> None:
@@ -187,7 +187,7 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
                     raise KeyError("nobody listens any more")
 
     with open_sqlite() as tally:
-        recorder, bound = tally.recorder, tally.bind()
+        recorder, bound = tally.recordings, tally.bind()
         with pytest.raises(ConnectionError):
             _recorded(tally, ["It ", "weighs ", ConnectionError("the line is dead")])
         with pytest.raises(KeyError):
@@ -227,10 +227,10 @@ def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_sqlite: OpenTa
                 )
             )
         steps = [
-            step for run in reversed(bound.runs()) for step in bound.recorder.steps(run.run_id)
+            step for run in reversed(bound.runs()) for step in bound.recordings.steps(run.run_id)
         ]
         assert [step.status for step in steps] == ["completed", "failed"]
-        summaries: Any = [bound.recorder.entries(step.step_id)[1].summary for step in steps]
+        summaries: Any = [bound.recordings.entries(step.step_id)[1].summary for step in steps]
         assert [summary["stream"]["chunks"] for summary in summaries] == [4, 1]
 
 
@@ -254,7 +254,7 @@ def test_a_request_that_is_cancelled_is_recorded_so(open_sqlite: OpenTally) -> N
     with open_sqlite() as tally:
         asyncio.run(cancelled(tally))
         [run] = tally.bind().runs()
-        assert (run.status, [step.status for step in tally.recorder.steps(run.run_id)]) == (
+        assert (run.status, [step.status for step in tally.recordings.steps(run.run_id)]) == (
             "cancelled",
             ["cancelled"],
         )

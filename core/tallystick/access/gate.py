@@ -19,8 +19,8 @@ from tallystick.access.limits import Limits
 from tallystick.errors import Denied, InvalidInput, RateLimited
 from tallystick.policy import MUTATIONS, PolicyState, decide, settle
 from tallystick.records import AccessDecision, Actor, Limited, Operation, Scope
-from tallystick.storage import Store, access_log, journal, keyed, memories, spaces
-from tallystick.storage.once import Once
+from tallystick.storage import Store, access_log, journal, memories, settings_rows, spaces
+from tallystick.storage.idempotency import Once
 
 __all__ = ["Gate"]
 
@@ -127,7 +127,7 @@ class Gate:
 
     def _state_for(self, connection: Connection, operation: Operation, scope: Scope) -> PolicyState:
         state = self.state(connection, [scope])
-        if operation in MUTATIONS and keyed.get_setting(connection, FROZEN) == "1":
+        if operation in MUTATIONS and settings_rows.get_setting(connection, FROZEN) == "1":
             return replace(state, frozen=True)
         return state
 
@@ -165,7 +165,7 @@ class Gate:
 
         def unit(tx: Connection) -> None:
             if once.answered(tx) is None:
-                keyed.set_setting(tx, FROZEN, "1" if frozen else "0")
+                settings_rows.set_setting(tx, FROZEN, "1" if frozen else "0")
                 journal.append(tx, event)
                 once.keep(tx, {}, at=event.at)
 

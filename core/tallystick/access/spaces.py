@@ -14,7 +14,7 @@ from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember
 from tallystick.storage import Store, journal, spaces
-from tallystick.storage.once import Once
+from tallystick.storage.idempotency import Once
 
 __all__ = ["Spaces"]
 

@@ -88,7 +88,7 @@ class Ledger:
         for head, tokens in state.reserved.items():
             self.reserve(head, tokens)
 
-    def room(self, name: str) -> int:
+    def context(self, name: str) -> int:
         """Tokens that a class may still take."""
         percent = self._state.request.compile_config.class_ceilings.get(name)
         if percent is None:
@@ -100,7 +100,7 @@ class Ledger:
         ceilings = self._state.request.compile_config.class_ceilings
         return (
             bool(ceilings)
-            and self.room(self._state.classes[head]) < self._state.cost(head) <= self.free
+            and self.context(self._state.classes[head]) < self._state.cost(head) <= self.free
         )
 
     def reserve(self, head: str, tokens: int) -> None:
@@ -134,7 +134,7 @@ class Ledger:
             total += state.cost(unit)
             if total > limit or unit in self.reserved:
                 return None
-        if any(tokens > self.room(name) for name, tokens in spent.items() if tokens):
+        if any(tokens > self.context(name) for name, tokens in spent.items() if tokens):
             return None
         for unit, caller in units.items():
             self.taken |= taken_unit(state, unit, caller, "selected_by_score")
@@ -262,7 +262,7 @@ def _is_ranked(state: State, heads: Iterable[str]) -> bool:
 
 def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str]) -> None:
     """Give a class its first share."""
-    share = ledger.room(name) * FIRST_SHARES.get(name, 100) // 100
+    share = ledger.context(name) * FIRST_SHARES.get(name, 100) // 100
     for head in heads:
         if share <= 0:
             return
@@ -283,7 +283,7 @@ def _reserve(state: State, ledger: Ledger, head: str, share: int) -> int:
     form.
     """
     overhead = state.overhead(head)
-    tokens = min(state.cost(head) // 3, share // 2, ledger.room(state.classes[head]) // 2)
+    tokens = min(state.cost(head) // 3, share // 2, ledger.context(state.classes[head]) // 2)
     if tokens < overhead + state.request.compile_config.min_compressed_tokens:
         return 0
     ledger.reserve(head, tokens)

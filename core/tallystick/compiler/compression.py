@@ -59,11 +59,11 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
             continue
         key = summary_digest(state.items[item_id].content)
         if may_shorten(state, item_id) and key not in state.request.summaries:
-            room = max(config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY)
+            context = max(config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY)
             found.append(
                 (
                     -relevance[item_id],
-                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=room),
+                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=context),
                 )
             )
     found.sort(key=lambda pair: (pair[0], pair[1].item_id))
@@ -86,13 +86,13 @@ def _take_shortened(state: State) -> State:
     for head in (*state.reserved, *by_worth(state, waiting)):
         ledger.release(head)
         overhead = state.overhead(head)
-        room = ledger.room(state.classes[head]) - overhead
+        context = ledger.context(state.classes[head]) - overhead
         if any(other not in taken for other in state.needs.get(head, ())):
             continue
-        short = _summary(state, head, room)
-        if short is None and room >= least:
+        short = _summary(state, head, context)
+        if short is None and context >= least:
             query = _query(state) if query is None else query
-            short = _shortened(state, head, room, query)
+            short = _shortened(state, head, context, query)
         if short is None:
             failures += 1
             if failures >= _MOST_FAILURES:
@@ -111,7 +111,7 @@ def _query(state: State) -> list[str]:
     return query_terms(f"{asked or ''}\n{state.request.task_summary or ''}")
 
 
-def _summary(state: State, head: str, room: int) -> Shortened | None:
+def _summary(state: State, head: str, context: int) -> Shortened | None:
     if not state.request.summaries:
         return None
     text = state.request.summaries.get(summary_digest(state.items[head].content), "")
@@ -120,15 +120,15 @@ def _summary(state: State, head: str, room: int) -> Shortened | None:
     tokens = state.count(text)
     return (
         Shortened("compressed_summary", text, tokens)
-        if tokens <= room and tokens < state.tokens[head]
+        if tokens <= context and tokens < state.tokens[head]
         else None
     )
 
 
-def _shortened(state: State, head: str, room: int, query: list[str]) -> Shortened | None:
+def _shortened(state: State, head: str, context: int, query: list[str]) -> Shortened | None:
     found = shorten(
         state.items[head].content,
-        target=min(room, state.tokens[head] - 1),
+        target=min(context, state.tokens[head] - 1),
         query=query,
         count=state.count,
     )

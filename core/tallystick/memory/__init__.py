@@ -1,6 +1,8 @@
 """Memory: what was said stays as it was said; what was concluded points back to it."""
 
+from tallystick.memory.access_preview import preview_access
 from tallystick.memory.change import forget, modify, recover
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import Asked, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.explore import explore
@@ -10,17 +12,15 @@ from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import forget_matching
 from tallystick.memory.packs import context_pack, wake
-from tallystick.memory.preview import preview_access
 from tallystick.memory.read import get, list_memories, still_stand
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import remember
-from tallystick.memory.room import MemoryRoom
 
 __all__ = [
     "Asked",
     "Item",
     "Items",
-    "MemoryRoom",
+    "MemoryContext",
     "Put",
     "Wanted",
     "analyze_anew",

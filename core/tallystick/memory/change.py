@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.room import MemoryRoom, searchable
-from tallystick.memory.writing import Writing
+from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     FIRST_MOMENT,
     LAST_MOMENT,
@@ -26,7 +26,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, edges, keyed, memories, parts, search
+from tallystick.storage import ScopeRow, edges, memories, parts, search, settings_rows
 
 __all__ = [
     "CHANGEABLE",
@@ -87,7 +87,7 @@ _TRIES = 4
 
 
 def modify(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     changes: Mapping[str, Any],
@@ -113,12 +113,12 @@ def modify(
         raise InvalidInput(f"{told} Give one or more of {', '.join(CHANGEABLE)}.")
     if lock_until is not None and actor.agent is not None:
         raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
-    if lock_until is not None and lock_until <= room.store.clock.now():
+    if lock_until is not None and lock_until <= context.store.clock.now():
         raise InvalidInput("An edit is locked until a moment that is still to come.")
     for _ in range(_TRIES):
         try:
             return _modify(
-                room,
+                context,
                 actor,
                 memory_id,
                 changes,
@@ -132,7 +132,7 @@ def modify(
             if if_version is not None:
                 raise
     return _modify(
-        room,
+        context,
         actor,
         memory_id,
         changes,
@@ -145,7 +145,7 @@ def modify(
 
 
 def _modify(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     changes: Mapping[str, Any],
@@ -157,15 +157,15 @@ def _modify(
 ) -> Change:
     vector, seen = None, if_version
     if not _EMBEDDED.isdisjoint(changes):
-        before = _look(room, actor, memory_id, "correct")
+        before = _look(context, actor, memory_id, "correct")
         wanted = _wanted(before.memory, changes)
         # Embedding comes before the transaction, which checks that what was embedded is still what
         # stands.
-        vector = room.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
+        vector = context.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
         seen = before.memory.version if if_version is None else if_version
 
     def unit(tx: Connection) -> Change:
-        current = room.visible(tx, actor, memory_id, "correct", sources=False)
+        current = context.visible(tx, actor, memory_id, "correct", sources=False)
         wanted = _wanted(current.memory, changes)
         scope = current.scope
         request = ""
@@ -183,7 +183,7 @@ def _modify(
         if seen is not None:
             _check_version(current.memory, seen)
         _require_active(current.memory)
-        require_unlocked(current.memory, actor, room.store.clock.now())
+        require_unlocked(current.memory, actor, context.store.clock.now())
         memory = (
             wanted if lock_until is None else wanted.model_copy(update={"locked_until": lock_until})
         )
@@ -196,16 +196,16 @@ def _modify(
                 state=memory.state,
             )
         else:
-            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
             change = apply_modify(writing, current, memory, scope, vector, sorted(changes), reason)
-        _keep(tx, scope, "modify", idempotency_key, request, change, room)
+        _keep(tx, scope, "modify", idempotency_key, request, change, context)
         return change
 
-    return room.store.database.write(unit, name="apply.modify")
+    return context.store.database.write(unit, name="apply.modify")
 
 
 def forget(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     *,
@@ -223,7 +223,7 @@ def forget(
     require_reason(reason)
 
     def unit(tx: Connection) -> Forgotten:
-        current = room.visible(tx, actor, memory_id, "delete", sources=False)
+        current = context.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
         scope = current.scope
         request = _request_key(
@@ -241,7 +241,7 @@ def forget(
                 status="unchanged",
                 version=memory.version,
                 state="deleted",
-                recoverable_until=_until(room, current.forgotten_at),
+                recoverable_until=_until(context, current.forgotten_at),
             )
         else:
             if memory.pinned and not (force and actor.is_operator):
@@ -251,16 +251,16 @@ def forget(
                     reason="pinned_memory",
                     hint="Unpin it first, or let an operator forget it with force=True.",
                 )
-            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
             require_unlocked(memory, actor, writing.now)
             result = forget_one(writing, current, reason)
-        _keep(tx, scope, "forget", idempotency_key, request, result, room)
+        _keep(tx, scope, "forget", idempotency_key, request, result, context)
         return result
 
-    return room.store.database.write(unit, name="apply.forget")
+    return context.store.database.write(unit, name="apply.forget")
 
 
-def forget_one(writing: Writing, current: memories.Stored, reason: str) -> Forgotten:
+def forget_one(writing: MemoryWrite, current: memories.Stored, reason: str) -> Forgotten:
     """Forget a memory that may be forgotten, and its shared copies with it, inside the open
     transaction.
     """
@@ -274,12 +274,12 @@ def forget_one(writing: Writing, current: memories.Stored, reason: str) -> Forgo
         version=current.memory.version + 1,
         state="deleted",
         audit_id=audit_id,
-        recoverable_until=_until(writing.room, writing.now),
+        recoverable_until=_until(writing.context, writing.now),
     )
 
 
 def recover(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     *,
@@ -296,11 +296,13 @@ def recover(
     another memory says the same by now.
     """
     require_reason(reason)
-    before = _look(room, actor, memory_id, "delete")
-    vector = room.vectors_for([searchable(before.memory.content, before.memory.attributes)])[0][0]
+    before = _look(context, actor, memory_id, "delete")
+    vector = context.vectors_for([searchable(before.memory.content, before.memory.attributes)])[0][
+        0
+    ]
 
     def unit(tx: Connection) -> Change:
-        current = room.visible(tx, actor, memory_id, "delete", sources=False)
+        current = context.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
         scope = current.scope
         request = _request_key(scope, memory_id, {"reason": reason, "if": if_version})
@@ -318,8 +320,8 @@ def recover(
                 state="active",
             )
         else:
-            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-            again = returned(tx, room, current, writing.now)
+            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
+            again = returned(tx, context, current, writing.now)
             fits = vector if memory.content == before.memory.content else None
             again, audit_id = writing.rewrite(
                 current, again, "memory.recover", reason=reason, vector=fits
@@ -332,10 +334,10 @@ def recover(
                 state=again.state,
                 audit_id=audit_id,
             )
-        _keep(tx, scope, "recover", idempotency_key, request, result, room)
+        _keep(tx, scope, "recover", idempotency_key, request, result, context)
         return result
 
-    return room.store.database.write(unit, name="apply.recover")
+    return context.store.database.write(unit, name="apply.recover")
 
 
 def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -344,7 +346,7 @@ def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_modify(
-    writing: Writing,
+    writing: MemoryWrite,
     current: memories.Stored,
     memory: Memory,
     scope: ScopeRow,
@@ -406,7 +408,7 @@ def apply_modify(
 
 
 def follow(
-    writing: Writing,
+    writing: MemoryWrite,
     origin: memories.Stored,
     memory: Memory | None,
     *,
@@ -465,8 +467,8 @@ def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
     return copied.model_copy(update=fields)
 
 
-def _vector_of(writing: Writing, stored: memories.Stored) -> bytes | None:
-    fingerprint = writing.room.embedder.fingerprint
+def _vector_of(writing: MemoryWrite, stored: memories.Stored) -> bytes | None:
+    fingerprint = writing.context.embedder.fingerprint
     return search.vectors_of(writing.tx, [stored.scope_id], fingerprint, [stored.doc]).get(
         stored.doc
     )
@@ -510,9 +512,11 @@ def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     return wanted
 
 
-def _look(room: MemoryRoom, actor: Actor, memory_id: str, operation: Operation) -> memories.Stored:
-    with room.store.database.read() as connection:
-        return room.visible(connection, actor, memory_id, operation, sources=False)
+def _look(
+    context: MemoryContext, actor: Actor, memory_id: str, operation: Operation
+) -> memories.Stored:
+    with context.store.database.read() as connection:
+        return context.visible(connection, actor, memory_id, operation, sources=False)
 
 
 def require_reason(reason: str) -> None:
@@ -557,7 +561,7 @@ def _check_version(memory: Memory, expected: int) -> None:
         raise VersionConflict(memory.id, expected=expected, actual=memory.version)
 
 
-def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: int) -> Memory:
+def returned(tx: Connection, context: MemoryContext, current: memories.Stored, now: int) -> Memory:
     """A forgotten memory as it stood before. Raises StateConflict where it cannot come back."""
     memory = current.memory
     if memory.state != "deleted":
@@ -567,7 +571,7 @@ def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: in
     before = memories.before_deletion(tx, current.doc, memory.version)
     if current.content_key.startswith("erased:") or before is None:
         raise StateConflict(memory.id, state="erased", reason="its text was destroyed")
-    until = _until(room, current.forgotten_at)
+    until = _until(context, current.forgotten_at)
     if until is not None and now > until:
         raise StateConflict(memory.id, state="deleted", reason="its recovery window has passed")
     if edges.withdrawn(tx, current.doc):
@@ -594,8 +598,8 @@ def returned(tx: Connection, room: MemoryRoom, current: memories.Stored, now: in
     return memory.model_copy(update=back)
 
 
-def _until(room: MemoryRoom, forgotten_at: int | None) -> int | None:
-    return None if forgotten_at is None else forgotten_at + room.forget_window_us
+def _until(context: MemoryContext, forgotten_at: int | None) -> int | None:
+    return None if forgotten_at is None else forgotten_at + context.forget_window_us
 
 
 def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> str:
@@ -605,7 +609,9 @@ def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> 
 def _answered(
     tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str
 ) -> dict[str, Any] | None:
-    return None if key is None else keyed.first_answer(tx, scope.id, operation, key, request)
+    return (
+        None if key is None else settings_rows.first_answer(tx, scope.id, operation, key, request)
+    )
 
 
 def _keep(
@@ -615,9 +621,9 @@ def _keep(
     key: str | None,
     request: str,
     result: Change,
-    room: MemoryRoom,
+    context: MemoryContext,
 ) -> None:
     if key is not None:
-        keyed.keep_answer(
-            tx, scope.id, operation, key, request, result.dumps(), at=room.store.clock.now()
+        settings_rows.keep_answer(
+            tx, scope.id, operation, key, request, result.dumps(), at=context.store.clock.now()
         )

@@ -25,8 +25,8 @@ from tallystick.memory.change import (
     require_unlocked,
     returned,
 )
-from tallystick.memory.room import MemoryRoom, searchable
-from tallystick.memory.writing import Writing
+from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     Actor,
     Affected,
@@ -43,7 +43,7 @@ from tallystick.records import (
     is_storable,
     part_key,
 )
-from tallystick.storage import edges, keyed, memories
+from tallystick.storage import edges, memories, settings_rows
 
 __all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "applies_to", "correct"]
 
@@ -135,7 +135,7 @@ class _Plan:
 
 
 def correct(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     asked: Asked,
@@ -153,33 +153,35 @@ def correct(
     """
     _check(asked)
     require_mode(mode)
-    with room.store.database.read() as connection:
-        seen = room.visible(connection, actor, memory_id, _operation(asked, None))
+    with context.store.database.read() as connection:
+        seen = context.visible(connection, actor, memory_id, _operation(asked, None))
         row = seen.scope
         request = part_key(
             row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token])
         )
         if mode == "apply" and idempotency_key is not None:
-            answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)
+            answered = settings_rows.first_answer(
+                connection, row.id, _OPERATION, idempotency_key, request
+            )
             if answered is not None:
                 return Correction.load(answered)
-        now = room.store.clock.now()
-        plan = _plan(connection, room, actor, memory_id, asked, if_version, now)
+        now = context.store.clock.now()
+        plan = _plan(connection, context, actor, memory_id, asked, if_version, now)
     if mode == "preview":
         until = now + TOKEN_LIFE_US
         token = mint(row.secret, _OPERATION, actor, _bound(asked, plan), expires_at=until)
         return plan.correction.model_copy(update={"confirm_token": token, "expires_at": until})
     if confirm_token is None:
-        decision = room.gate.require(actor, _operation(asked, seen.memory), seen.memory.scope)
+        decision = context.gate.require(actor, _operation(asked, seen.memory), seen.memory.scope)
         refused = decision.model_copy(update={"allowed": False, "reason": "confirm_token_required"})
-        raise room.gate.refuse(actor, refused)
+        raise context.gate.refuse(actor, refused)
     vector = None
     if plan.after.state in memories.FINDABLE:
-        vector = room.vectors_for([searchable(plan.after.content, plan.after.attributes)])[0][0]
+        vector = context.vectors_for([searchable(plan.after.content, plan.after.attributes)])[0][0]
 
     def unit(tx: Connection) -> Correction:
-        writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
-        again = _plan(tx, room, actor, memory_id, asked, if_version, writing.now)
+        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
+        again = _plan(tx, context, actor, memory_id, asked, if_version, writing.now)
         if not fits(
             confirm_token, row.secret, _OPERATION, actor, _bound(asked, again), now=writing.now
         ):
@@ -195,12 +197,12 @@ def correct(
         )
         done = _apply(writing, again, asked, vector if same else None)
         if idempotency_key is not None:
-            keyed.keep_answer(
+            settings_rows.keep_answer(
                 tx, row.id, _OPERATION, idempotency_key, request, done.dumps(), at=writing.now
             )
         return done
 
-    return room.store.database.write(unit, name="apply.correct")
+    return context.store.database.write(unit, name="apply.correct")
 
 
 def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
@@ -213,7 +215,7 @@ def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
 
 
 def affected_by(
-    connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored
+    connection: Connection, context: MemoryContext, actor: Actor, current: memories.Stored
 ) -> Affected:
     """What is linked with a memory. Ids of what the actor may not read are counted only."""
     around = edges.of(connection, current.doc)
@@ -224,7 +226,7 @@ def affected_by(
     seen = {
         doc: other
         for doc, other in others.items()
-        if room.gate.decide(connection, actor, "read", other.memory.scope).allowed
+        if context.gate.decide(connection, actor, "read", other.memory.scope).allowed
     }
     links, derived, shared = [], [], []
     for edge in around:
@@ -283,17 +285,17 @@ def _bound(asked: Asked, plan: _Plan) -> Json:
 
 def _plan(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     asked: Asked,
     if_version: int | None,
     now: int,
 ) -> _Plan:
-    current = room.visible(connection, actor, memory_id, _operation(asked, None))
+    current = context.visible(connection, actor, memory_id, _operation(asked, None))
     memory = current.memory
     if _operation(asked, memory) == "delete":
-        current = room.visible(connection, actor, memory_id, "delete")
+        current = context.visible(connection, actor, memory_id, "delete")
     if if_version is not None and memory.version != if_version:
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
     if memory.state not in _FROM[asked.correction]:
@@ -313,12 +315,15 @@ def _plan(
         )
     other = None
     if asked.other_id is not None:
-        other = _other(connection, room, actor, current, asked)
+        other = _other(connection, context, actor, current, asked)
     for source_id in asked.evidence:
         source = memories.find_source(connection, source_id) if is_storable(source_id) else None
-        if source is None or not room.gate.decide(connection, actor, "read", source.scope).allowed:
+        if (
+            source is None
+            or not context.gate.decide(connection, actor, "read", source.scope).allowed
+        ):
             raise NotFound(f"There is no source {source_id!a} that {actor.user} may see.")
-    after = _after(connection, room, current, other, asked, now)
+    after = _after(connection, context, current, other, asked, now)
     correction = Correction(
         mode="preview",
         memory_id=memory_id,
@@ -328,10 +333,10 @@ def _plan(
         after=after.state,
         other_id=None if other is None else other.memory.id,
         other_version=None if other is None else other.memory.version,
-        affected=affected_by(connection, room, actor, current),
+        affected=affected_by(connection, context, actor, current),
         recall=_impact(asked, after),
         reversible=True,
-        reversible_until=now + room.forget_window_us if after.state == "deleted" else None,
+        reversible_until=now + context.forget_window_us if after.state == "deleted" else None,
     )
     return _Plan(current, after, other, correction)
 
@@ -350,10 +355,14 @@ def _impact(asked: Asked, after: Memory) -> RecallImpact:
 
 
 def _other(
-    connection: Connection, room: MemoryRoom, actor: Actor, current: memories.Stored, asked: Asked
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    current: memories.Stored,
+    asked: Asked,
 ) -> memories.Stored:
     assert asked.other_id is not None
-    other = room.visible(connection, actor, asked.other_id, "correct")
+    other = context.visible(connection, actor, asked.other_id, "correct")
     if other.doc == current.doc:
         raise InvalidInput("A memory neither replaces nor repeats itself: `by` names another one.")
     if other.memory.state != "active":
@@ -369,7 +378,7 @@ def _other(
 
 def _after(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     current: memories.Stored,
     other: memories.Stored | None,
     asked: Asked,
@@ -377,7 +386,7 @@ def _after(
 ) -> Memory:
     memory = current.memory
     if asked.correction == "restore":
-        return _restored(connection, room, current, now)
+        return _restored(connection, context, current, now)
     update: dict[str, Any] = {
         "corrected": asked.correction,
         "state": _BECOMES.get(asked.correction, memory.state),
@@ -454,11 +463,11 @@ def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any
 
 
 def _restored(
-    connection: Connection, room: MemoryRoom, current: memories.Stored, now: int
+    connection: Connection, context: MemoryContext, current: memories.Stored, now: int
 ) -> Memory:
     memory, under = current.memory, current.memory.corrected
     if memory.state == "deleted":
-        return returned(connection, room, current, now)
+        return returned(connection, context, current, now)
     if under is None:
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     before = _before(connection, current, under)
@@ -507,7 +516,7 @@ def _before(
     return None
 
 
-def _apply(writing: Writing, plan: _Plan, asked: Asked, vector: bytes | None) -> Correction:
+def _apply(writing: MemoryWrite, plan: _Plan, asked: Asked, vector: bytes | None) -> Correction:
     current, after = plan.current, plan.after
     details: dict[str, Any] = {
         "correction": asked.correction,
@@ -539,7 +548,7 @@ def _apply(writing: Writing, plan: _Plan, asked: Asked, vector: bytes | None) ->
     return plan.correction.model_copy(update={"mode": "apply", "result": change})
 
 
-def _link(writing: Writing, plan: _Plan, asked: Asked, other: memories.Stored) -> None:
+def _link(writing: MemoryWrite, plan: _Plan, asked: Asked, other: memories.Stored) -> None:
     """Note what stands in whose place, why and by which evidence; the replacement holds from then
     on.
     """
@@ -550,7 +559,7 @@ def _link(writing: Writing, plan: _Plan, asked: Asked, other: memories.Stored) -
     )
     edges.add(
         writing.tx,
-        edge_id=writing.room.store.ids.new(),
+        edge_id=writing.context.store.ids.new(),
         kind="SUPERSEDES" if supersedes else "DUPLICATE_OF",
         scope_id=plan.current.scope_id,
         from_doc=from_doc,
@@ -580,7 +589,7 @@ def _link(writing: Writing, plan: _Plan, asked: Asked, other: memories.Stored) -
         )
 
 
-def _unlink(writing: Writing, current: memories.Stored) -> None:
+def _unlink(writing: MemoryWrite, current: memories.Stored) -> None:
     under = current.memory.corrected
     ends = {
         "supersede": ("SUPERSEDES", "to_doc"),

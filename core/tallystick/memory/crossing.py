@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 from tallystick.access import fits, mint
 from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import SHARED, require_mode, require_reason
+from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.correct import TOKEN_LIFE_US
-from tallystick.memory.room import MemoryRoom, searchable
-from tallystick.memory.writing import Writing
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     AccessDecision,
     Actor,
@@ -31,7 +31,7 @@ from tallystick.records import (
     canonical_json,
     part_key,
 )
-from tallystick.storage import edges, keyed, memories, parts, scopes, spaces
+from tallystick.storage import edges, memories, parts, scopes, settings_rows, spaces
 
 __all__ = ["cross"]
 
@@ -39,7 +39,7 @@ _NEEDS_SPACE = ("team", "organization", "shared", "public")
 
 
 def cross(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     into: Scope,
@@ -60,18 +60,20 @@ def cross(
     require_reason(reason)
     require_mode(mode)
     asked: Json = [operation, memory_id, str(into), reason]
-    with room.store.database.read() as connection:
-        origin = room.visible(connection, actor, memory_id, "read")
+    with context.store.database.read() as connection:
+        origin = context.visible(connection, actor, memory_id, "read")
         row = origin.scope
         request = part_key(row.secret, canonical_json([asked, if_version, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
-            answered = keyed.first_answer(connection, row.id, operation, idempotency_key, request)
+            answered = settings_rows.first_answer(
+                connection, row.id, operation, idempotency_key, request
+            )
             if answered is not None:
                 return Crossing.load(answered)
-    now = room.store.clock.now()
-    with room.gate.journaling(actor):
-        with room.store.database.read() as connection:
-            origin, plan = _plan(connection, room, actor, memory_id, into, operation, if_version)
+    now = context.store.clock.now()
+    with context.gate.journaling(actor):
+        with context.store.database.read() as connection:
+            origin, plan = _plan(connection, context, actor, memory_id, into, operation, if_version)
         if mode == "preview":
             until = now + TOKEN_LIFE_US
             token = mint(row.secret, operation, actor, _bound(asked, plan), expires_at=until)
@@ -83,11 +85,11 @@ def cross(
                 )
             )
         text = searchable(origin.memory.content, origin.memory.attributes)
-        vector = room.vectors_for([text])[0][0]
+        vector = context.vectors_for([text])[0][0]
 
         def unit(tx: Connection) -> Crossing:
-            current, again = _plan(tx, room, actor, memory_id, into, operation, if_version)
-            writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+            current, again = _plan(tx, context, actor, memory_id, into, operation, if_version)
+            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
             if not fits(
                 confirm_token, row.secret, operation, actor, _bound(asked, again), now=writing.now
             ):
@@ -100,12 +102,12 @@ def cross(
                 )
             done = _copied(writing, current, again, reason, vector)
             if idempotency_key is not None:
-                keyed.keep_answer(
+                settings_rows.keep_answer(
                     tx, row.id, operation, idempotency_key, request, done.dumps(), at=writing.now
                 )
             return done
 
-        return room.store.database.write(unit, name=f"apply.{operation}")
+        return context.store.database.write(unit, name=f"apply.{operation}")
 
 
 def _bound(asked: Json, plan: Crossing) -> Json:
@@ -114,16 +116,16 @@ def _bound(asked: Json, plan: Crossing) -> Json:
 
 def _plan(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     memory_id: str,
     into: Scope,
     operation: Literal["promote", "share"],
     if_version: int | None,
 ) -> tuple[memories.Stored, Crossing]:
-    origin = room.visible(connection, actor, memory_id, "read")
+    origin = context.visible(connection, actor, memory_id, "read")
     memory = origin.memory
-    leaving = room.gate.confirmed(connection, actor, operation, memory.scope)
+    leaving = context.gate.confirmed(connection, actor, operation, memory.scope)
     if into == memory.scope:
         raise InvalidInput(f"The memory stands in {into} already. Name another scope.")
     if into.kind in ("private", "diary"):
@@ -131,7 +133,7 @@ def _plan(
     space = spaces.of_scopes(connection, [into]).get(into)
     if space is None and into.kind in _NEEDS_SPACE:
         raise _refusal(leaving, into, "missing_memory_space")
-    entering = room.gate.confirmed(connection, actor, "write", into)
+    entering = context.gate.confirmed(connection, actor, "write", into)
     if if_version is not None and memory.version != if_version:
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
     if memory.state != "active":
@@ -157,9 +159,9 @@ def _refusal(decision: AccessDecision, into: Scope, reason: ReasonCode) -> Denie
 
 
 def _copied(
-    writing: Writing, origin: memories.Stored, plan: Crossing, reason: str, vector: bytes | None
+    writing: MemoryWrite, origin: memories.Stored, plan: Crossing, reason: str, vector: bytes | None
 ) -> Crossing:
-    tx, room, memory = writing.tx, writing.room, origin.memory
+    tx, context, memory = writing.tx, writing.context, origin.memory
     target = scopes.ensure(tx, plan.into)
     key = parts.put(tx, target, memory.content.encode("utf-8", "surrogatepass"), at=writing.now)
     same = memories.find_statement(tx, target.id, memory.kind, key)
@@ -176,21 +178,21 @@ def _copied(
         occurred_at=memory.occurred_at,
     )
     copied = Memory(
-        id=room.store.ids.new(),
+        id=context.store.ids.new(),
         scope=plan.into,
         sources=(SourceHash(source_id=source_id, content_hash=key),),
         occurred_at=memory.occurred_at,
         created_at=writing.now,
         updated_at=writing.now,
         created_by=writing.actor.user,
-        embedding_model=room.embedder.fingerprint if vector is not None else None,
+        embedding_model=context.embedder.fingerprint if vector is not None else None,
         **{name: getattr(memory, name) for name in SHARED},
     )
     doc, committed = memories.insert_memory(tx, copied, scope=target, content_key=key)
     memories.link_source(tx, doc, source_id, ordinal=0)
     edges.add(
         tx,
-        edge_id=room.store.ids.new(),
+        edge_id=context.store.ids.new(),
         kind="SHARES" if plan.operation == "share" else "DERIVED_FROM",
         scope_id=origin.scope_id,
         from_doc=doc,

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from tallystick.access import shown_to
 from tallystick.errors import Denied, InvalidInput, InvalidScope
+from tallystick.memory.context import MemoryContext
+from tallystick.memory.previews import beginning
 from tallystick.memory.read import require_states
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import beginning
 from tallystick.policy import PolicyState, decide
 from tallystick.records import (
     Actor,
@@ -43,7 +43,7 @@ _FAN = 200
 
 
 def explore(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     around: str | Scope | None,
     *,
@@ -64,17 +64,17 @@ def explore(
     limit = min(limit, _PAGE)
     scope = _as_scope(actor, around)
     if scope is not None:
-        room.gate.require(actor, "read", scope)
-    with room.store.database.read() as connection:
+        context.gate.require(actor, "read", scope)
+    with context.store.database.read() as connection:
         if around is None:
-            found = _scopes(connection, room, actor)
+            found = _scopes(connection, context, actor)
         elif scope is not None:
-            found = _in_scope(connection, room, actor, scope, limit, before, states)
+            found = _in_scope(connection, context, actor, scope, limit, before, states)
         else:
-            found = _around(connection, room, actor, str(around), depth, limit)
+            found = _around(connection, context, actor, str(around), depth, limit)
     looked = {one.scope for one in found.scopes} | {one.scope for one in found.memories}
     seen = sorted(looked, key=str)
-    room.gate.log_read(actor, "explore", seen, results=len(found.memories) or len(found.scopes))
+    context.gate.log_read(actor, "explore", seen, results=len(found.memories) or len(found.scopes))
     return found
 
 
@@ -88,13 +88,13 @@ def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:
         return None
 
 
-def _scopes(connection: Connection, room: MemoryRoom, actor: Actor) -> Explored:
+def _scopes(connection: Connection, context: MemoryContext, actor: Actor) -> Explored:
     """The scopes that were written to or have a space, where the actor may read or inspect, with
     what is there.
     """
     stored = {space.scope: space for space in spaces.all_spaces(connection)}
     every = sorted({*scopes.all_scopes(connection), *stored}, key=str)
-    state = PolicyState(stored, room.store.clock.now())
+    state = PolicyState(stored, context.store.clock.now())
     found = []
     for scope in every:
         read = decide(actor, "read", scope, state)
@@ -140,34 +140,39 @@ def _place(
 
 def _in_scope(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     limit: int,
     before: str | None,
     states: Sequence[MemoryState],
 ) -> Explored:
-    decision = room.gate.decide(connection, actor, "read", scope)
+    decision = context.gate.decide(connection, actor, "read", scope)
     if not decision.allowed:
         raise Denied(decision)
     ids = [row.id for row in scopes.find(connection, [scope])]
-    doc = None if before is None else room.visible(connection, actor, before, "read").doc
+    doc = None if before is None else context.visible(connection, actor, before, "read").doc
     page = memories.latest(connection, ids, states=states, limit=limit + 1, before_doc=doc)
-    whole = room.gate.decide(connection, actor, "inspect", scope).allowed
+    whole = context.gate.decide(connection, actor, "inspect", scope).allowed
     place = _place(connection, scope, decision.reason, readable=True, whole=whole, name=None)
     return Explored(
         around=str(scope),
         scopes=(place,),
         more=len(page) > limit,
-        memories=_shown(connection, room, actor, page[:limit], {}),
+        memories=_shown(connection, context, actor, page[:limit], {}),
     )
 
 
 def _around(
-    connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str, depth: int, limit: int
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    memory_id: str,
+    depth: int,
+    limit: int,
 ) -> Explored:
-    may_read = _reading(connection, room, actor)
-    first = room.visible(connection, actor, memory_id, "read")
+    may_read = _reading(connection, context, actor)
+    first = context.visible(connection, actor, memory_id, "read")
     known = {first.doc: first}
     distance = {first.doc: 0}
     links: dict[tuple[str, str, str], ExploredLink] = {}
@@ -193,16 +198,18 @@ def _around(
     ordered = sorted(known.values(), key=lambda one: (distance[one.doc], one.doc))
     return Explored(
         around=memory_id,
-        memories=_shown(connection, room, actor, ordered, distance),
+        memories=_shown(connection, context, actor, ordered, distance),
         links=tuple(links.values()),
         elsewhere=len(hidden),
         more=more,
     )
 
 
-def _reading(connection: Connection, room: MemoryRoom, actor: Actor) -> Callable[[Scope], bool]:
+def _reading(
+    connection: Connection, context: MemoryContext, actor: Actor
+) -> Callable[[Scope], bool]:
     """Whether the actor may read a scope by what this snapshot sees; each scope is decided once."""
-    return cache(lambda scope: room.gate.decide(connection, actor, "read", scope).allowed)
+    return cache(lambda scope: context.gate.decide(connection, actor, "read", scope).allowed)
 
 
 def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
@@ -211,15 +218,15 @@ def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
 
 def _shown(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     page: Sequence[memories.Stored],
     distance: dict[int, int],
 ) -> tuple[ExploredMemory, ...]:
     """What may be told of each, policy asked once more; those that may not be read are left out."""
-    may_read = _reading(connection, room, actor)
+    may_read = _reading(connection, context, actor)
     page = [one for one in page if may_read(one.memory.scope)]
-    shown = shown_to(connection, room.gate, actor, page, room.store.clock.now())
+    shown = shown_to(connection, context.gate, actor, page, context.store.clock.now())
     around = edges.touching(connection, [one.doc for one in page], most=_FAN * len(page))
     others = memories.get_docs(connection, _ends(around))
     readable = {doc for doc, other in others.items() if may_read(other.memory.scope)}
@@ -241,7 +248,7 @@ def _shown(
                 pinned=memory.pinned,
                 updated_at=memory.updated_at,
                 distance=distance.get(one.doc, 0),
-                preview=beginning(room, memory, most=_MOST) if says else None,
+                preview=beginning(context, memory, most=_MOST) if says else None,
                 subject=memory.subject if says else None,
                 tags=memory.tags if says else (),
                 sources=tuple(source.source_id for source in memory.sources),

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import Connection
 
 from tallystick.access import shown_to
-from tallystick.memory.room import MemoryRoom
+from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
 from tallystick.storage import journal, memories
 
@@ -51,19 +51,19 @@ _ALWAYS = (
 """What a version says that nobody wrote in words."""
 
 
-def history(room: MemoryRoom, actor: Actor, memory_id: str) -> list[HistoryEntry]:
+def history(context: MemoryContext, actor: Actor, memory_id: str) -> list[HistoryEntry]:
     """Every event of one memory, oldest first. Raises NotFound for hidden and absent ones alike."""
-    with room.store.database.read() as connection:
-        stored = room.visible(connection, actor, memory_id, "read")
+    with context.store.database.read() as connection:
+        stored = context.visible(connection, actor, memory_id, "read")
         events = journal.about(connection, memory_id)
-        found = entries(connection, room, actor, stored, events)
-    room.gate.log_read(actor, "history", [stored.memory.scope], results=len(events))
+        found = entries(connection, context, actor, stored, events)
+    context.gate.log_read(actor, "history", [stored.memory.scope], results=len(events))
     return found
 
 
 def entries(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     stored: memories.Stored,
     events: Iterable[JournalEntry],
@@ -74,7 +74,9 @@ def entries(
     versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
-    if stored.doc not in shown_to(connection, room.gate, actor, [stored], room.store.clock.now()):
+    if stored.doc not in shown_to(
+        connection, context.gate, actor, [stored], context.store.clock.now()
+    ):
         hidden = set(memories.BODY_FIELDS) - set(_ALWAYS)
     return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from tallystick.logs import get_logger
-from tallystick.memory.room import MemoryRoom, is_local_only, searchable
+from tallystick.memory.context import MemoryContext, is_local_only, searchable
 from tallystick.ranking import indexed_words, marks_of, slices
 from tallystick.records import Memory
-from tallystick.storage import keyed, memories, outbox, scopes, search
+from tallystick.storage import memories, outbox, scopes, search, settings_rows
 
 __all__ = ["analyze_anew", "hide", "keeps_vectors", "show", "show_anew", "text_row"]
 
@@ -84,17 +84,17 @@ def hide(tx: Connection, doc: int, *, revision: int) -> None:
     outbox.append(tx, [doc])
 
 
-def analyze_anew(room: MemoryRoom) -> int:
+def analyze_anew(context: MemoryContext) -> int:
     """Write the words of every findable memory where they were analyzed by an older release; how
     many those are.
     """
-    database = room.store.database
+    database = context.store.database
     with database.read() as connection:
-        if keyed.get_setting(connection, _ANALYSIS) == _VERSION:
+        if settings_rows.get_setting(connection, _ANALYSIS) == _VERSION:
             return 0
 
     def unit(tx: Connection) -> int:
-        if keyed.get_setting(tx, _ANALYSIS) == _VERSION:
+        if settings_rows.get_setting(tx, _ANALYSIS) == _VERSION:
             return 0
         done = last = 0
         revisions: dict[int, int] = {}
@@ -110,7 +110,7 @@ def analyze_anew(room: MemoryRoom) -> int:
                     revision=revisions[stored.scope_id],
                 )
             done, last = done + len(docs), docs[-1]
-        keyed.set_setting(tx, _ANALYSIS, _VERSION)
+        settings_rows.set_setting(tx, _ANALYSIS, _VERSION)
         return done
 
     done = database.write(unit, name="analyze")

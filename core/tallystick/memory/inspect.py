@@ -12,12 +12,12 @@ from sqlalchemy import Connection
 
 from tallystick.access import replacements, shown_to
 from tallystick.memory.change import is_locked
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
+from tallystick.memory.previews import beginning
 from tallystick.memory.read import is_over
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import beginning
-from tallystick.memory.standing import is_current
+from tallystick.memory.supersession import is_current
 from tallystick.policy import ROLES
 from tallystick.records import (
     Action,
@@ -44,16 +44,16 @@ _CLOSED: dict[str, ReasonCode] = {
 }
 
 
-def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
+def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
     """Everything about one memory that `actor` may know. Raises NotFound for hidden scopes and
     absent ones alike.
     """
-    with room.store.database.read() as connection:
-        stored = room.visible(connection, actor, memory_id, "inspect")
-        memory, now = stored.memory, room.store.clock.now()
-        decision = room.gate.decide(connection, actor, "read", memory.scope)
+    with context.store.database.read() as connection:
+        stored = context.visible(connection, actor, memory_id, "inspect")
+        memory, now = stored.memory, context.store.clock.now()
+        decision = context.gate.decide(connection, actor, "read", memory.scope)
         readable = decision.allowed and stored.doc in shown_to(
-            connection, room.gate, actor, [stored], now
+            connection, context.gate, actor, [stored], now
         )
         events = journal.about(connection, memory_id)
         found = Inspection(
@@ -76,33 +76,33 @@ def inspect(room: MemoryRoom, actor: Actor, memory_id: str) -> Inspection:
             decision=decision,
             readers=_readers(connection, memory.scope),
             sources=tuple(source.source_id for source in memory.sources),
-            affected=affected_by(connection, room, actor, stored),
+            affected=affected_by(connection, context, actor, stored),
             # Reasons may quote what they are about: they are told to who may read there.
-            history=tuple(entries(connection, room, actor, stored, events))
+            history=tuple(entries(connection, context, actor, stored, events))
             if decision.allowed
             else (),
-            promoted=_promoted(connection, room, actor, stored),
+            promoted=_promoted(connection, context, actor, stored),
             audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
-            freshness=_freshness(connection, room, actor, stored, now),
-            actions=_actions(connection, room, actor, memory, now),
+            freshness=_freshness(connection, context, actor, stored, now),
+            actions=_actions(connection, context, actor, memory, now),
         )
-    room.gate.log_read(actor, "inspect", [memory.scope], results=1)
+    context.gate.log_read(actor, "inspect", [memory.scope], results=1)
     if not readable:
         return found
     return found.model_copy(
         update={
-            "preview": beginning(room, memory, most=_MOST),
+            "preview": beginning(context, memory, most=_MOST),
             "subject": memory.subject,
             "speaker": memory.who,
             "tags": memory.tags,
-            "attributes": room.redactor.redact_json(memory.attributes)[0],
+            "attributes": context.redactor.redact_json(memory.attributes)[0],
             "conversation": memory.conversation,
         }
     )
 
 
-def _reading(room: MemoryRoom, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]
-    return lambda scope: room.gate.decide(connection, actor, "read", scope).allowed
+def _reading(context: MemoryContext, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]
+    return lambda scope: context.gate.decide(connection, actor, "read", scope).allowed
 
 
 def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
 
 
 def _promoted(
-    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored
+    connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored
 ) -> tuple[str, ...]:
     copies = [
         edge.from_doc
@@ -136,14 +136,14 @@ def _promoted(
         other.memory.id
         for other in memories.get_docs(connection, copies).values()
         if other.memory.scope != stored.memory.scope
-        and room.gate.decide(connection, actor, "read", other.memory.scope).allowed
+        and context.gate.decide(connection, actor, "read", other.memory.scope).allowed
     )
 
 
 def _freshness(
-    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored, now: int
+    connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored, now: int
 ) -> Freshness:
-    memory, may_read = stored.memory, _reading(room, connection, actor)
+    memory, may_read = stored.memory, _reading(context, connection, actor)
     heads = (
         replacements(connection, [stored.doc], may_read, now)
         if memory.state == "superseded"
@@ -172,10 +172,10 @@ def _freshness(
 
 
 def _actions(
-    connection: Connection, room: MemoryRoom, actor: Actor, memory: Memory, now: int
+    connection: Connection, context: MemoryContext, actor: Actor, memory: Memory, now: int
 ) -> tuple[Action, ...]:
     def action(name: str, operation: Operation, fits: bool, *, previewed: bool) -> Action:
-        decision = room.gate.decide(connection, actor, operation, memory.scope)
+        decision = context.gate.decide(connection, actor, operation, memory.scope)
         if not decision.allowed:
             return Action(name=name, allowed=False, reason=decision.reason, previewed=previewed)
         if is_locked(memory, actor, now) and name not in ("promote", "share"):
@@ -207,7 +207,7 @@ def _actions(
         )
     found += [action(name, name, active, previewed=True) for name in ("promote", "share")]
     manages = (
-        actor.is_operator and room.gate.decide(connection, actor, "manage", memory.scope).allowed
+        actor.is_operator and context.gate.decide(connection, actor, "manage", memory.scope).allowed
     )
     found.append(
         Action(

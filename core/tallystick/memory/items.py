@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 
 from tallystick.errors import InvalidInput, StateConflict
 from tallystick.memory.change import apply_modify, forget_one, require_unlocked
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import INDEX, item_content, item_value
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import Prepared, check_new, ingest_one, prepare
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.writing import Writing
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import ScopeRow, items, memories, scopes, search
-from tallystick.storage.once import Once
+from tallystick.storage.idempotency import Once
 
 __all__ = [
     "Item",
@@ -70,7 +70,7 @@ class Item:
 
 
 def put_items(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     puts: Sequence[Put],
@@ -82,7 +82,7 @@ def put_items(
     Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an item
     that is pinned or locked.
     """
-    room.gate.require(actor, "write", scope)
+    context.gate.require(actor, "write", scope)
     for put in puts:
         if (
             not put.namespace
@@ -97,7 +97,7 @@ def put_items(
     for new in made:
         if new is not None:
             check_new(new)
-    ready = iter(prepare(room, actor, [new for new in made if new is not None]))
+    ready = iter(prepare(context, actor, [new for new in made if new is not None]))
     prepared = [None if new is None else next(ready) for new in made]
     once = Once(
         scope,
@@ -110,18 +110,18 @@ def put_items(
     )
 
     def unit(tx: Connection) -> None:
-        room.gate.confirm(tx, actor, "write", scope)
+        context.gate.confirm(tx, actor, "write", scope)
         if once.answered(tx) is not None:
             return
-        writing = Writing(tx, room, actor, room.store.clock.now(), None)
+        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
         row = scopes.ensure(tx, scope)
         for put, item in zip(puts, prepared, strict=True):
             _put(writing, row, put, item)
         once.keep(tx, {}, at=writing.now)
 
     if puts:
-        with room.gate.journaling(actor):
-            room.store.database.write(unit, name="store.put")
+        with context.gate.journaling(actor):
+            context.store.database.write(unit, name="store.put")
 
 
 def _new(put: Put) -> NewMemory | None:
@@ -134,7 +134,7 @@ def _new(put: Put) -> NewMemory | None:
     return NewMemory(content=content, kind=KIND, attributes={INDEX: list(put.index)})
 
 
-def _put(writing: Writing, scope: ScopeRow, put: Put, item: Prepared | None) -> None:
+def _put(writing: MemoryWrite, scope: ScopeRow, put: Put, item: Prepared | None) -> None:
     tx, now = writing.tx, writing.now
     row = items.find(tx, scope.id, put.namespace, put.key)
     standing = memories.get_docs(tx, [row.doc]).get(row.doc) if row is not None else None
@@ -172,7 +172,7 @@ def _put(writing: Writing, scope: ScopeRow, put: Put, item: Prepared | None) -> 
     items.set_item(tx, scope.id, items.Row(put.namespace, put.key, doc, put.ttl))
 
 
-def _free(writing: Writing, memory: Memory) -> None:
+def _free(writing: MemoryWrite, memory: Memory) -> None:
     if memory.pinned:
         raise StateConflict(
             memory.id,
@@ -183,7 +183,7 @@ def _free(writing: Writing, memory: Memory) -> None:
     require_unlocked(memory, writing.actor, writing.now)
 
 
-def _expire(writing: Writing, stored: memories.Stored, at: int | None) -> None:
+def _expire(writing: MemoryWrite, stored: memories.Stored, at: int | None) -> None:
     memories.set_expiry(writing.tx, stored.doc, at)
     search.touch(
         writing.tx, [stored.doc], revision=scopes.next_revision(writing.tx, stored.scope_id)
@@ -195,7 +195,7 @@ def _stands(memory: Memory, now: int) -> bool:
 
 
 def get_items(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     addresses: Sequence[tuple[tuple[str, ...], str]],
@@ -207,9 +207,9 @@ def get_items(
 
     Raises Denied.
     """
-    room.gate.require(actor, "read", scope)
-    now = room.store.clock.now()
-    with room.store.database.read() as connection:
+    context.gate.require(actor, "read", scope)
+    now = context.store.clock.now()
+    with context.store.database.read() as connection:
         found = [row.id for row in scopes.find(connection, [scope])]
         rows = [
             items.find(connection, found[0], namespace, key) if found and is_storable(key) else None
@@ -224,15 +224,15 @@ def get_items(
             Item(row.namespace, row.key, memory, row.ttl) if shown and row and memory else None
         )
     _refresh(
-        room,
+        context,
         [item for item, wanted in zip(given, refresh, strict=False) if wanted and item is not None],
     )
-    room.gate.log_read(actor, "get", [scope], results=sum(item is not None for item in given))
+    context.gate.log_read(actor, "get", [scope], results=sum(item is not None for item in given))
     return given
 
 
 def find_items(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     prefix: Sequence[str],
@@ -248,9 +248,9 @@ def find_items(
     With a `query` the best answers come first, by the scores of recall for what an item says
     itself, then the others; without one the newest come first. Raises Denied.
     """
-    room.gate.require(actor, "read", scope)
-    now = room.store.clock.now()
-    with room.store.database.read() as connection:
+    context.gate.require(actor, "read", scope)
+    now = context.store.clock.now()
+    with context.store.database.read() as connection:
         found = [row.id for row in scopes.find(connection, [scope])]
         rows = items.beneath(connection, found[0], prefix) if found else []
         stored = memories.get_docs(connection, [row.doc for row in rows])
@@ -264,16 +264,16 @@ def find_items(
     standing.sort(key=lambda item: (-item.memory.updated_at, item.namespace, item.key))
     if query and query.strip():
         docs = {one.memory.id: doc for doc, one in stored.items()}
-        standing = _ranked(room, actor, scope, query, standing, docs, offset + limit)
+        standing = _ranked(context, actor, scope, query, standing, docs, offset + limit)
     chosen = standing[offset : offset + limit]
     if refresh:
-        _refresh(room, chosen)
-    room.gate.log_read(actor, "search", [scope], results=len(chosen))
+        _refresh(context, chosen)
+    context.gate.log_read(actor, "search", [scope], results=len(chosen))
     return chosen
 
 
 def _ranked(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     query: str,
@@ -283,10 +283,10 @@ def _ranked(
 ) -> list[Item]:
     wanted = Wanted(
         limit=max(1, most),
-        weights=room.weights.by_itself().replace(vector_only=0.0),
+        weights=context.weights.by_itself().replace(vector_only=0.0),
         docs=frozenset(docs[item.memory.id] for item in standing),
     )
-    hits = recall(room, actor, [scope], query, wanted, logged=False)
+    hits = recall(context, actor, [scope], query, wanted, logged=False)
     scores = {hit.memory.id: hit.score for hit in hits}
     by_id = {item.memory.id: item for item in standing}
     best = [
@@ -297,43 +297,43 @@ def _ranked(
     return [*best, *(item for item in standing if item.memory.id not in scores)]
 
 
-def namespaces(room: MemoryRoom, actor: Actor, scope: Scope) -> list[tuple[str, ...]]:
+def namespaces(context: MemoryContext, actor: Actor, scope: Scope) -> list[tuple[str, ...]]:
     """Every namespace that holds an item, in order. Raises Denied."""
-    return sorted({item.namespace for item in find_items(room, actor, scope, (), limit=2**31)})
+    return sorted({item.namespace for item in find_items(context, actor, scope, (), limit=2**31)})
 
 
-def _refresh(room: MemoryRoom, found: Sequence[Item]) -> None:
+def _refresh(context: MemoryContext, found: Sequence[Item]) -> None:
     """Let items live their time anew."""
     living = [item for item in found if item.ttl is not None]
     if not living:
         return
 
     def unit(tx: Connection) -> None:
-        now = room.store.clock.now()
+        now = context.store.clock.now()
         for item in living:
             stored = memories.get(tx, item.memory.id)
             if stored is not None and item.ttl is not None and _stands(stored.memory, now):
                 memories.set_expiry(tx, stored.doc, now + item.ttl)
                 search.touch(tx, [stored.doc], revision=scopes.next_revision(tx, stored.scope_id))
 
-    room.store.database.write(unit, name="store.refresh")
+    context.store.database.write(unit, name="store.refresh")
 
 
 def sweep_items(
-    room: MemoryRoom, actor: Actor, scope: Scope, *, idempotency_key: str | None = None
+    context: MemoryContext, actor: Actor, scope: Scope, *, idempotency_key: str | None = None
 ) -> int:
     """Forget the items whose time to live is over; how many. They are found by nobody before,
     either. Raises Denied.
     """
-    room.gate.require(actor, "delete", scope)
+    context.gate.require(actor, "delete", scope)
     once = Once(scope, "store.sweep", idempotency_key, None)
 
     def unit(tx: Connection) -> int:
-        room.gate.confirm(tx, actor, "delete", scope)
+        context.gate.confirm(tx, actor, "delete", scope)
         answered = once.answered(tx)
         if answered is not None:
             return int(answered["forgotten"])
-        writing = Writing(tx, room, actor, room.store.clock.now(), None)
+        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
         found = [row.id for row in scopes.find(tx, [scope])]
         rows = (
             [row for row in items.beneath(tx, found[0], ()) if row.ttl is not None] if found else []
@@ -348,15 +348,15 @@ def sweep_items(
         once.keep(tx, {"forgotten": len(over)}, at=writing.now)
         return len(over)
 
-    with room.gate.journaling(actor):
-        return room.store.database.write(unit, name="store.sweep")
+    with context.gate.journaling(actor):
+        return context.store.database.write(unit, name="store.sweep")
 
 
 @dataclass(frozen=True)
 class Items:
     """The items of one scope as one actor sees them: what `bound.items` gives."""
 
-    room: MemoryRoom
+    context: MemoryContext
     actor: Actor
     scope: Scope
     written: Callable[[], None] = lambda: None
@@ -368,30 +368,30 @@ class Items:
         Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an
         item that is pinned or locked.
         """
-        put_items(self.room, self.actor, self.scope, puts, idempotency_key=idempotency_key)
+        put_items(self.context, self.actor, self.scope, puts, idempotency_key=idempotency_key)
         self.written()
 
     def get(
         self, addresses: Sequence[tuple[tuple[str, ...], str]], *, refresh: Sequence[bool] = ()
     ) -> list[Item | None]:
         """What stands under each (namespace, key). Raises Denied."""
-        self.room.gate.admit(self.actor, "read", self.scope)
-        return get_items(self.room, self.actor, self.scope, addresses, refresh=refresh)
+        self.context.gate.admit(self.actor, "read", self.scope)
+        return get_items(self.context, self.actor, self.scope, addresses, refresh=refresh)
 
     def find(self, prefix: Sequence[str] = (), **wanted: Any) -> list[Item]:
         """The items beneath a namespace; `wanted` are query, keep, limit, offset and refresh.
         Raises Denied.
         """
-        self.room.gate.admit(self.actor, "read", self.scope)
-        return find_items(self.room, self.actor, self.scope, prefix, **wanted)
+        self.context.gate.admit(self.actor, "read", self.scope)
+        return find_items(self.context, self.actor, self.scope, prefix, **wanted)
 
     def namespaces(self) -> list[tuple[str, ...]]:
         """Every namespace that holds an item, in order. Raises Denied."""
-        self.room.gate.admit(self.actor, "read", self.scope)
-        return namespaces(self.room, self.actor, self.scope)
+        self.context.gate.admit(self.actor, "read", self.scope)
+        return namespaces(self.context, self.actor, self.scope)
 
     def sweep(self, *, idempotency_key: str | None = None) -> int:
         """Forget the items whose time to live is over; how many. Raises Denied,
         IdempotencyMismatch.
         """
-        return sweep_items(self.room, self.actor, self.scope, idempotency_key=idempotency_key)
+        return sweep_items(self.context, self.actor, self.scope, idempotency_key=idempotency_key)

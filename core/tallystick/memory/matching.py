@@ -18,11 +18,11 @@ from tallystick.memory.change import (
     require_reason,
     require_unlocked,
 )
+from tallystick.memory.context import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import Wanted, recall
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.writing import Writing
 from tallystick.records import AccessDecision, Actor, ForgetMatch, Forgetting, Json, Scope, part_key
-from tallystick.storage import keyed, scopes
+from tallystick.storage import scopes, settings_rows
 
 __all__ = ["forget_matching"]
 
@@ -31,7 +31,7 @@ _TOKEN_LIFE_US = 15 * 60 * 1_000_000
 
 
 def forget_matching(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     query: str,
@@ -54,8 +54,8 @@ def forget_matching(
     require_mode(mode, "execute")
     if not threshold >= 0 or limit < 1:
         raise InvalidInput("`threshold` is a score, 0 or more; `limit` is at least 1.")
-    decision = room.gate.require(actor, "delete", scope)
-    with room.store.database.read() as connection:
+    decision = context.gate.require(actor, "delete", scope)
+    with context.store.database.read() as connection:
         row = next(iter(scopes.find(connection, [scope])), None)
         request = (
             ""
@@ -65,15 +65,17 @@ def forget_matching(
             )
         )
         if row is not None and mode == "execute" and idempotency_key is not None:
-            answered = keyed.first_answer(connection, row.id, _PURPOSE, idempotency_key, request)
+            answered = settings_rows.first_answer(
+                connection, row.id, _PURPOSE, idempotency_key, request
+            )
             if answered is not None:
                 return Forgetting.load(answered)
-    matches, complete = _matches(room, actor, scope, query, threshold, limit)
+    matches, complete = _matches(context, actor, scope, query, threshold, limit)
     chosen: list[tuple[str, int]] = [
         (one.memory_id, one.version) for one in matches if one.action == "forget"
     ]
     bound: Json = [[memory_id, version] for memory_id, version in chosen]
-    now = room.store.clock.now()
+    now = context.store.clock.now()
     if mode == "preview":
         until = now + _TOKEN_LIFE_US
         token = (
@@ -92,7 +94,7 @@ def forget_matching(
         refused: AccessDecision = decision.model_copy(
             update={"allowed": False, "reason": "confirm_token_required"}
         )
-        raise room.gate.refuse(actor, refused)
+        raise context.gate.refuse(actor, refused)
     if row is None or not fits(confirm_token, row.secret, _PURPOSE, actor, bound, now=now):
         raise StateConflict(
             str(scope),
@@ -103,11 +105,11 @@ def forget_matching(
         )
 
     def unit(tx: Connection) -> Forgetting:
-        room.gate.confirm(tx, actor, "delete", scope)
-        writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id)
+        context.gate.confirm(tx, actor, "delete", scope)
+        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
         results = []
         for memory_id, version in chosen:
-            current = room.visible(tx, actor, memory_id, "delete")
+            current = context.visible(tx, actor, memory_id, "delete")
             if current.memory.version != version:
                 raise VersionConflict(memory_id, expected=version, actual=current.memory.version)
             require_unlocked(current.memory, actor, writing.now)
@@ -116,29 +118,29 @@ def forget_matching(
             mode="execute", matches=matches, complete=complete, results=tuple(results)
         )
         if idempotency_key is not None:
-            keyed.keep_answer(
+            settings_rows.keep_answer(
                 tx, row.id, _PURPOSE, idempotency_key, request, done.dumps(), at=writing.now
             )
         return done
 
-    with room.gate.journaling(actor):
-        return room.store.database.write(unit, name="apply.forget_matching")
+    with context.gate.journaling(actor):
+        return context.store.database.write(unit, name="apply.forget_matching")
 
 
 def _matches(
-    room: MemoryRoom, actor: Actor, scope: Scope, query: str, threshold: float, limit: int
+    context: MemoryContext, actor: Actor, scope: Scope, query: str, threshold: float, limit: int
 ) -> tuple[tuple[ForgetMatch, ...], bool]:
     # One more than asked tells whether the limit cuts something off. Looking is no access: it is
     # not logged. What stands beside a match is no match.
     wanted = Wanted(
-        limit=limit + 1, states=("active",), weights=room.weights.by_itself(), sources=False
+        limit=limit + 1, states=("active",), weights=context.weights.by_itself(), sources=False
     )
     hits = [
         hit
-        for hit in recall(room, actor, [scope], query, wanted, logged=False)
+        for hit in recall(context, actor, [scope], query, wanted, logged=False)
         if hit.score >= threshold
     ]
-    now = room.store.clock.now()
+    now = context.store.clock.now()
     return tuple(
         ForgetMatch(
             memory_id=hit.memory.id,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from tallystick.errors import InvalidInput
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.recall import Wanted, recall
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.standing import is_current
+from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
 from tallystick.records.framing import framed
@@ -47,7 +47,7 @@ _OF_WAKE, _OF_PACK = 0.2, 0.5
 
 
 def context_pack(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope_list: Sequence[Scope],
     query: str,
@@ -57,7 +57,7 @@ def context_pack(
     wanted: Wanted | None = None,
 ) -> ContextPack:
     """What answers `query`, best first, as far as it fits. Raises Denied, InvalidInput."""
-    found = recall(room, actor, scope_list, query, wanted or Wanted(limit=_MOST))
+    found = recall(context, actor, scope_list, query, wanted or Wanted(limit=_MOST))
     items = [
         _item(
             hit.memory,
@@ -69,14 +69,14 @@ def context_pack(
         )
         for hit in found
     ]
-    filling = _Filling(room, budget_tokens, counter, longest=_OF_PACK)
+    filling = _Filling(context, budget_tokens, counter, longest=_OF_PACK)
     for item in items:
         filling.take(item, filling.left)
     return filling.packed(items)
 
 
 def wake(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope_list: Sequence[Scope],
     *,
@@ -89,10 +89,12 @@ def wake(
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. What is too long is cut. Raises Denied, InvalidInput.
     """
-    decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
-    now = room.store.clock.now()
-    with room.store.database.read() as connection:
-        state = {scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions}
+    decisions = {scope: context.gate.require(actor, "read", scope) for scope in scope_list}
+    now = context.store.clock.now()
+    with context.store.database.read() as connection:
+        state = {
+            scope: context.gate.decide(connection, actor, "read", scope) for scope in decisions
+        }
         ids = [
             row.id
             for row in scopes.find(
@@ -117,9 +119,9 @@ def wake(
                 sources = tuple(source.source_id for source in memory.sources)
                 taken[memory.id] = _item(memory, sources, state[memory.scope].reason, why=why)
                 reasons.setdefault(why, []).append(taken[memory.id])
-    room.gate.log_read(actor, "wake", scope_list, results=len(taken))
+    context.gate.log_read(actor, "wake", scope_list, results=len(taken))
     items = [item for found in reasons.values() for item in found]
-    filling = _Filling(room, budget_tokens, counter, longest=_OF_WAKE)
+    filling = _Filling(context, budget_tokens, counter, longest=_OF_WAKE)
     for why, found in reasons.items():
         left = filling.left if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
         for item in found:
@@ -163,12 +165,12 @@ class _Filling:
     """A budget that is filled item by item, the frame and every label counted."""
 
     def __init__(
-        self, room: MemoryRoom, budget_tokens: int, counter: TokenCounter, *, longest: float
+        self, context: MemoryContext, budget_tokens: int, counter: TokenCounter, *, longest: float
     ) -> None:
         """`longest` is the part of the budget to which one item is cut. Raises InvalidInput."""
         if budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
-        self._room, self._budget, self._counter = room, budget_tokens, counter
+        self._context, self._budget, self._counter = context, budget_tokens, counter
         self._most = int(budget_tokens * longest)
         self._fitting: dict[str, tuple[PackItem, int, Mapping[str, int]]] = {}
         self._taken: dict[str, PackItem] = {}
@@ -213,7 +215,7 @@ class _Filling:
     def _fit(self, item: PackItem) -> tuple[PackItem, int, Mapping[str, int]]:
         """The item without secrets, cut to what one may take, its tokens, and what was redacted."""
         # Redacted whole and then cut: half a secret is one that no rule knows.
-        text, found = self._room.redactor.redact_text(item.text)
+        text, found = self._context.redactor.redact_text(item.text)
         length, whole = min(len(text), _LONGEST), None
         bare = self._cost(item.model_copy(update={"text": "…"}))
         while length >= min(len(text), _SHORTEST):

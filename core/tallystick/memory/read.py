@@ -7,8 +7,8 @@ from typing import get_args
 
 from tallystick.access import shown_to
 from tallystick.errors import InvalidInput
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.showing import bare
+from tallystick.memory.context import MemoryContext
+from tallystick.memory.previews import bare
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import memories, scopes
 
@@ -17,22 +17,22 @@ __all__ = ["get", "is_over", "list_memories", "require_states", "still_stand"]
 _MOST = 2**53
 
 
-def get(room: MemoryRoom, actor: Actor, memory_id: str) -> Memory:
+def get(context: MemoryContext, actor: Actor, memory_id: str) -> Memory:
     """One memory. Raises NotFound alike for absent, forgotten and hidden ones, and where only a
     part may be seen.
     """
-    with room.store.database.read() as connection:
-        stored = room.visible(connection, actor, memory_id, "read")
+    with context.store.database.read() as connection:
+        stored = context.visible(connection, actor, memory_id, "read")
         if stored.doc not in shown_to(
-            connection, room.gate, actor, [stored], room.store.clock.now()
+            connection, context.gate, actor, [stored], context.store.clock.now()
         ):
-            raise room.absent(actor, memory_id)
-    room.gate.log_read(actor, "get", [stored.memory.scope], results=1)
+            raise context.absent(actor, memory_id)
+    context.gate.log_read(actor, "get", [stored.memory.scope], results=1)
     return stored.memory
 
 
 def list_memories(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     *,
@@ -50,10 +50,12 @@ def list_memories(
     require_states(states)
     if limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
-    room.gate.require(actor, "read", scope)
-    with room.store.database.read() as connection:
+    context.gate.require(actor, "read", scope)
+    with context.store.database.read() as connection:
         ids = [row.id for row in scopes.find(connection, [scope])]
-        before_doc = None if before is None else room.visible(connection, actor, before, "read").doc
+        before_doc = (
+            None if before is None else context.visible(connection, actor, before, "read").doc
+        )
         found = memories.latest(
             connection,
             ids,
@@ -63,17 +65,17 @@ def list_memories(
             limit=min(limit, _MOST),
             before_doc=before_doc,
         )
-        shown = shown_to(connection, room.gate, actor, found, room.store.clock.now())
-    room.gate.log_read(actor, "list", [scope], results=len(found))
+        shown = shown_to(connection, context.gate, actor, found, context.store.clock.now())
+    context.gate.log_read(actor, "list", [scope], results=len(found))
     return [stored.memory if stored.doc in shown else bare(stored.memory) for stored in found]
 
 
-def still_stand(room: MemoryRoom, actor: Actor, found: Iterable[Memory]) -> bool:
+def still_stand(context: MemoryContext, actor: Actor, found: Iterable[Memory]) -> bool:
     """Whether memories that were recalled stand as they stood then, and may be read still. Nothing
     is logged.
     """
-    now = room.store.clock.now()
-    with room.store.database.read() as connection:
+    now = context.store.clock.now()
+    with context.store.database.read() as connection:
         for memory in found:
             stored = memories.get(connection, memory.id, sources=False)
             if (
@@ -82,9 +84,9 @@ def still_stand(room: MemoryRoom, actor: Actor, found: Iterable[Memory]) -> bool
                 or is_over(stored.memory, now)
             ):
                 return False
-            if not room.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
+            if not context.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
                 return False
-            if not shown_to(connection, room.gate, actor, [stored], now):
+            if not shown_to(connection, context.gate, actor, [stored], now):
                 return False
     return True
 

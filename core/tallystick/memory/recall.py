@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, overload
 from sqlalchemy import Connection
 
 from tallystick.errors import EmbeddingError, InvalidInput, StorageError
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.rerank import reranked
-from tallystick.memory.room import MemoryRoom
-from tallystick.memory.standing import Standing, arranged
+from tallystick.memory.supersession import Standing, arranged
 from tallystick.ranking import (
     Corpus,
     Pool,
@@ -34,7 +34,7 @@ from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, MemoryState, Scope, SourceRef
 from tallystick.storage import memories, scopes, search
-from tallystick.storage.layout import layout_of
+from tallystick.storage.chroma_layout import layout_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,7 +132,7 @@ class Wanted:
 
 
 def recall(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope_list: Sequence[Scope],
     query: str,
@@ -155,18 +155,18 @@ def recall(
             f"{', '.join(memories.FINDABLE)}, or list "
             "it by `memories(states=…)`."
         )
-    decisions = {scope: room.gate.require(actor, "read", scope) for scope in scope_list}
-    now = room.store.clock.now()
-    with room.store.database.read() as connection:
-        asked = _asked(connection, room, scope_list, query, wanted, now)
+    decisions = {scope: context.gate.require(actor, "read", scope) for scope in scope_list}
+    now = context.store.clock.now()
+    with context.store.database.read() as connection:
+        asked = _asked(connection, context, scope_list, query, wanted, now)
     # Between two snapshots: an embedder that is far away must not hold a reader.
-    vector = room.query_vector(asked.question.meaning) if asked.corpora else None
-    with room.store.database.read() as connection:
-        found = _search(connection, room, asked, vector, wanted, now)
+    vector = context.query_vector(asked.question.meaning) if asked.corpora else None
+    with context.store.database.read() as connection:
+        found = _search(connection, context, asked, vector, wanted, now)
         stored = _loaded(connection, found, wanted, now)
         # Once more by what this snapshot sees: a membership may have ended since.
         decisions = {
-            scope: room.gate.decide(connection, actor, "read", scope) for scope in decisions
+            scope: context.gate.decide(connection, actor, "read", scope) for scope in decisions
         }
         standing = arranged(
             connection,
@@ -178,7 +178,7 @@ def recall(
                 # What neither scores above nothing nor holds a word of the query is no answer.
                 and (ranked.score > 0 or ranked.signals["text"] > 0)
             ],
-            may_read=lambda scope: room.gate.decide(connection, actor, "read", scope).allowed,
+            may_read=lambda scope: context.gate.decide(connection, actor, "read", scope).allowed,
             within=tuple(scope_list),
             now=now,
             as_of=wanted.as_of,
@@ -188,7 +188,7 @@ def recall(
         # A reranker and a budget choose among more than are asked for.
         chosen = (
             standing
-            if room.reranker is not None or wanted.budget is not None
+            if context.reranker is not None or wanted.budget is not None
             else standing[: wanted.limit]
         )
         refs = (
@@ -199,9 +199,13 @@ def recall(
     best = max((one.ranked.score for one in standing), default=0.0)
     hits = [_hit(one, best, refs.get(one.stored.doc, []), decisions, found.path) for one in chosen]
     warnings = list(found.warnings)
-    if room.reranker is not None and len(hits) > 1:
+    if context.reranker is not None and len(hits) > 1:
         hits, problem = reranked(
-            room.reranker, query, hits, deadline_ms=room.rerank_deadline_ms, redactor=room.redactor
+            context.reranker,
+            query,
+            hits,
+            deadline_ms=context.rerank_deadline_ms,
+            redactor=context.redactor,
         )
         warnings += [problem] if problem else []
     if wanted.budget is not None:
@@ -210,7 +214,7 @@ def recall(
     if logged:
         docs = {one.stored.memory.id: one.stored.doc for one in standing}
         accessed = [docs[hit.memory.id] for hit in hits]
-        room.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
+        context.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
     return Recalled(tuple(hits), found.path, found.candidates, tuple(warnings))
 
 
@@ -254,7 +258,7 @@ class _Asked:
 
 def _asked(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     scope_list: Sequence[Scope],
     query: str,
     wanted: Wanted,
@@ -262,8 +266,8 @@ def _asked(
 ) -> _Asked:
     named = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
-    by_chroma = bool(revisions) and _wants_chroma(connection, room, list(revisions))
-    corpora = _corpora(connection, room, revisions, exact=not by_chroma)
+    by_chroma = bool(revisions) and _wants_chroma(connection, context, list(revisions))
+    corpora = _corpora(connection, context, revisions, exact=not by_chroma)
     question = ask(
         query, list(corpora.values()), now if wanted.asked_at is None else wanted.asked_at
     )
@@ -274,7 +278,7 @@ def _asked(
 
 def _search(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     asked: _Asked,
     vector: Vector | None,
     wanted: Wanted,
@@ -283,15 +287,15 @@ def _search(
     corpora, revisions, question = asked.corpora, asked.revisions, asked.question
     if not corpora:
         return _Found([])
-    weights = wanted.weights or room.weights
+    weights = wanted.weights or context.weights
     warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
     proposed: list[int] | None = None
     if asked.by_chroma and vector is not None:
         try:
-            proposed = _proposed(connection, room, list(revisions), vector)
+            proposed = _proposed(connection, context, list(revisions), vector)
         except StorageError as error:
             warnings.append(f"Chroma was not used ({error}); vectors were scanned exactly")
-            corpora = _corpora(connection, room, revisions, exact=True)
+            corpora = _corpora(connection, context, revisions, exact=True)
     if vector is None or (
         proposed is None and not any(corpus.vectors for corpus in corpora.values())
     ):
@@ -304,55 +308,56 @@ def _search(
         allowed = _allowed(connection, corpus, scope_id, wanted, now)
         narrow |= wanted.filters and 10 * int(allowed.sum()) < len(corpus)
         pools.append(
-            _pool(connection, room, corpus, scope_id, question, vector, proposed, allowed, depth)
+            _pool(connection, context, corpus, scope_id, question, vector, proposed, allowed, depth)
         )
     known = _known(connection, asked, pools, weights, wanted, now, narrow=narrow)
-    words = room.word_vectors if vector is not None else None
-    most = max(wanted.limit, _RERANKED) if room.reranker is not None else wanted.limit
+    words = context.word_vectors if vector is not None else None
+    most = max(wanted.limit, _RERANKED) if context.reranker is not None else wanted.limit
     # Some more than asked, because what left meanwhile or is no answer is passed over.
     ranked = rank(question, pools, weights, words, known, most=most + _SPARE)
     return _Found(ranked, sum(len(pool.rows) for pool in pools), path, tuple(warnings))
 
 
 def _corpora(
-    connection: Connection, room: MemoryRoom, revisions: Mapping[int, int], *, exact: bool
+    connection: Connection, context: MemoryContext, revisions: Mapping[int, int], *, exact: bool
 ) -> dict[int, Corpus]:
     fingerprint, dimension = "", 0
     if exact:
         try:
-            fingerprint, dimension = room.embedder.fingerprint, room.embedder.dimension
+            fingerprint, dimension = context.embedder.fingerprint, context.embedder.dimension
         except EmbeddingError:
             exact = False
     return {
-        scope_id: room.shelves.corpus(
+        scope_id: context.corpora.corpus(
             connection, scope_id, revision, fingerprint=fingerprint, dimension=dimension
         )
         for scope_id, revision in sorted(revisions.items())
     }
 
 
-def _wants_chroma(connection: Connection, room: MemoryRoom, ids: Sequence[int]) -> bool:
-    if room.vector_search != "auto":
-        return room.vector_search == "chroma"
+def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[int]) -> bool:
+    if context.vector_search != "auto":
+        return context.vector_search == "chroma"
     sizes = (
-        room.shelves.size(scope_id) or search.count_rows(connection, scope_id) for scope_id in ids
+        context.corpora.size(scope_id) or search.count_rows(connection, scope_id)
+        for scope_id in ids
     )
-    return sum(sizes) > room.exact_scan_limit
+    return sum(sizes) > context.exact_scan_limit
 
 
 def _proposed(
-    connection: Connection, room: MemoryRoom, ids: list[int], vector: Vector
+    connection: Connection, context: MemoryContext, ids: list[int], vector: Vector
 ) -> list[int]:
     """What Chroma proposes. Raises StorageError."""
-    if room.index is None:
+    if context.index is None:
         raise StorageError("this tally has no Chroma index")
-    room.index.arrange(layout_of(connection, room.embedder.fingerprint))
-    return room.index.propose(vector, ids, most=_OVERFETCH)
+    context.index.arrange(layout_of(connection, context.embedder.fingerprint))
+    return context.index.propose(vector, ids, most=_OVERFETCH)
 
 
 def _pool(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     corpus: Corpus,
     scope_id: int,
     question: Question,
@@ -381,7 +386,7 @@ def _pool(
         rows = corpus.rows_of(proposed)
         rows = rows[allowed[rows]]
         scores = np.zeros(len(text))
-        scores[rows] = _exactly(connection, room, corpus, scope_id, vector, rows)
+        scores[rows] = _exactly(connection, context, corpus, scope_id, vector, rows)
         by_vector = proposals(scores, depth)
     rows = np.union1d(by_text, by_vector)
     beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
@@ -393,13 +398,13 @@ def _pool(
     elif proposed is None:
         nearness = corpus.exact_nearness(vector, rows)
     else:
-        nearness = _exactly(connection, room, corpus, scope_id, vector, rows)
+        nearness = _exactly(connection, context, corpus, scope_id, vector, rows)
     return Pool(corpus, rows, text[rows], nearness)
 
 
 def _exactly(
     connection: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     corpus: Corpus,
     scope_id: int,
     vector: Vector,
@@ -411,7 +416,7 @@ def _exactly(
     import numpy as np
 
     docs = corpus.column("doc")[rows].tolist()
-    blobs = search.vectors_of(connection, [scope_id], room.embedder.fingerprint, docs)
+    blobs = search.vectors_of(connection, [scope_id], context.embedder.fingerprint, docs)
     dimension = vector.shape[0]
     values = [
         float(cosines(vector, slices_of(blobs[doc], dimension)).max()) if doc in blobs else 0.0

@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tallystick.errors import Denied, InvalidInput, PositionTaken
-from tallystick.memory.room import MemoryRoom, searchable
-from tallystick.memory.writing import Writing
+from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     Actor,
     Json,
@@ -34,8 +34,8 @@ from tallystick.records import (
     validate_attributes,
 )
 from tallystick.records.framing import without_recalls
-from tallystick.storage import ScopeRow, edges, keyed, memories, parts, scopes
-from tallystick.storage.once import Once
+from tallystick.storage import ScopeRow, edges, memories, parts, scopes, settings_rows
+from tallystick.storage.idempotency import Once
 
 __all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
 
@@ -53,7 +53,7 @@ class Prepared:
 
 
 def remember(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     items: Sequence[NewMemory],
@@ -68,20 +68,20 @@ def remember(
     Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
     was stored.
     """
-    room.gate.foresee(actor, "write", scope)
+    context.gate.foresee(actor, "write", scope)
     for item in items:
         check_new(item)
     if not items:
         return []
     own = [_own(item) for item in items]
-    prepared = prepare(room, actor, [item for item in own if item is not None])
+    prepared = prepare(context, actor, [item for item in own if item is not None])
     stored: list[Remembered] = []
     if prepared:
         asked = None if idempotency_key is None else [_said(item) for item in items]
         once = Once(scope, "remember_many", idempotency_key, asked)
-        with room.gate.journaling(actor):
-            stored = room.store.database.write(
-                lambda tx: _ingest(tx, room, actor, scope, prepared, correlation_id, once),
+        with context.gate.journaling(actor):
+            stored = context.store.database.write(
+                lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, once),
                 name="ingest",
             )
     results = iter(stored)
@@ -136,8 +136,8 @@ def check_new(item: NewMemory) -> None:
             )
 
 
-def prepare(room: MemoryRoom, actor: Actor, items: Sequence[NewMemory]) -> list[Prepared]:
-    vectors, warnings = room.vectors_for(
+def prepare(context: MemoryContext, actor: Actor, items: Sequence[NewMemory]) -> list[Prepared]:
+    vectors, warnings = context.vectors_for(
         [searchable(item.content, item.attributes) for item in items]
     )
     return [
@@ -159,14 +159,14 @@ def _speaking(source_type: SourceType, author: str | None) -> SourceRef:
 
 def _ingest(
     tx: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     scope: Scope,
     prepared: Sequence[Prepared],
     correlation_id: str | None,
     once: Once,
 ) -> list[Remembered]:
-    room.gate.confirm(tx, actor, "write", scope)
+    context.gate.confirm(tx, actor, "write", scope)
     answered = once.answered(tx)
     if answered is not None:
         return [Remembered.load(one) for one in answered["remembered"]]
@@ -176,7 +176,7 @@ def _ingest(
     else:
         row, revision = scopes.changing(tx, scope)
         revisions = {row.id: revision}
-    writing = Writing(tx, room, actor, room.store.clock.now(), correlation_id, revisions)
+    writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id, revisions)
     done = [ingest_one(writing, row, item) for item in prepared]
     if once.key is not None:
         once.keep(tx, {"remembered": [one.dump() for one in done]}, at=writing.now)
@@ -194,12 +194,12 @@ def _said(new: NewMemory) -> Json:
     }
 
 
-def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
+def ingest_one(writing: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembered:
     tx, new, now = writing.tx, item.new, writing.now
     request = ""
     if new.idempotency_key is not None:
         request = part_key(scope.secret, json.dumps(_said(new), sort_keys=True).encode())
-        before = keyed.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
+        before = settings_rows.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
         if before is not None:
             return Remembered.load(before)
 
@@ -222,7 +222,7 @@ def ingest_one(writing: Writing, scope: ScopeRow, item: Prepared) -> Remembered:
     else:
         answer = _add_memory(writing, scope, item, source_id, content_key)
     if new.idempotency_key is not None:
-        keyed.keep_answer(
+        settings_rows.keep_answer(
             tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now
         )
     return answer
@@ -245,14 +245,14 @@ def _known(
 
 
 def _add_memory(
-    writing: Writing, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
+    writing: MemoryWrite, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
 ) -> Remembered:
-    tx, room, now, new = writing.tx, writing.room, writing.now, item.new
+    tx, context, now, new = writing.tx, writing.context, writing.now, item.new
     position = new.position
     if new.conversation is not None and position is None:
         position = memories.next_position(tx, scope.id, new.conversation)
     memory = Memory(
-        id=room.store.ids.new(),
+        id=context.store.ids.new(),
         scope=scope.scope,
         kind=new.kind,
         subject=new.subject,
@@ -271,7 +271,7 @@ def _add_memory(
         expires_at=new.expires_at,
         tags=new.tags,
         attributes=new.attributes,
-        embedding_model=room.embedder.fingerprint if item.vector is not None else None,
+        embedding_model=context.embedder.fingerprint if item.vector is not None else None,
         conversation=new.conversation,
         position=position,
         occurred_at=new.occurred_at,
@@ -285,7 +285,7 @@ def _add_memory(
     for origin in origins:
         edges.add(
             tx,
-            edge_id=room.store.ids.new(),
+            edge_id=context.store.ids.new(),
             kind="DERIVED_FROM",
             scope_id=scope.id,
             from_doc=doc,
@@ -311,13 +311,13 @@ def _add_memory(
     )
 
 
-def _origin(writing: Writing, memory_id: str) -> memories.Stored:
+def _origin(writing: MemoryWrite, memory_id: str) -> memories.Stored:
     """A memory to conclude from: one that the actor may read and reflect on, and that has its
     text.
     """
-    room, actor = writing.room, writing.actor
-    origin = room.visible(writing.tx, actor, memory_id, "read")
-    decision = room.gate.confirmed(writing.tx, actor, "reflect", origin.memory.scope)
+    context, actor = writing.context, writing.actor
+    origin = context.visible(writing.tx, actor, memory_id, "read")
+    decision = context.gate.confirmed(writing.tx, actor, "reflect", origin.memory.scope)
     reason = _UNFIT.get(origin.memory.state)
     if reason is not None:
         raise Denied(decision.model_copy(update={"allowed": False, "reason": reason}))

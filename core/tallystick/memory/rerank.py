@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from tallystick.logs import get_logger
-from tallystick.memory.room import is_local_only
+from tallystick.memory.context import is_local_only
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Reranker
 from tallystick.records import Hit

@@ -13,18 +13,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import Connection
 
 from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
 from tallystick.logs import get_logger
-from tallystick.memory import MemoryRoom
-from tallystick.memory.room import is_local_only
+from tallystick.memory import MemoryContext
+from tallystick.memory.context import is_local_only
 from tallystick.pipeline.reconcile import Progress, Reconciled, give_own, rebuild, reconcile
 from tallystick.ranking import whole_vectors
 from tallystick.records import ReasonCode
 from tallystick.storage import jobs, memories, outbox, scopes, search
-from tallystick.storage.layout import layout_of
+from tallystick.storage.chroma_layout import layout_of
 
 __all__ = ["Drained", "Indexer"]
 
@@ -55,8 +56,8 @@ class Drained:
 class Indexer:
     """Works in the background of one tally, or when asked with `run`."""
 
-    def __init__(self, room: MemoryRoom, *, eager: bool, drain_at: int = 1_000) -> None:
-        self._room = room
+    def __init__(self, context: MemoryContext, *, eager: bool, drain_at: int = 1_000) -> None:
+        self._context = context
         self._eager = eager
         self._drain_at = drain_at
         self._wake = threading.Event()
@@ -94,7 +95,7 @@ class Indexer:
             while (done := self._embed_jobs() + self._embed_missing()) > 0:
                 embedded += done
             self._looked = time.monotonic()
-            if self._room.index is not None and self._room.index.owned:
+            if self._context.index is not None and self._context.index.owned:
                 while (done := self._drain()) > 0:
                     indexed += done
                 self._give_own()
@@ -105,10 +106,10 @@ class Indexer:
         match.
         """
         with self._guard:
-            found = reconcile(self._room)
+            found = reconcile(self._context)
             if found.whole or not repair:
                 return found
-            rebuild(self._room)
+            rebuild(self._context)
             self._checked = True
             return replace(found, rebuilt=True)
 
@@ -121,7 +122,7 @@ class Indexer:
     def rebuild(self, progress: Progress) -> int:
         """Make Chroma's collection anew from the database; how many vectors it holds."""
         with self._guard:
-            return rebuild(self._room, progress=progress)
+            return rebuild(self._context, progress=progress)
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -161,17 +162,17 @@ class Indexer:
     def _repair_if_needed(self) -> None:
         """Once per opening, before this process writes to Chroma for the first time."""
         self._checked = True
-        found = reconcile(self._room)
+        found = reconcile(self._context)
         if not found.whole:
             get_logger("pipeline").warning(
                 "chroma.rebuilding",
                 count=found.missing + found.stale + found.ghosts + found.unreachable,
             )
-            rebuild(self._room)
+            rebuild(self._context)
 
     def _wants_chroma(self) -> bool:
-        index = self._room.index
-        if index is None or self._room.vector_search == "exact":
+        index = self._context.index
+        if index is None or self._context.vector_search == "exact":
             return False
         waiting = self._backlog()
         if waiting == 0 or not (self._eager or index.is_open or waiting >= self._drain_at):
@@ -179,11 +180,11 @@ class Indexer:
         return index.owned
 
     def _backlog(self) -> int:
-        with self._room.store.database.read() as connection:
+        with self._context.store.database.read() as connection:
             return outbox.backlog(connection)
 
     def _embed_jobs(self) -> int:
-        database = self._room.store.database
+        database = self._context.store.database
         with database.read() as connection:
             if not jobs.due(connection, kind="embed"):
                 return 0
@@ -207,7 +208,7 @@ class Indexer:
             for stored in found
             if stored is not None and stored.memory.state in memories.FINDABLE
         ]
-        if not self._room.local_embedder:
+        if not self._context.local_embedder:
             living = [stored for stored in living if not is_local_only(stored.memory.attributes)]
         try:
             vectors = self._vectors(living)
@@ -220,7 +221,7 @@ class Indexer:
 
     def _authorised(self, leased: list[jobs.Job]) -> list[jobs.Job]:
         """Those whose actor may still write where they work; the others will never run."""
-        database, gate = self._room.store.database, self._room.gate
+        database, gate = self._context.store.database, self._context.gate
         unfit: dict[ReasonCode, list[str]] = {}
         with database.read() as connection:
             for job in leased:
@@ -235,21 +236,19 @@ class Indexer:
                 if not decision.allowed and decision.reason != "mutations_frozen":
                     unfit.setdefault("job_policy_context_stale", []).append(job.id)
         for reason, ids in unfit.items():
-            database.write(
-                lambda tx, r=reason, found=ids: jobs.bury(tx, found, error=r), name="jobs.bury"
-            )  # type: ignore[misc]
+            database.write(partial(jobs.bury, job_ids=ids, error=reason), name="jobs.bury")
         gone = {job_id for ids in unfit.values() for job_id in ids}
         return [job for job in leased if job.id not in gone]
 
     def _embed_missing(self) -> int:
-        database = self._room.store.database
+        database = self._context.store.database
         with database.read() as connection:
             # Those with an embedding job are left to it: it has their retries.
             docs = search.docs_missing_vectors(
                 connection,
-                self._room.embedder.fingerprint,
+                self._context.embedder.fingerprint,
                 limit=_BATCH,
-                local_embedder=self._room.local_embedder,
+                local_embedder=self._context.local_embedder,
             )
             living = list(memories.get_docs(connection, docs).values())
         if not living:
@@ -260,7 +259,7 @@ class Indexer:
     def _vectors(self, living: Sequence[memories.Stored]) -> list[bytes]:
         if not living:
             return []
-        return self._room.embedded([stored.memory for stored in living])
+        return self._context.embedded([stored.memory for stored in living])
 
     def _finalize(
         self,
@@ -272,7 +271,7 @@ class Indexer:
         """Store the vectors of those memories that still say what was embedded; how many those
         are.
         """
-        fingerprint = self._room.embedder.fingerprint
+        fingerprint = self._context.embedder.fingerprint
         current = memories.get_docs(tx, [stored.doc for stored in living])
         missing = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
         rows = [
@@ -293,9 +292,9 @@ class Indexer:
         """Bring the oldest entries of the outbox into Chroma: current state in, what is gone out,
         then trim.
         """
-        index = self._room.index
+        index = self._context.index
         assert index is not None
-        database, fingerprint = self._room.store.database, self._room.embedder.fingerprint
+        database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
         with database.read() as connection:
             last, docs = outbox.take(connection, most=_BATCH)
             if not docs:
@@ -305,7 +304,7 @@ class Indexer:
         index.arrange(layout)
         living = {row.doc for row in rows}
         if rows:
-            matrix = whole_vectors([row.vector for row in rows], self._room.embedder.dimension)
+            matrix = whole_vectors([row.vector for row in rows], self._context.embedder.dimension)
             index.upsert(
                 [
                     (row.doc, row.scope_id, row.version, vector)
@@ -327,5 +326,5 @@ class Indexer:
     def _give_own(self) -> None:
         """Look whether a scope has grown large: after the first drain, and then now and then."""
         if self._drained >= self._look_at:
-            give_own(self._room)
-            self._drained, self._look_at = 0, max(_BATCH, self._room.exact_scan_limit // 10)
+            give_own(self._context)
+            self._drained, self._look_at = 0, max(_BATCH, self._context.exact_scan_limit // 10)

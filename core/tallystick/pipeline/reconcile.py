@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from tallystick.errors import StorageError
-from tallystick.memory import MemoryRoom
+from tallystick.memory import MemoryContext
 from tallystick.ranking import whole_vectors
 from tallystick.storage import ChromaIndex, outbox, scopes, search
 from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.layout import Layout, keep_layout, layout_of
+from tallystick.storage.chroma_layout import Layout, keep_layout, layout_of
 
 __all__ = ["Reconciled", "give_own", "rebuild", "reconcile"]
 
@@ -54,57 +54,57 @@ class Reconciled:
         return not (self.missing or self.stale or self.ghosts or self.unreachable or self.problem)
 
 
-def reconcile(room: MemoryRoom, *, sample: int = 64) -> Reconciled:
+def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
     """Hold what Chroma has against the database; what still waits in the outbox is no difference.
 
     Changes nothing. Raises StorageError when this process may not use Chroma.
     """
-    index = _owned(room)
+    index = _owned(context)
     try:
-        return _compared(room, index, sample)
+        return _compared(context, index, sample)
     except StorageError as error:
         return Reconciled(0, 0, 0, 0, 0, problem=str(error))
 
 
-def rebuild(room: MemoryRoom, *, progress: Progress = lambda done, total: None) -> int:
+def rebuild(context: MemoryContext, *, progress: Progress = lambda done, total: None) -> int:
     """Make the collections anew from the database and swap them in; how many vectors they hold.
 
     Raises StorageError.
     """
-    index = _owned(room)
-    fingerprint = room.embedder.fingerprint
-    with room.store.database.read() as connection:
+    index = _owned(context)
+    fingerprint = context.embedder.fingerprint
+    with context.store.database.read() as connection:
         total = search.count_points(connection, fingerprint)
-        large = search.large_scopes(connection, fingerprint, above=room.exact_scan_limit)
+        large = search.large_scopes(connection, fingerprint, above=context.exact_scan_limit)
         before = layout_of(connection, fingerprint)
     index.arrange(before)
     fresh = replace(before, generation=before.generation + 1, own=frozenset(large))
     progress(0, total)
-    return _move(room, index, fresh, None, lambda done: progress(done, max(total, done)))
+    return _move(context, index, fresh, None, lambda done: progress(done, max(total, done)))
 
 
-def give_own(room: MemoryRoom) -> list[int]:
+def give_own(context: MemoryContext) -> list[int]:
     """Give each scope that has outgrown the exact scan a Chroma collection of its own; the scopes
     that got one.
 
     Raises StorageError.
     """
-    index = _owned(room)
-    fingerprint = room.embedder.fingerprint
+    index = _owned(context)
+    fingerprint = context.embedder.fingerprint
     given = []
-    with room.store.database.read() as connection:
-        large = search.large_scopes(connection, fingerprint, above=room.exact_scan_limit)
+    with context.store.database.read() as connection:
+        large = search.large_scopes(connection, fingerprint, above=context.exact_scan_limit)
         layout = layout_of(connection, fingerprint)
     index.arrange(layout)
     for scope_id in sorted(large - layout.own):
         layout = layout.with_own(scope_id)
-        _move(room, index, layout, scope_id, lambda done: None)
+        _move(context, index, layout, scope_id, lambda done: None)
         given.append(scope_id)
     return given
 
 
 def _move(
-    room: MemoryRoom,
+    context: MemoryContext,
     index: ChromaIndex,
     layout: Layout,
     scope_id: int | None,
@@ -113,7 +113,7 @@ def _move(
     """Fill what `layout` has and the one in use has not, with the points of one scope or of all,
     and swap.
     """
-    fingerprint, database = room.embedder.fingerprint, room.store.database
+    fingerprint, database = context.embedder.fingerprint, context.store.database
     before = index.layout
     fresh = index.begin(layout)
     with database.read() as connection:
@@ -126,7 +126,7 @@ def _move(
             )
         if not points:
             break
-        fresh.upsert(_vectors(room, points))
+        fresh.upsert(_vectors(context, points))
         last, done = points[-1].doc, done + len(points)
         told(done)
 
@@ -143,31 +143,31 @@ def _move(
     return done
 
 
-def _vectors(room: MemoryRoom, points: Sequence[search.Point]) -> list[VectorPoint]:
+def _vectors(context: MemoryContext, points: Sequence[search.Point]) -> list[VectorPoint]:
     if not points:
         return []
-    matrix = whole_vectors([point.vector for point in points], room.embedder.dimension)
+    matrix = whole_vectors([point.vector for point in points], context.embedder.dimension)
     return [
         (point.doc, point.scope_id, point.version, vector)
         for point, vector in zip(points, matrix, strict=True)
     ]
 
 
-def _owned(room: MemoryRoom) -> ChromaIndex:
-    if room.index is None:
+def _owned(context: MemoryContext) -> ChromaIndex:
+    if context.index is None:
         raise StorageError(
             "This tally has no Chroma index. Give the address of a server as `chroma`."
         )
-    if not room.index.owned:
+    if not context.index.owned:
         raise StorageError(
             "Another process owns this tally's Chroma folder. Close it there, or let it rebuild."
         )
-    return room.index
+    return context.index
 
 
-def _compared(room: MemoryRoom, index: ChromaIndex, sample: int) -> Reconciled:
-    fingerprint = room.embedder.fingerprint
-    with room.store.database.read() as connection:
+def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconciled:
+    fingerprint = context.embedder.fingerprint
+    with context.store.database.read() as connection:
         total = search.count_points(connection, fingerprint)
         waiting = set(outbox.waiting(connection))
         index.arrange(layout_of(connection, fingerprint))
@@ -175,13 +175,13 @@ def _compared(room: MemoryRoom, index: ChromaIndex, sample: int) -> Reconciled:
     checked = missing = stale = unreachable = seen = last = 0
     living: set[int] = set()
     while True:
-        with room.store.database.read() as connection:
+        with context.store.database.read() as connection:
             points = search.page_of_points(connection, fingerprint, after=last, most=_PAGE)
         if not points:
             break
         last = points[-1].doc
         living.update(point.doc for point in points)
-        settled = _vectors(room, [point for point in points if point.doc not in waiting])
+        settled = _vectors(context, [point for point in points if point.doc not in waiting])
         there = index.versions(settled)
         missing += sum(doc not in there for doc, *_ in settled)
         stale += sum(there.get(doc, version) != version for doc, _, version, _ in settled)

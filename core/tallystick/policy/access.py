@@ -22,7 +22,15 @@ from tallystick.records import (
     SpaceMember,
 )
 
-__all__ = ["MUTATIONS", "OPERATIONS", "ROLES", "AccessRole", "PolicyState", "decide", "settle"]
+__all__ = [
+    "MUTATIONS",
+    "OPERATIONS",
+    "ROLES",
+    "AccessRole",
+    "PolicyState",
+    "decide",
+    "settle",
+]
 
 AccessRole = Literal[
     "principal",

@@ -108,11 +108,11 @@ class Vocabulary:
 
         with self._guard:
             if len(self._meant) < len(self.spelled):
-                room = np.zeros(2 * len(self.spelled), dtype=bool)
-                room[: len(self._meant)] = self._meant
-                self._meant = room
+                context = np.zeros(2 * len(self.spelled), dtype=bool)
+                context[: len(self._meant)] = self._meant
+                self._meant = context
                 if len(self._meanings):
-                    rows = np.zeros((len(room), self._meanings.shape[1]), dtype=np.float32)
+                    rows = np.zeros((len(context), self._meanings.shape[1]), dtype=np.float32)
                     rows[: len(self._meanings)] = self._meanings
                     self._meanings = rows
             missing = np.unique(numbers[~self._meant[numbers]])

@@ -4,42 +4,42 @@ replayable.
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture, Speakers
-from tallystick.recorder.kept import KeptTexts, let_go_of_texts
+from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.parameters import offered, recordable
-from tallystick.recorder.pieces import Written
-from tallystick.recorder.recorder import Recorder
+from tallystick.recorder.pieces import Preserialized
+from tallystick.recorder.recordings import Recordings
+from tallystick.recorder.recovery import recover_interrupted_runs
 from tallystick.recorder.replay import Call, Render, neutral_request
-from tallystick.recorder.room import RecorderRoom
 from tallystick.recorder.run import Run, current_run
-from tallystick.recorder.settle import settle
 from tallystick.recorder.step import Step, current_step, status_for
 from tallystick.recorder.stream import streamed
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
+from tallystick.recorder.text_memo import TextMemo, clear_text_memos
 from tallystick.recorder.wire import asks, tap
 
 __all__ = [
     "Call",
     "Capture",
-    "KeptTexts",
+    "TextMemo",
     "Player",
-    "Recorder",
-    "RecorderRoom",
+    "Recordings",
+    "RecorderContext",
     "Render",
     "Run",
     "Speakers",
     "Step",
-    "Written",
+    "Preserialized",
     "asks",
     "current_run",
     "current_step",
     "is_bundle",
-    "let_go_of_texts",
+    "clear_text_memos",
     "neutral_request",
     "offered",
     "streamed",
     "read_tape",
     "recordable",
-    "settle",
+    "recover_interrupted_runs",
     "status_for",
     "tap",
     "tool_form",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from tallystick.recorder.room import RecorderRoom
+from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.run import Run
 
 __all__ = ["Capture", "Speakers"]
@@ -22,8 +22,8 @@ Speakers = Literal["off", "user", "both"]
 class Capture:
     """The guard around an adapter's hooks: `with capture(run): …`. Thread-safe."""
 
-    def __init__(self, room: RecorderRoom, surface: str, *, strict: bool) -> None:
-        self._room = room
+    def __init__(self, context: RecorderContext, surface: str, *, strict: bool) -> None:
+        self._context = context
         self._surface = surface
         self._guard = threading.Lock()
         self.strict = strict
@@ -51,6 +51,6 @@ class Capture:
             self.failures += 1
             self.error = self.error or error
         if run is None:
-            self._room.health.miss(self._surface, error)
+            self._context.health.miss(self._surface, error)
         else:
             run.miss(self._surface, error)

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from tallystick.records import Json, Record, json_bytes, read_json
 
-__all__ = ["Piece", "Pieces", "Written", "pieces_of", "plain", "weight_of"]
+__all__ = ["Piece", "Pieces", "Preserialized", "pieces_of", "plain", "weight_of"]
 
 _OPTIONS = (
     orjson.OPT_SORT_KEYS
@@ -27,7 +27,7 @@ _OPTIONS = (
 )
 
 
-class Written:
+class Preserialized:
     """A value that its adapter has written as JSON already, and may hand over again while it stays
     the same.
     """
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     """The JSON value within `body`."""
     name: str | None = None
     """The key of the payload under whose list the value stands; None of a value with its keys."""
-    written: Written | None = None
+    written: Preserialized | None = None
     """The element itself, where its adapter wrote it."""
 
     def alone(self) -> Json:
@@ -116,7 +116,7 @@ def _mapping_of(payload: Any) -> Mapping[Any, Any] | None:
 def _add_elements(name: str, values: Sequence[Any], mark: object, found: Pieces) -> None:
     bodies, doubtful = found
     for value in values:
-        if type(value) is Written:
+        if type(value) is Preserialized:
             body = value.body
             if mark is None or value.cleared is not mark:
                 doubtful.append(Piece(body, body, name, value))
@@ -175,7 +175,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _default(value: Any) -> Any:
-    if isinstance(value, Written):
+    if isinstance(value, Preserialized):
         return read_json(value.body)
     if isinstance(value, BaseModel):
         return _fields_of(value)

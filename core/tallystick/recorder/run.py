@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from tallystick.compiler import prefix_reuse
 from tallystick.errors import ClosedTally, ForkedTally, InsideTransaction, RunClosed
-from tallystick.recorder.room import RecorderRoom
+from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.step import Step, current_step, run_stream, status_for
-from tallystick.recorder.writing import Batch
+from tallystick.recorder.write_queue import Batch
 from tallystick.records import (
     Actor,
     CompiledContext,
@@ -50,8 +50,8 @@ _CAUSES = 8
 class Run:
     """An agent run that is being recorded. Steps may be added from any thread."""
 
-    def __init__(self, room: RecorderRoom, actor: Actor, record: RunRecord) -> None:
-        self.room = room
+    def __init__(self, context: RecorderContext, actor: Actor, record: RunRecord) -> None:
+        self.context = context
         """The recorder that this run belongs to."""
         self._actor = actor
         self._record = record
@@ -71,7 +71,7 @@ class Run:
         """
         self._untold: dict[str, int] = {}
         self._telling: dict[str, int] = {}
-        self._process = room.store.presence.hold()
+        self._process = context.store.liveness.hold()
         self._end = _End(self)
         self._is_stored = False
         self._row: ScopeRow | None = None
@@ -84,7 +84,7 @@ class Run:
         self._latest: dict[StepKind, str] = {}
         self._seen_by = {actor.surface}
         self.noted = False
-        room.batches.note(self)
+        context.write_queue.note(self)
 
     @property
     def id(self) -> str:
@@ -128,7 +128,7 @@ class Run:
         with self._guard:
             if self._record.ended_at is not None:
                 raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
-            store = self.room.store
+            store = self.context.store
             step = Step(
                 self,
                 store.ids.new(),
@@ -160,10 +160,10 @@ class Run:
             name = type(error).__name__
             for counts in (self._missed, self._untold):
                 counts[name] = counts.get(name, 0) + 1
-        self.room.health.miss(where, error)
+        self.context.health.miss(where, error)
         # It is counted: an adapter's failure must not become another where the tally takes no more.
         with suppress(ClosedTally, ForkedTally, InsideTransaction):
-            self.room.batches.note(self)
+            self.context.write_queue.note(self)
 
     def tell(self, error: BaseException) -> None:
         """Note that a step of this run has recorded an error: it passes through other hooks on its
@@ -208,7 +208,7 @@ class Run:
                 step.end()
         if self._end.error is not None:
             raise self._end.error
-        with self.room.store.database.read() as connection:
+        with self.context.store.database.read() as connection:
             return journal.foil(connection, run_stream(self.id), self.id)
 
     def _close(self, status: StepStatus, *, soon: bool) -> Future[None] | None:
@@ -217,11 +217,11 @@ class Run:
         self._told = None
         with self._guard:
             if self._record.ended_at is None:
-                now = self.room.store.clock.now()
+                now = self.context.store.clock.now()
                 self._record = self._record.model_copy(update={"status": status, "ended_at": now})
             elif self._end.is_stored:
                 return None
-            return self.room.batches.add(self._end, soon=soon)
+            return self.context.write_queue.add(self._end, soon=soon)
 
     def join(
         self, kind: StepKind, *, name: str | None = None, metadata: Mapping[str, Any] | None = None
@@ -287,7 +287,7 @@ class Run:
         self._telling = self._take_untold()
         if self._telling:
             details = {"missed": dict(sorted(self._telling.items()))}
-            self._append(batch, "run.gap", self.room.store.clock.now(), details, subject=self.id)
+            self._append(batch, "run.gap", self.context.store.clock.now(), details, subject=self.id)
             batch.gapped(self.id, run_stream(self.id), self._gaps)
 
     def back(self) -> None:
@@ -384,7 +384,7 @@ class Run:
                 event=event,
                 actor=self._actor,
                 at=at,
-                audit_id=self.room.store.ids.new(),
+                audit_id=self.context.store.ids.new(),
                 subject_id=subject,
                 details=details,
                 plain=plain,
@@ -442,7 +442,7 @@ class _End:
         if self.is_stored:
             return
         self.error = error
-        self._run.room.health.miss("recorder", error)
+        self._run.context.health.miss("recorder", error)
 
     def stored(self) -> None:
         """The end is committed, unless it was taken back."""

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tallystick.errors import ApprovalRequired, RecorderError, RunClosed
-from tallystick.recorder.room import Payload, RecorderRoom, Sealed, Summary, Taken
-from tallystick.recorder.writing import Batch
+from tallystick.recorder.context import Captured, Payload, PreparedPayload, RecorderContext, Summary
+from tallystick.recorder.write_queue import Batch
 from tallystick.records import EntryKind, Receipt, Retention, StepKind, StepRecord, StepStatus
 from tallystick.storage import ScopeRow, journal, recordings
 
@@ -59,18 +59,18 @@ class _Entry:
 
     __slots__ = ("_later", "_sealed", "at", "taken")
 
-    def __init__(self, room: RecorderRoom, taken: Taken, at: int) -> None:
+    def __init__(self, context: RecorderContext, taken: Captured, at: int) -> None:
         self.taken = taken
         self.at = at
-        self._later = room.seal_later(taken) if taken.is_large else None
-        self._sealed: Sealed | Exception | None = None
+        self._later = context.seal_later(taken) if taken.is_large else None
+        self._sealed: PreparedPayload | Exception | None = None
 
-    def seal(self, room: RecorderRoom) -> Sealed | Exception:
+    def seal(self, context: RecorderContext) -> PreparedPayload | Exception:
         """The payload ready to be stored, made once, or what kept it from being sealed."""
         if self._sealed is None:
             try:
                 self._sealed = (
-                    room.seal(self.taken) if self._later is None else self._later.result()
+                    context.seal(self.taken) if self._later is None else self._later.result()
                 )
             except Exception as error:  # noqa: BLE001 - handed to whoever writes the entry, which counts it as missing
                 self._sealed = error
@@ -127,7 +127,7 @@ class Step:
         self._receipt: tuple[dict[str, Any], journal.Appended] | None = None
         self._token: Token[Step | None] | None = None
         self.noted = False
-        run.room.batches.note(self)
+        run.context.write_queue.note(self)
 
     @property
     def id(self) -> str:
@@ -187,19 +187,19 @@ class Step:
         RunClosed after the step ended.
         """
         run = self._run
-        room = run.room
-        retention = "metadata_only" if room.backlog.full else run.retention
-        taken = room.take(kind, payload, retention=retention, summary=summary)
-        entry = _Entry(room, taken, room.store.clock.now())
+        context = run.context
+        retention = "metadata_only" if context.backlog.full else run.retention
+        taken = context.take(kind, payload, retention=retention, summary=summary)
+        entry = _Entry(context, taken, context.store.clock.now())
         with self._guard:
             if self._ended_at is not None:
                 raise RunClosed(f"Step {self._id} has ended; nothing can be added to it.")
             if retention != run.retention:
                 self._lost[_FULL] = self._lost.get(_FULL, 0) + 1
-            room.backlog.add(taken.size)
+            context.backlog.add(taken.size)
             self._kinds.add(kind)
             self._waiting.append(entry)
-            room.batches.note(self)
+            context.write_queue.note(self)
 
     @property
     def missed(self) -> dict[str, int]:
@@ -300,9 +300,9 @@ class Step:
 
     def ready(self) -> None:
         """Seal what waits. On the writer's thread, before it takes its turn."""
-        room = self._run.room
+        context = self._run.context
         for entry in list(self._waiting):
-            entry.seal(room)
+            entry.seal(context)
 
     def put(self, batch: Batch) -> None:
         """Give what waits, and the receipt if the step has ended, to be written. On the writer's
@@ -356,12 +356,12 @@ class Step:
                 self._run._ungap(self._id)
         self._run._back(begun=put.begins_run)
 
-    def _kept(self, waiting: Sequence[_Entry]) -> list[tuple[_Entry, Sealed]]:
+    def _kept(self, waiting: Sequence[_Entry]) -> list[tuple[_Entry, PreparedPayload]]:
         """What waits and can be stored; of the rest only that it is missing."""
         found = []
         for entry in waiting:
-            sealed = entry.seal(self._run.room)
-            if isinstance(sealed, Sealed):
+            sealed = entry.seal(self._run.context)
+            if isinstance(sealed, PreparedPayload):
                 found.append((entry, sealed))
             else:
                 self._miss([entry], sealed)
@@ -379,35 +379,35 @@ class Step:
             if lost:
                 name = type(error).__name__
                 self._lost[name] = self._lost.get(name, 0) + len(lost)
-        room = self._run.room
-        room.backlog.add(-sum(entry.taken.size for entry in lost))
+        context = self._run.context
+        context.backlog.add(-sum(entry.taken.size for entry in lost))
         if lost or not again:
-            room.health.miss("recorder", error)
+            context.health.miss("recorder", error)
 
     def stored(self) -> None:
         """What was put is committed."""
         with self._guard:
             put, self._put = self._put, None
         if put is not None:
-            self._run.room.backlog.add(-sum(entry.taken.size for entry in put.taken))
+            self._run.context.backlog.add(-sum(entry.taken.size for entry in put.taken))
 
     def _close(
         self, status: StepStatus, metadata: Mapping[str, Any] | None, *, soon: bool
     ) -> Future[None] | None:
-        batches = self._run.room.batches
+        write_queue = self._run.context.write_queue
         with self._guard:
             if self._ended_at is None:
                 self._status = status
-                self._ended_at = self._run.room.store.clock.now()
+                self._ended_at = self._run.context.store.clock.now()
                 if metadata:
                     self._metadata |= metadata
             # Under the guard, so that no entry can come after the receipt that counts it.
             ending = None
             if self._receipt is None or self._put is not None:
                 if soon:
-                    batches.note(self)
+                    write_queue.note(self)
                 else:
-                    ending = batches.add(self, soon=False)
+                    ending = write_queue.add(self, soon=False)
         self._run._closed(self)
         return ending
 
@@ -429,11 +429,11 @@ class Step:
 
     def _gap(self, batch: Batch, scope: ScopeRow, position: int) -> dict[str, Any]:
         """An entry that says how much is missing."""
-        room = self._run.room
+        context = self._run.context
         missed = {"missed": dict(sorted(self._lost.items()))}
-        sealed = room.seal(room.take("gap", None, retention="metadata_only", summary=missed))
+        sealed = context.seal(context.take("gap", None, retention="metadata_only", summary=missed))
         batch.entry(
-            scope, self._id, position, room.store.clock.now(), sealed.salt, sealed.said, None
+            scope, self._id, position, context.store.clock.now(), sealed.salt, sealed.said, None
         )
         self._run._gap(batch, self._id, sum(self._lost.values()))
         return sealed.said

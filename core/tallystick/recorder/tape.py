@@ -27,8 +27,8 @@ from tallystick.errors import (
 )
 from tallystick.policy.redaction import Redactor
 from tallystick.recorder.answers import diff_lines
+from tallystick.recorder.context import Redacts
 from tallystick.recorder.pieces import plain
-from tallystick.recorder.room import Redacts
 from tallystick.records import (
     Divergence,
     Json,

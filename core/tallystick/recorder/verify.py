@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from tallystick.errors import TallystickError
-from tallystick.recorder.room import DOMAIN
+from tallystick.recorder.context import DOMAIN
 from tallystick.recorder.step import receipt_from, run_stream
 from tallystick.records import (
     Foil,

@@ -111,7 +111,7 @@ def _note_request(step: Step, request: Any, body: bytes) -> None:
 
 
 def _note_response(step: Step, response: Any) -> None:
-    since = step.run.room.store.clock.now() - step.started_at
+    since = step.run.context.store.clock.now() - step.started_at
     told, url = {"status": int(response.status_code), "after_us": since}, str(response.request.url)
     step.record(
         "wire_response",

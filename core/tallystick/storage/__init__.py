@@ -4,9 +4,9 @@ decides.
 
 from tallystick.storage.chroma import ChromaIndex
 from tallystick.storage.database import Database
+from tallystick.storage.location import Location
 from tallystick.storage.payloads import Bases
-from tallystick.storage.place import Place
 from tallystick.storage.scopes import ScopeRow
 from tallystick.storage.store import Store
 
-__all__ = ["Bases", "ChromaIndex", "Database", "Place", "ScopeRow", "Store"]
+__all__ = ["Bases", "ChromaIndex", "Database", "Location", "ScopeRow", "Store"]

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import tables, trees
-from tallystick.storage.hot import Hot
+from tallystick.storage.prepared import Prepared
 from tallystick.storage.rows import new_key, readable
 
 __all__ = [
@@ -64,10 +64,10 @@ _THREAD = (
     _t.c.lifetime,
     _t.c.expires_at,
 )
-_FIND = Hot(
+_FIND = Prepared(
     select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"))
 )
-_MOVE = Hot(
+_MOVE = Prepared(
     update(_t)
     .where(_t.c.id == bindparam("thread"))
     .values(
@@ -81,8 +81,8 @@ _MOVE = Hot(
     )
 )
 _AT = (_s.c.thread_id == bindparam("thread"), _s.c.namespace == bindparam("ns"))
-_ONE = Hot(select(_s).where(*_AT, _s.c.id == bindparam("id")))
-_LATEST = Hot(
+_ONE = Prepared(select(_s).where(*_AT, _s.c.id == bindparam("id")))
+_LATEST = Prepared(
     select(_s)
     .where(*_AT)
     .order_by(_s.c.id.desc())
@@ -98,18 +98,18 @@ _JOINED = (
         _s.c.namespace == bindparam("ns"),
     )
 )
-_FIND_ONE = Hot(_JOINED.where(_s.c.id == bindparam("id")))
-_FIND_LATEST = Hot(
+_FIND_ONE = Prepared(_JOINED.where(_s.c.id == bindparam("id")))
+_FIND_LATEST = Prepared(
     _JOINED.order_by(_s.c.id.desc()).limit(literal_column("1")).offset(literal_column("0"))
 )
-_UP_TO = Hot(
+_UP_TO = Prepared(
     select(_s)
     .where(*_AT, _s.c.id <= bindparam("id"))
     .order_by(_s.c.id.desc())
     .limit(bindparam("size"))
     .offset(literal_column("0"))
 )
-_BETWEEN = Hot(
+_BETWEEN = Prepared(
     select(_w).where(
         _w.c.thread_id == bindparam("thread"),
         _w.c.namespace == bindparam("ns"),
@@ -117,11 +117,11 @@ _BETWEEN = Hot(
         _w.c.checkpoint_id <= bindparam("last"),
     )
 )
-_CODE = Hot(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
+_CODE = Prepared(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
 _COLUMNS = ("parent_id", "position", "marks", "metadata", "state", "code")
 
 
-def _upsert(table: Any, key: Sequence[str], columns: Sequence[str] | None) -> Hot:
+def _upsert(table: Any, key: Sequence[str], columns: Sequence[str] | None) -> Prepared:
     def of(dialect: Any) -> Any:
         statement = dialect.insert(table)
         if columns is None:
@@ -129,7 +129,7 @@ def _upsert(table: Any, key: Sequence[str], columns: Sequence[str] | None) -> Ho
         changing = {name: statement.excluded[name] for name in columns}
         return statement.on_conflict_do_update(index_elements=list(key), set_=changing)
 
-    return Hot({"sqlite": of(sqlite), "postgresql": of(postgresql)})
+    return Prepared({"sqlite": of(sqlite), "postgresql": of(postgresql)})
 
 
 _PUT = _upsert(_s, ("thread_id", "id", "namespace"), _COLUMNS)
@@ -139,11 +139,11 @@ _FIRST = {
     + ") ON CONFLICT DO NOTHING RETURNING position"
     for name, form in (("sqlite", ":{}"), ("postgresql", "%({})s"))
 }
-_PUT_FIRST = Hot.written(sqlite=_FIRST["sqlite"], postgresql=_FIRST["postgresql"])
+_PUT_FIRST = Prepared.written(sqlite=_FIRST["sqlite"], postgresql=_FIRST["postgresql"])
 _WRITE_KEY = ("thread_id", "checkpoint_id", "namespace", "task_id", "position")
 _WRITE = _upsert(_w, _WRITE_KEY, None)
 _REPLACE = _upsert(_w, _WRITE_KEY, ("task_path", "channel", "value", "code"))
-_WRITES = Hot(
+_WRITES = Prepared(
     select(_w).where(
         _w.c.thread_id == bindparam("thread"),
         _w.c.checkpoint_id == bindparam("id"),

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 
 from tallystick.errors import InvalidInput, StorageError, TallystickError
-from tallystick.storage.layout import Layout
+from tallystick.storage.chroma_layout import Layout
 
 if TYPE_CHECKING:
     import numpy as np

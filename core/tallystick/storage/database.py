@@ -42,7 +42,7 @@ from tallystick.errors import (
 )
 from tallystick.logs import get_logger
 from tallystick.ports import write_transaction
-from tallystick.storage.hot import Hot, driver_errors
+from tallystick.storage.prepared import Prepared, driver_errors
 
 __all__ = ["Database", "Unit", "savepoint", "translate"]
 
@@ -71,10 +71,10 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
-_TAKE_TURN = Hot.written(
+_TAKE_TURN = Prepared.written(
     sqlite="BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})"
 )
-_SNAPSHOT = Hot.written(
+_SNAPSHOT = Prepared.written(
     sqlite="BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 )
 

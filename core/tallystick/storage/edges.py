@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from tallystick.records import EdgeKind
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
+from tallystick.storage.prepared import Prepared
 
 __all__ = [
     "EdgeRow",
@@ -111,7 +111,7 @@ def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
 
 
 _SHARES = (_e.c.kind == literal_column("'SHARES'")) & _e.c.valid_until.is_(None)
-_SHARED = Hot(
+_SHARED = Prepared(
     select(_e.c.id, _e.c.from_doc, _e.c.to_doc)
     .where(_e.c.to_doc == bindparam("doc"), _SHARES)
     .union_all(
@@ -120,7 +120,7 @@ _SHARED = Hot(
         )
     )
 )
-_WITHDRAWN = Hot(
+_WITHDRAWN = Prepared(
     select(_e.c.id).where(
         _e.c.from_doc == bindparam("doc"),
         _e.c.kind == literal_column("'SHARES'"),

@@ -26,7 +26,7 @@ from tallystick.records import (
     json_bytes,
 )
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot, Keyed, among
+from tallystick.storage.prepared import Prepared, PreparedInsert, among
 from tallystick.storage.rows import inserting
 from tallystick.storage.scopes import ScopeRow
 
@@ -105,14 +105,14 @@ _SELECT = (
     .join(_sc, _sc.c.id == _m.c.scope_id)
 )
 _Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
-_BY_ID = Hot(_SELECT.where(_m.c.id == bindparam("id")))
-_BY_DOCS = Hot(
+_BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
+_BY_DOCS = Prepared(
     {
         "sqlite": _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
         "postgresql": _SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
     }
 )
-_STATEMENT = Hot(
+_STATEMENT = Prepared(
     select(_m.c.doc, _m.c.id, _m.c.version).where(
         _m.c.scope_id == bindparam("scope_id"),
         _m.c.kind == bindparam("kind"),
@@ -126,12 +126,12 @@ _TURN = select(_m.c.doc, _m.c.id, _m.c.version, _m.c.content_key, _m.c.state).wh
     _m.c.conversation == bindparam("conversation"),
     _m.c.position == bindparam("position"),
 )
-_LAST_POSITION = Hot(
+_LAST_POSITION = Prepared(
     select(func.max(_m.c.position)).where(
         _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
     )
 )
-_INSERT = Keyed(
+_INSERT = PreparedInsert(
     inserting(
         _m,
         "id",
@@ -158,8 +158,10 @@ _INSERT = Keyed(
     ),
     _m.c.doc,
 )
-_INSERT_VERSION = Hot(inserting(_v, "doc", "version", "body", "salt", "commitment", "created_at"))
-_INSERT_SOURCE = Hot(
+_INSERT_VERSION = Prepared(
+    inserting(_v, "doc", "version", "body", "salt", "commitment", "created_at")
+)
+_INSERT_SOURCE = Prepared(
     inserting(
         _s,
         "id",
@@ -182,8 +184,8 @@ _NEW_SOURCE = {
     name: Source.model_fields[name].default
     for name in ("privacy_class", "lifecycle_state", "schema_version")
 }
-_LINK = Hot(inserting(_ms, "doc", "source_id", "ordinal"))
-_LINK_NEXT = Hot.written(
+_LINK = Prepared(inserting(_ms, "doc", "source_id", "ordinal"))
+_LINK_NEXT = Prepared.written(
     sqlite="INSERT INTO memory_sources (doc, source_id, ordinal) "
     "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
     postgresql="INSERT INTO memory_sources (doc, source_id, ordinal) "
@@ -197,7 +199,7 @@ _SOURCES_OF = (
     .order_by(_ms.c.doc, _ms.c.ordinal)
 )
 _HASHES = select(_ms.c.doc, _s.c.id, _s.c.content_hash).join(_s, _s.c.id == _ms.c.source_id)
-_HASHES_OF = Hot(
+_HASHES_OF = Prepared(
     {
         "sqlite": _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))).order_by(
             _ms.c.doc, _ms.c.ordinal
@@ -207,7 +209,7 @@ _HASHES_OF = Hot(
         ),
     }
 )
-_VERSION = Hot(
+_VERSION = Prepared(
     select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version"))
 )
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
@@ -323,7 +325,7 @@ def _body_bytes(memory: Memory) -> bytes:
     return json_bytes(body_of(memory))
 
 
-_UPDATE = Hot(
+_UPDATE = Prepared(
     update(_m)
     .where(_m.c.doc == bindparam("d"), _m.c.version == bindparam("expected"))
     .values(

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.records import part_key
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
+from tallystick.storage.prepared import Prepared
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = ["get", "get_many", "put", "put_keyed", "put_many"]
@@ -25,7 +25,7 @@ _GET_MANY = select(_t.c.key, _t.c.body).where(
 _COLUMNS: dict[str, Any] = {
     name: bindparam(name) for name in ("scope_id", "key", "body", "created_at")
 }
-_PUT = Hot(
+_PUT = Prepared(
     {
         "sqlite": sqlite.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),
         "postgresql": postgresql.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from tallystick.records import RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
 from tallystick.storage.payloads import Layout
+from tallystick.storage.prepared import Prepared
 from tallystick.storage.rows import inserting, readable
 
 __all__ = [
@@ -91,20 +91,20 @@ _ENTRY_COLUMNS = (
     "head",
     "tail",
 )
-_INSERT_RUN = Hot(inserting(_r, *_RUN_COLUMNS))
-_INSERT_STEP = Hot(inserting(_s, *_STEP_COLUMNS))
-_INSERT_ENTRY = Hot(inserting(_e, *_ENTRY_COLUMNS))
+_INSERT_RUN = Prepared(inserting(_r, *_RUN_COLUMNS))
+_INSERT_STEP = Prepared(inserting(_s, *_STEP_COLUMNS))
+_INSERT_ENTRY = Prepared(inserting(_e, *_ENTRY_COLUMNS))
 _RUNS = select(_r, _sc.c.name.label("scope_name")).join(_sc, _sc.c.id == _r.c.scope_id)
 _RUN = _RUNS.where(_r.c.id == bindparam("id"))
 _STEP = select(_s).where(_s.c.id == bindparam("id"))
 _STEPS = select(_s).where(_s.c.run_id == bindparam("run_id")).order_by(_s.c.step_index)
 _ENTRIES = select(_e).where(_e.c.step_id == bindparam("step_id")).order_by(_e.c.position)
-_END_STEP = Hot(
+_END_STEP = Prepared(
     update(_s)
     .where(_s.c.id == bindparam("step"))
     .values(status=bindparam("new_status"), ended_at=bindparam("at"), metadata=bindparam("meta"))
 )
-_END_RUN = Hot(
+_END_RUN = Prepared(
     update(_r)
     .where(_r.c.id == bindparam("run"))
     .values(

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select
 
 from tallystick.records import Scope
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
+from tallystick.storage.prepared import Prepared
 from tallystick.storage.rows import new_key, readable
 
 __all__ = [
@@ -31,18 +31,18 @@ _t = tables.scopes
 _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
-_BY_ID = Hot(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
+_BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
 _INSERT = insert(_t)
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
-_BY_NAME = Hot(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
-_NEXT_REVISION = Hot.written(
+_BY_NAME = Prepared(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
+_NEXT_REVISION = Prepared.written(
     sqlite="UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision",
     postgresql="UPDATE scopes SET revision = revision + 1 WHERE id = %(scope_id)s RETURNING "
     "revision",
 )
-_CHANGING = Hot.written(
+_CHANGING = Prepared.written(
     sqlite="UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, "
     "revision",
     postgresql="UPDATE scopes SET revision = revision + 1 WHERE name = %(name)s RETURNING id, "

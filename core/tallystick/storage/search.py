@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot
+from tallystick.storage.prepared import Prepared
 from tallystick.storage.rows import inserting
 
 __all__ = [
@@ -47,7 +47,7 @@ LOCAL_ONLY = 4
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
-_ADD_VECTOR = Hot(inserting(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
+_ADD_VECTOR = Prepared(inserting(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
 
 
@@ -58,9 +58,11 @@ def _showing(statement: Any) -> Any:
     )
 
 
-_SHOW = Hot({"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))})
-_DROP_VECTORS = Hot(delete(_v).where(_v.c.doc == bindparam("doc")))
-_HIDE = Hot.written(
+_SHOW = Prepared(
+    {"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))}
+)
+_DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
+_HIDE = Prepared.written(
     sqlite="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = "
     "NULL, "
     "revision = :to_revision WHERE doc = :d",
@@ -68,7 +70,9 @@ _HIDE = Hot.written(
     "names = NULL, "
     "revision = %(to_revision)s WHERE doc = %(d)s",
 )
-_TOUCH = Hot(update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision")))
+_TOUCH = Prepared(
+    update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
+)
 _COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("scope_id"))
 _CHANGED = (
     select(

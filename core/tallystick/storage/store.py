@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tallystick.ports import Clock, Ids
 from tallystick.storage.database import Database
+from tallystick.storage.liveness import Liveness
+from tallystick.storage.location import Location
 from tallystick.storage.migrate import migrate
-from tallystick.storage.place import Place
-from tallystick.storage.presence import Presence
 
 __all__ = ["Store"]
 
@@ -17,16 +17,16 @@ __all__ = ["Store"]
 class Store:
     """What every room above needs of storage. Thread-safe."""
 
-    place: Place
+    place: Location
     database: Database
     clock: Clock
     ids: Ids
-    presence: Presence
+    liveness: Liveness
 
     @classmethod
     def open(
         cls,
-        place: Place,
+        place: Location,
         *,
         clock: Clock,
         ids: Ids,
@@ -50,4 +50,4 @@ class Store:
         except BaseException:
             database.close()
             raise
-        return cls(place, database, clock, ids, Presence(place.folder, database))
+        return cls(place, database, clock, ids, Liveness(place.folder, database))

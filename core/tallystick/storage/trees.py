@@ -10,45 +10,45 @@ from sqlalchemy import Connection, bindparam, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import tables
-from tallystick.storage.hot import Hot, among
+from tallystick.storage.prepared import Prepared, among
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = ["add", "fetch", "hold", "hold_all_of", "keep_key", "key_of", "release", "release_all"]
 
 _p, _h, _k = tables.tree_parts, tables.tree_holds, tables.tree_keys
 
-_FIND = Hot(
+_FIND = Prepared(
     select(_p.c.id).where(
         _p.c.scope_id == bindparam("scope_id"), _p.c.digest == bindparam("digest")
     )
 )
-_ADD = Hot.written(
+_ADD = Prepared.written(
     sqlite="INSERT INTO tree_parts (scope_id, digest, body) VALUES (:scope_id, :digest, :body) "
     "ON CONFLICT DO NOTHING RETURNING id",
     postgresql="INSERT INTO tree_parts (scope_id, digest, body) VALUES (%(scope_id)s, "
     "%(digest)s, %(body)s) "
     "ON CONFLICT DO NOTHING RETURNING id",
 )
-_FETCH = Hot.written(
+_FETCH = Prepared.written(
     sqlite="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
     "AND id IN (SELECT value FROM json_each(:ids))",
     postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = %(scope_id)s AND id = "
     "ANY(%(ids)s)",
 )
-_HOLD = Hot(
+_HOLD = Prepared(
     {
         "sqlite": sqlite.insert(_h).on_conflict_do_nothing(),
         "postgresql": postgresql.insert(_h).on_conflict_do_nothing(),
     }
 )
-_HOLD_ALL = Hot.written(
+_HOLD_ALL = Prepared.written(
     sqlite="INSERT OR IGNORE INTO tree_holds (thread_id, part_id) "
     "SELECT :target, part_id FROM tree_holds WHERE thread_id = :source",
     postgresql="INSERT INTO tree_holds (thread_id, part_id) "
     "SELECT CAST(%(target)s AS BIGINT), part_id FROM tree_holds WHERE thread_id = %(source)s ON "
     "CONFLICT DO NOTHING",
 )
-_FREE = Hot.written(
+_FREE = Prepared.written(
     sqlite="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE "
     "h.thread_id = :thread "
     "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> "
@@ -58,20 +58,20 @@ _FREE = Hot.written(
     "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> "
     "%(thread)s))",
 )
-_LET_GO = Hot.written(
+_LET_GO = Prepared.written(
     sqlite="DELETE FROM tree_holds WHERE thread_id = :thread",
     postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s",
 )
-_HELD = Hot.written(
+_HELD = Prepared.written(
     sqlite="SELECT part_id FROM tree_holds WHERE thread_id = :thread",
     postgresql="SELECT part_id FROM tree_holds WHERE thread_id = %(thread)s",
 )
-_LET_GO_OF = Hot.written(
+_LET_GO_OF = Prepared.written(
     sqlite="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id IN (SELECT value FROM "
     "json_each(:ids))",
     postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s AND part_id = ANY(%(ids)s)",
 )
-_FREE_OF = Hot.written(
+_FREE_OF = Prepared.written(
     sqlite="DELETE FROM tree_parts WHERE id IN (SELECT value FROM json_each(:ids)) "
     "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
     postgresql="DELETE FROM tree_parts WHERE id = ANY(%(ids)s) "

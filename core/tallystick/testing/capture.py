@@ -135,7 +135,7 @@ class CaptureContract:
             [step] = _steps(bound)
             [told] = [
                 one.summary
-                for one in bound.recorder.receipt(step.step_id).entries
+                for one in bound.recordings.receipt(step.step_id).entries
                 if one.kind == "response"
             ]
             if self.sees_chunks:
@@ -167,7 +167,7 @@ class CaptureContract:
         if scene != "error":
             assert len(told) == len(expected)
         for run in reversed(bound.runs()):
-            verified = bound.recorder.verify(run.run_id)
+            verified = bound.recordings.verify(run.run_id)
             assert (verified.ok, verified.gaps) == (True, {})
             with tally.store.database.read() as connection:
                 events = [
@@ -179,13 +179,13 @@ class CaptureContract:
 
 def _steps(bound: BoundTally) -> list[Any]:
     """The steps of all runs, in the order in which they began."""
-    return [step for run in reversed(bound.runs()) for step in bound.recorder.steps(run.run_id)]
+    return [step for run in reversed(bound.runs()) for step in bound.recordings.steps(run.run_id)]
 
 
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
     """Of each step what was recorded, by kind."""
     return [
-        {one.kind: one.payload for one in bound.recorder.entries(step.step_id)}
+        {one.kind: one.payload for one in bound.recordings.entries(step.step_id)}
         for step in _steps(bound)
     ]
 
@@ -195,7 +195,7 @@ def _told(bound: BoundTally) -> list[Told]:
     places = {step.step_id: place for place, step in enumerate(steps)}
     found: list[Told] = []
     for step in steps:
-        kinds = {one.kind for one in bound.recorder.entries(step.step_id)}
+        kinds = {one.kind for one in bound.recordings.entries(step.step_id)}
         parent = places.get(step.parent_step_id) if step.parent_step_id is not None else None
         if step.status == "blocked":
             assert "approval" in kinds

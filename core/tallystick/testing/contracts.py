@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tallystick.checkpoints import Leaf
 from tallystick.errors import (
     Conflict,
     Denied,
@@ -30,7 +31,6 @@ from tallystick.records.framing import CLOSE, NOTICE, OPEN, without_frames
 from tallystick.tally import BoundTally, Tally
 from tallystick.testing.fakes import ScriptedCall
 from tallystick.testing.outcome import effects
-from tallystick.threads import Leaf
 
 __all__ = ["AdapterContract", "TallyContract"]
 
@@ -333,8 +333,8 @@ class TallyContract:
                     _ = 1 // 0
             foil = run.end()
 
-            recorder = alice.recorder
-            receipts = recorder.receipts(run.id)
+            recordings = alice.recordings
+            receipts = recordings.receipts(run.id)
             assert [(receipt.step_kind, receipt.status) for receipt in receipts] == [
                 ("model_call", "completed"),
                 ("tool_call", "failed"),
@@ -347,7 +347,7 @@ class TallyContract:
                 "response",
             ]
             assert receipts[0].token_method == compiled.token_method
-            answer = recorder.verify(run.id, foil=foil)
+            answer = recordings.verify(run.id, foil=foil)
             assert (answer.ok, answer.foil_matches, answer.problems) == (True, True, ())
 
     def test_a_foil_of_another_run_does_not_match(self, open_tally: OpenTally) -> None:
@@ -355,7 +355,7 @@ class TallyContract:
             alice = _apollo(tally)
             with alice.run("coder") as run, run.step("other"):
                 pass
-            answer = alice.recorder.verify(
+            answer = alice.recordings.verify(
                 run.id, foil=Foil(run_id=run.id, count=2, head="sha256:" + "0" * 64)
             )
             assert (answer.ok, answer.foil_matches) == (False, False)
@@ -371,7 +371,7 @@ class TallyContract:
                 step.record("response", {"text": "done"})
             model = ScriptedCall([{"text": "done"}, {"text": "different"}])
 
-            same, other = (alice.recorder.replay(step.id, call=model) for _ in range(2))
+            same, other = (alice.recordings.replay(step.id, call=model) for _ in range(2))
 
             assert model.requests == [{"messages": ["fix the bug"], "temperature": 0.5}] * 2
             assert (same.fidelity, same.request_matches, same.response_matches, same.warnings) == (
@@ -395,7 +395,7 @@ class TallyContract:
                 alice.compile(items, budget=1_000)
                 step.record("request", {"messages": []})
 
-            result = alice.recorder.replay(step.id, context_mutations={"doc": None})
+            result = alice.recordings.replay(step.id, context_mutations={"doc": None})
 
             assert result.diff is not None
             assert [change.item_id for change in result.diff.removed] == ["doc"]
@@ -407,10 +407,10 @@ class TallyContract:
             alice = _apollo(tally)
             with alice.run("coder") as run, run.step("tool_call") as step:
                 step.record("tool_call", {"arguments": {"token": secret}})
-            [entry] = alice.recorder.entries(step.id)
+            [entry] = alice.recordings.entries(step.id)
             assert secret not in str(entry.payload)
             assert sum(entry.redactions.values()) == 1
-            assert alice.recorder.verify(run.id).ok
+            assert alice.recordings.verify(run.id).ok
 
     def test_metadata_only_keeps_no_payload_and_still_verifies(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
@@ -420,9 +420,9 @@ class TallyContract:
                 run.step("model_call") as step,
             ):
                 step.record("request", {"messages": ["private"]}, summary={"messages": 1})
-            [entry] = alice.recorder.entries(step.id)
+            [entry] = alice.recordings.entries(step.id)
             assert (entry.payload, entry.payload_state) == (None, "not_kept")
-            answer = alice.recorder.verify(run.id)
+            answer = alice.recordings.verify(run.id)
             assert (answer.ok, answer.payloads_absent) == (True, 1)
 
     def test_checkpoints_belong_to_their_scope(self, open_tally: OpenTally) -> None:
@@ -753,7 +753,9 @@ class AdapterContract:
             self.model_call(alice, "Say heron.", "heron")
 
             assert _receipts(alice)[0] == _receipts(alice)[-1]
-            payloads = [str(entry.payload) for entry in alice.recorder.entries(_first_step(alice))]
+            payloads = [
+                str(entry.payload) for entry in alice.recordings.entries(_first_step(alice))
+            ]
             assert "Say heron." in payloads[0]
             assert "heron" in payloads[-1]
 
@@ -783,7 +785,7 @@ class AdapterContract:
 
             [only] = alice.runs()
             assert only.agent_name == "mine"
-            [receipt] = alice.recorder.receipts(run.id)
+            [receipt] = alice.recordings.receipts(run.id)
             assert [entry.kind for entry in receipt.entries] == ["request", "response"]
 
     def test_every_run_that_the_adapter_records_verifies(self, open_tally: OpenTally) -> None:
@@ -791,7 +793,7 @@ class AdapterContract:
         with open_tally() as tally:
             alice = _apollo(tally)
             self.model_call(alice, "Say heron.", "heron")
-            assert [alice.recorder.verify(run.run_id).ok for run in alice.runs()] == [True]
+            assert [alice.recordings.verify(run.run_id).ok for run in alice.runs()] == [True]
 
     def _needs(self, *verbs: str) -> None:
         missing = [verb for verb in verbs if verb not in self.verbs]
@@ -840,11 +842,11 @@ def _receipts(bound: BoundTally) -> list[list[dict[str, Any]]]:
                 "retention": receipt.retention,
                 "entries": [(entry.kind, entry.payload_state) for entry in receipt.entries],
             }
-            for receipt in bound.recorder.receipts(run.run_id)
+            for receipt in bound.recordings.receipts(run.run_id)
         ]
         for run in bound.runs()
     ]
 
 
 def _first_step(bound: BoundTally) -> str:
-    return bound.recorder.steps(bound.runs()[0].run_id)[0].step_id
+    return bound.recordings.steps(bound.runs()[0].run_id)[0].step_id

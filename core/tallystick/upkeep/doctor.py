@@ -8,10 +8,10 @@ from sqlalchemy import Connection, select
 
 from tallystick.access.gate import FROZEN
 from tallystick.errors import StorageError
-from tallystick.memory import MemoryRoom
+from tallystick.memory import MemoryContext
 from tallystick.pipeline import Indexer
 from tallystick.records import Actor, Finding, commitment
-from tallystick.storage import jobs, journal, keyed, outbox, tables
+from tallystick.storage import jobs, journal, outbox, settings_rows, tables
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
@@ -23,13 +23,13 @@ _MANY = 10_000
 
 
 def diagnose(
-    room: MemoryRoom, indexer: Indexer, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext, indexer: Indexer, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
     """Look at everything that can be checked; with `repair` mend what can be mended. Raises
     Denied.
     """
-    require_operator(room, actor)
-    with room.store.database.read() as connection:
+    require_operator(context, actor)
+    with context.store.database.read() as connection:
         found = [
             *_database(connection),
             *_journals(connection),
@@ -40,7 +40,7 @@ def diagnose(
             _recorded(connection),
         ]
         found += [_jobs(connection), _outbox(connection)]
-    due = purge(room, actor, windows, mode="preview")
+    due = purge(context, actor, windows, mode="preview")
     count = (
         due.expired
         + due.tombstones
@@ -56,19 +56,19 @@ def diagnose(
         else "nothing is past its window"
     )
     found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
-    found.append(_index(room, indexer, repair=False))
+    found.append(_index(context, indexer, repair=False))
     if not repair:
         return tuple(found)
     mended: list[Finding] = []
     for one in found:
         if one.status == "problem" and one.check == "erasure":
             with indexer.paused():
-                finish(room)
+                finish(context)
             one = Finding(
                 check="erasure", status="repaired", text="an erasure that was cut off is finished"
             )
         elif one.status == "problem" and one.check == "index":
-            one = _index(room, indexer, repair=True)
+            one = _index(context, indexer, repair=True)
         mended.append(one)
     return tuple(mended)
 
@@ -129,7 +129,7 @@ def _versions(connection: Connection) -> Finding:
 
 
 def _erasure(connection: Connection) -> Finding:
-    if keyed.get_setting(connection, PENDING) == "1":
+    if settings_rows.get_setting(connection, PENDING) == "1":
         return Finding(
             check="erasure",
             status="problem",
@@ -154,7 +154,7 @@ def _window(connection: Connection) -> Finding:
 
 
 def _frozen(connection: Connection) -> Finding:
-    if keyed.get_setting(connection, FROZEN) == "1":
+    if settings_rows.get_setting(connection, FROZEN) == "1":
         return Finding(
             check="changes",
             status="notice",
@@ -195,14 +195,14 @@ def _outbox(connection: Connection) -> Finding:
     )
 
 
-def _index(room: MemoryRoom, indexer: Indexer, *, repair: bool) -> Finding:
-    if room.index is None:
+def _index(context: MemoryContext, indexer: Indexer, *, repair: bool) -> Finding:
+    if context.index is None:
         return Finding(
             check="index",
             status="ok",
             text="this tally has no Chroma index; vectors are scanned exactly",
         )
-    if room.index.folder_is_empty:
+    if context.index.folder_is_empty:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
         found = indexer.reconcile(repair=repair)

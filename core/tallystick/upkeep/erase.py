@@ -17,12 +17,13 @@ from sqlalchemy import Column, Connection, delete
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.access import fits, mint
+from tallystick.checkpoints.tracing import threads_holding
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
-from tallystick.memory import MemoryRoom
+from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
 from tallystick.memory.correct import TOKEN_LIFE_US
 from tallystick.memory.fields import INDEX, item_value
-from tallystick.memory.writing import Writing
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.recorder.step import run_stream
 from tallystick.records import (
@@ -35,21 +36,20 @@ from tallystick.records import (
     part_key,
 )
 from tallystick.storage import (
+    byte_search,
     checkpoints,
     edges,
     erasing,
     journal,
-    keyed,
     memories,
     recordings,
     scopes,
+    settings_rows,
     tables,
-    traces,
 )
-from tallystick.storage.once import Once
-from tallystick.threads.tracing import threads_holding
+from tallystick.storage.idempotency import Once
+from tallystick.upkeep.operator_scopes import Reach
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased
-from tallystick.upkeep.reach import Reach
 
 __all__ = ["PENDING", "erase", "erase_recorded", "finish"]
 
@@ -87,18 +87,18 @@ class _Found:
             return cls(within=within)
         held = threads_holding(connection, needles)
         # A payload that names a memory holds it by its id where it does not quote it.
-        payloads = traces.payloads_with(connection, [*needles, *(one.encode() for one in ids)])
+        payloads = byte_search.payloads_with(connection, [*needles, *(one.encode() for one in ids)])
         return cls(
             tuple(one for one in payloads if reach.covers_number(one[1])),
             tuple(one for one in held.threads if reach.covers(Scope.parse(one[1]))),
             tuple(
                 run
-                for run, scope_id in traces.goals_with(connection, needles)
+                for run, scope_id in byte_search.goals_with(connection, needles)
                 if reach.covers_number(scope_id)
             ),
             tuple(
                 one
-                for one, scope_id in traces.versions_with(connection, needles)
+                for one, scope_id in byte_search.versions_with(connection, needles)
                 if reach.covers_number(scope_id)
             ),
             held.sealed,
@@ -109,7 +109,7 @@ class _Found:
         self, connection: Connection, column: Column[Any], needles: Sequence[bytes]
     ) -> ColumnElement[bool]:
         """The condition for rows within reach of which a column holds the text."""
-        holding = traces.holds(connection, column, needles)
+        holding = byte_search.holds(connection, column, needles)
         return (
             holding if self.within is None else holding & column.table.c.scope_id.in_(self.within)
         )
@@ -125,7 +125,7 @@ class _Plan:
 
 
 def erase(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     ids: Sequence[str],
     *,
@@ -147,35 +147,37 @@ def erase(
     wanted = list(dict.fromkeys(ids))
     if not wanted:
         raise InvalidInput("Name one or more memories to erase.")
-    database = room.store.database
+    database = context.store.database
     with database.read() as connection:
-        first = _operable(connection, room, actor, wanted[0])
+        first = _operable(connection, context, actor, wanted[0])
         row = first.scope
         request = part_key(row.secret, canonical_json([list(wanted), reason, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
-            answered = keyed.first_answer(connection, row.id, _OPERATION, idempotency_key, request)
+            answered = settings_rows.first_answer(
+                connection, row.id, _OPERATION, idempotency_key, request
+            )
             if answered is not None:
                 return Erasure.load(answered)
-        plan = _plan(connection, room, actor, wanted)
-    now = room.store.clock.now()
+        plan = _plan(connection, context, actor, wanted)
+    now = context.store.clock.now()
     if mode == "preview":
         until = now + TOKEN_LIFE_US
         token = mint(row.secret, _OPERATION, actor, _bound(reason, plan), expires_at=until)
         return plan.shown.model_copy(update={"confirm_token": token, "expires_at": until})
     if confirm_token is None:
         decision = _decision(actor, first, allowed=False)
-        raise room.gate.refuse(
+        raise context.gate.refuse(
             actor, decision.model_copy(update={"reason": "confirm_token_required"})
         )
-    if room.index is not None and not room.index.owned:
+    if context.index is not None and not context.index.owned:
         raise StorageError(
             "Another process holds this tally's Chroma folder. Close it, then erase: its files "
             "are rewritten."
         )
 
     def unit(tx: Connection) -> tuple[_Plan, tuple[str, ...]]:
-        again = _plan(tx, room, actor, wanted)
-        at = room.store.clock.now()
+        again = _plan(tx, context, actor, wanted)
+        at = context.store.clock.now()
         if not fits(confirm_token, row.secret, _OPERATION, actor, _bound(reason, again), now=at):
             raise StateConflict(
                 wanted[0],
@@ -184,21 +186,21 @@ def erase(
                 "would be erased by now",
                 hint="Preview again and confirm what it shows.",
             )
-        audits = _destroy(Writing(tx, room, actor, at, None), again, reason)
-        keyed.set_setting(tx, PENDING, "1")
+        audits = _destroy(MemoryWrite(tx, context, actor, at, None), again, reason)
+        settings_rows.set_setting(tx, PENDING, "1")
         return again, audits
 
     done, audits = database.write(unit, name="erase")
     rebuilt()
-    finish(room)
+    finish(context)
     proofs = tuple(
-        prove_erased(room, actor, stored.memory.id, texts=done.texts, journaled=True)
+        prove_erased(context, actor, stored.memory.id, texts=done.texts, journaled=True)
         for stored in done.stored
     )
     result = done.shown.model_copy(update={"mode": "apply", "proofs": proofs, "audit_ids": audits})
     if idempotency_key is not None:
         database.write(
-            lambda tx: keyed.keep_answer(
+            lambda tx: settings_rows.keep_answer(
                 tx, row.id, _OPERATION, idempotency_key, request, result.dumps(), at=now
             ),
             name="erase.answer",
@@ -207,7 +209,7 @@ def erase(
 
 
 def erase_recorded(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     run_id: str,
     *,
@@ -225,18 +227,18 @@ def erase_recorded(
     """
     require_reason(reason)
     require_mode(mode)
-    database = room.store.database
+    database = context.store.database
     database.settle()
     with database.read() as connection:
         found = recordings.find_run(connection, run_id)
         if (
             found is None
-            or not room.gate.decide(connection, actor, "inspect", found[0].scope).allowed
+            or not context.gate.decide(connection, actor, "inspect", found[0].scope).allowed
         ):
             raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
         payloads = recordings.kept_payloads(connection, run_id, step_id)
     if not actor.is_operator:
-        raise room.gate.refuse(
+        raise context.gate.refuse(
             actor,
             AccessDecision(
                 allowed=False,
@@ -255,26 +257,26 @@ def erase_recorded(
         answered = once.answered(tx)
         if answered is not None:
             return [str(step) for step in answered["steps"]]
-        at = room.store.clock.now()
+        at = context.store.clock.now()
         kept = recordings.kept_payloads(tx, run_id, step_id)
-        gone = _erase_payloads(tx, room, actor, kept, at=at, reason=reason)
+        gone = _erase_payloads(tx, context, actor, kept, at=at, reason=reason)
         if step_id is None:
             erasing.drop_goals(tx, [run_id])
         if kept or step_id is None:
-            keyed.set_setting(tx, PENDING, "1")
+            settings_rows.set_setting(tx, PENDING, "1")
         once.keep(tx, {"steps": gone}, at=at)
         return gone
 
     done = database.write(unit, name="payload.erase")
     if payloads or step_id is None:
         rebuilt()
-        finish(room)
+        finish(context)
     return done
 
 
 def _erase_payloads(
     tx: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     payloads: Iterable[tuple[str, int, str]],
     *,
@@ -293,7 +295,7 @@ def _erase_payloads(
                 event="payload.erase",
                 actor=actor,
                 at=at,
-                audit_id=room.store.ids.new(),
+                audit_id=context.store.ids.new(),
                 reason=reason,
                 subject_id=run_id,
                 details={"steps": steps},
@@ -302,22 +304,22 @@ def _erase_payloads(
     return sorted(step_id for steps in gone.values() for step_id in steps)
 
 
-def finish(room: MemoryRoom) -> bool:
+def finish(context: MemoryContext) -> bool:
     """Rewrite files where an erasure asks for it; whether one did. Raises StorageError,
     BusyTally.
     """
-    database = room.store.database
+    database = context.store.database
     with database.read() as connection:
-        if keyed.get_setting(connection, PENDING) != "1":
+        if settings_rows.get_setting(connection, PENDING) != "1":
             return False
-    if room.index is not None and (room.index.start_over() or room.index.is_open):
-        rebuild(room)
+    if context.index is not None and (context.index.start_over() or context.index.is_open):
+        rebuild(context)
     erasing.rewrite(database)
-    database.write(lambda tx: keyed.set_setting(tx, PENDING, "0"), name="erase.done")
+    database.write(lambda tx: settings_rows.set_setting(tx, PENDING, "0"), name="erase.done")
     return True
 
 
-def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
+def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     tx, now = writing.tx, writing.now
     for stored in plan.stored:
         writing.hide(stored.doc, stored.scope_id)
@@ -325,7 +327,7 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
     # Who may inspect the run is not who may read the memory: its journal alone says which, and why.
     _erase_payloads(
         tx,
-        writing.room,
+        writing.context,
         writing.actor,
         plan.found.payloads,
         at=now,
@@ -345,7 +347,7 @@ def _destroy(writing: Writing, plan: _Plan, reason: str) -> tuple[str, ...]:
                 event="thread.delete",
                 actor=writing.actor,
                 at=now,
-                audit_id=writing.room.store.ids.new(),
+                audit_id=writing.context.store.ids.new(),
                 subject_id=name,
                 details={"checkpoints": count},
             ),
@@ -372,10 +374,12 @@ def _bound(reason: str, plan: _Plan) -> str:
     return json.dumps([reason, versions, plan.shown.dump()], sort_keys=True)
 
 
-def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[str]) -> _Plan:
-    named = [_operable(connection, room, actor, memory_id) for memory_id in ids]
+def _plan(
+    connection: Connection, context: MemoryContext, actor: Actor, ids: Iterable[str]
+) -> _Plan:
+    named = [_operable(connection, context, actor, memory_id) for memory_id in ids]
     stored = {one.doc: one for one in named}
-    reach = Reach(connection, room, actor, "manage")
+    reach = Reach(connection, context, actor, "manage")
     origins: set[int] = set()
     for one in named:
         around = edges.of(connection, one.doc)
@@ -392,7 +396,7 @@ def _plan(connection: Connection, room: MemoryRoom, actor: Actor, ids: Iterable[
         body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None
     ]
     texts = tuple(dict.fromkeys(text for body in bodies for text in _texts(json.loads(body))))
-    needles = tuple(needle for text in texts if text for needle in traces.forms(text))
+    needles = tuple(needle for text in texts if text for needle in byte_search.forms(text))
     found = _Found.of(connection, needles, [one.memory.id for one in stored.values()], reach)
     kept = {
         one.memory.id
@@ -445,19 +449,19 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _operable(
-    connection: Connection, room: MemoryRoom, actor: Actor, memory_id: str
+    connection: Connection, context: MemoryContext, actor: Actor, memory_id: str
 ) -> memories.Stored:
     """The memory, for an operator; others are refused where they may know of it, else told that it
     is not there.
     """
     stored = memories.get(connection, memory_id)
     if stored is None:
-        raise room.absent(actor, memory_id)
+        raise context.absent(actor, memory_id)
     scope = stored.memory.scope
-    if actor.is_operator and room.gate.decide(connection, actor, "manage", scope).allowed:
+    if actor.is_operator and context.gate.decide(connection, actor, "manage", scope).allowed:
         return stored
-    if not room.gate.decide(connection, actor, "read", scope).allowed:
-        raise room.absent(actor, memory_id)
+    if not context.gate.decide(connection, actor, "read", scope).allowed:
+        raise context.absent(actor, memory_id)
     raise Denied(
         _decision(actor, stored, allowed=False), "Only an operator may erase. Forget it instead."
     )
@@ -473,12 +477,12 @@ def _decision(actor: Actor, stored: memories.Stored, *, allowed: bool) -> Access
     )
 
 
-def prove(room: MemoryRoom, actor: Actor, memory_id: str, text: str | None) -> Proof:
+def prove(context: MemoryContext, actor: Actor, memory_id: str, text: str | None) -> Proof:
     """Prove an erasure later; with `text` files and tables are searched for it too. Raises Denied,
     NotFound.
     """
-    with room.store.database.read() as connection:
-        _operable(connection, room, actor, memory_id)
+    with context.store.database.read() as connection:
+        _operable(connection, context, actor, memory_id)
     return prove_erased(
-        room, actor, memory_id, texts=() if text is None else (text,), journaled=True
+        context, actor, memory_id, texts=() if text is None else (text,), journaled=True
     )

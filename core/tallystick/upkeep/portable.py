@@ -22,11 +22,11 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.access.gate import FROZEN
 from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
-from tallystick.memory import MemoryRoom
+from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
-from tallystick.storage import journal, keyed, outbox, scopes, tables
+from tallystick.storage import journal, outbox, scopes, settings_rows, tables
+from tallystick.storage.idempotency import Once
 from tallystick.storage.migrate import HEAD
-from tallystick.storage.once import Once
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
 __all__ = ["FORMAT", "LEFT_OUT", "Chosen", "export", "import_from"]
@@ -49,35 +49,35 @@ _t = tables
 _Rows = Iterator[dict[str, Any]]
 
 
-def export(room: MemoryRoom, actor: Actor, wanted: Sequence[Scope], folder: Path) -> Transfer:
+def export(context: MemoryContext, actor: Actor, wanted: Sequence[Scope], folder: Path) -> Transfer:
     """Write these scopes to `folder`, which must be new or empty. Raises Denied, InvalidInput,
     StorageError.
     """
     for scope in wanted:
-        room.gate.require(actor, "export", scope)
+        context.gate.require(actor, "export", scope)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder} is there already. Export into a new folder.")
-    with room.gate.journaling(actor):
-        room.store.database.write(lambda tx: _note(tx, room, actor, wanted), name="export")
-    room.gate.flush()
+    with context.gate.journaling(actor):
+        context.store.database.write(lambda tx: _note(tx, context, actor, wanted), name="export")
+    context.gate.flush()
     try:
         (folder / "blobs").mkdir(parents=True, exist_ok=True)
-        with room.store.database.read() as connection:
+        with context.store.database.read() as connection:
             return _written(connection, wanted, folder)
     except OSError as error:
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
 
 
 def import_from(
-    room: MemoryRoom, actor: Actor, folder: Path, *, idempotency_key: str | None = None
+    context: MemoryContext, actor: Actor, folder: Path, *, idempotency_key: str | None = None
 ) -> Transfer:
     """Read `folder` into an empty tally, all or nothing. Raises Denied, InvalidInput,
     StateConflict, CorruptTally.
     """
-    require_operator(room, actor)
+    require_operator(context, actor)
     manifest = _manifest(folder)
     once = Once(actor.private_scope, "import", idempotency_key, manifest["digest"])
-    with room.store.database.read() as connection:
+    with context.store.database.read() as connection:
         answered = once.answered(connection)
     if answered is not None:
         return Transfer.load(answered)
@@ -115,19 +115,19 @@ def import_from(
             _move_sequences(tx)
         if own:
             tx.execute(insert(_t.journal), own)
-        at = room.store.clock.now()
+        at = context.store.clock.now()
         event = journal.Event(
             stream="tally",
             event="tally.import",
             actor=actor,
             at=at,
-            audit_id=room.store.ids.new(),
+            audit_id=context.store.ids.new(),
             details={"format": done.format, "digest": done.digest},
         )
         journal.append(tx, event)
         once.keep(tx, done.dump(), at=at)
 
-    room.store.database.write(unit, name="import")
+    context.store.database.write(unit, name="import")
     return done
 
 
@@ -136,20 +136,20 @@ def _choose(tx: Connection, row: Mapping[str, Any]) -> None:
     name = row.get("name")
     if name not in _CHOICES:
         raise CorruptTally(f"The export holds the setting {name!r}, which no release writes.")
-    if keyed.get_setting(tx, str(name)) is None:
-        keyed.set_setting(tx, str(name), str(row["value"]))
+    if settings_rows.get_setting(tx, str(name)) is None:
+        settings_rows.set_setting(tx, str(name), str(row["value"]))
 
 
-def _note(tx: Connection, room: MemoryRoom, actor: Actor, wanted: Iterable[Scope]) -> None:
+def _note(tx: Connection, context: MemoryContext, actor: Actor, wanted: Iterable[Scope]) -> None:
     """Say in each scope's journal that it was taken out; the permission is asked once more."""
     for scope in wanted:
-        room.gate.confirm(tx, actor, "export", scope)
+        context.gate.confirm(tx, actor, "export", scope)
         event = journal.Event(
             stream=f"scope:{scope}",
             event="scope.export",
             actor=actor,
-            at=room.store.clock.now(),
-            audit_id=room.store.ids.new(),
+            at=context.store.clock.now(),
+            audit_id=context.store.ids.new(),
             details={"format": FORMAT},
         )
         journal.append(tx, event)

@@ -11,9 +11,10 @@ from typing import get_args
 from sqlalchemy import Connection, Table, func, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.checkpoints.tracing import threads_holding
 from tallystick.errors import NotFound, StateConflict, StorageError
 from tallystick.memory import (
-    MemoryRoom,
+    MemoryContext,
     Wanted,
     explore,
     get,
@@ -23,10 +24,9 @@ from tallystick.memory import (
     recall,
 )
 from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
-from tallystick.storage import erasing, journal, keyed, memories, tables, traces
-from tallystick.threads.tracing import threads_holding
+from tallystick.storage import byte_search, erasing, journal, memories, settings_rows, tables
+from tallystick.upkeep.operator_scopes import Reach
 from tallystick.upkeep.portable import LEFT_OUT, Chosen
-from tallystick.upkeep.reach import Reach
 
 __all__ = ["CANNOT_BEYOND", "CANNOT_ERASE", "prove_erased", "prove_unreachable"]
 
@@ -55,24 +55,24 @@ _CLAIM = "proof.erased"
 _WORDS = ("content", "subject", "who", "category", "tags", "attributes")
 
 
-def prove_unreachable(room: MemoryRoom, actor: Actor, memory_id: str) -> Proof:
+def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> Proof:
     """Try every read path of memory for a text that was forgotten or hidden. Raises NotFound,
     StateConflict.
     """
-    database = room.store.database
+    database = context.store.database
     with database.read() as connection:
-        stored = room.visible(connection, actor, memory_id, "inspect")
+        stored = context.visible(connection, actor, memory_id, "inspect")
         memory = stored.memory
         if memory.state not in ("deleted", "hidden"):
             raise StateConflict(
                 memory_id, state=memory.state, reason="it is not forgotten", hint="Forget it first."
             )
-        problems = _indexed(connection, room, stored)
-        copies, said = _copies(connection, room, actor, stored)
+        problems = _indexed(connection, context, stored)
+        copies, said = _copies(connection, context, actor, stored)
         problems += said
     checked = ["words", "vectors", "vectors in Chroma", "text kept in memory", "other memories"]
-    if room.gate.require_or_none(actor, "read", memory.scope) is not None:
-        problems += _tried(room, actor, stored)
+    if context.gate.require_or_none(actor, "read", memory.scope) is not None:
+        problems += _tried(context, actor, stored)
         checked += [
             "get",
             "recall",
@@ -83,7 +83,7 @@ def prove_unreachable(room: MemoryRoom, actor: Actor, memory_id: str) -> Proof:
             "explore",
         ]
     return _told(
-        room,
+        context,
         actor,
         stored,
         Proof(
@@ -94,13 +94,18 @@ def prove_unreachable(room: MemoryRoom, actor: Actor, memory_id: str) -> Proof:
             copies=tuple(copies),
             problems=tuple(problems),
             cannot_prove=_CANNOT_REACH,
-            at=room.store.clock.now(),
+            at=context.store.clock.now(),
         ),
     )
 
 
 def prove_erased(
-    room: MemoryRoom, actor: Actor, memory_id: str, *, texts: Sequence[str] = (), journaled: bool
+    context: MemoryContext,
+    actor: Actor,
+    memory_id: str,
+    *,
+    texts: Sequence[str] = (),
+    journaled: bool,
 ) -> Proof:
     """Look for what is left of an erased memory, and for `texts` in every table and file. Raises
     NotFound.
@@ -109,7 +114,7 @@ def prove_erased(
     pieces: whoever reads the tally could try guesses against that. Without `texts` the proof names
     the search that the erasure itself made.
     """
-    database = room.store.database
+    database = context.store.database
     problems: list[str] = []
     checked = [
         "versions",
@@ -124,13 +129,13 @@ def prove_erased(
     with database.read() as connection:
         stored = memories.get(connection, memory_id)
         if stored is None:
-            raise room.absent(actor, memory_id)
-        reach = Reach(connection, room, actor, "manage")
+            raise context.absent(actor, memory_id)
+        reach = Reach(connection, context, actor, "manage")
         problems += _left(connection, stored.doc)
-        problems += _indexed(connection, room, stored)
-        if keyed.get_setting(connection, "erase.pending") == "1":
+        problems += _indexed(connection, context, stored)
+        if settings_rows.get_setting(connection, "erase.pending") == "1":
             problems.append("the files were not rewritten yet: run `tally doctor --repair`")
-        needles = [needle for text in texts if text for needle in traces.forms(text)]
+        needles = [needle for text in texts if text for needle in byte_search.forms(text)]
         searched = None if needles else _searched(connection, memory_id)
         if searched is not None and not searched.holds:
             problems.append(
@@ -138,7 +143,9 @@ def prove_erased(
                 f"search anew"
             )
         if needles:
-            found = traces.rows_with(connection, needles, among=_rows_within(connection, reach))
+            found = byte_search.rows_with(
+                connection, needles, among=_rows_within(connection, reach)
+            )
             problems += [
                 f"{place} holds the text in {count} rows" for place, count in found.items()
             ]
@@ -149,11 +156,11 @@ def prove_erased(
                 if reach.covers(Scope.parse(scope))
             ]
             checked += ["every column of every table", "pieces of checkpoints"]
-    folder = room.store.place.folder
+    folder = context.store.place.folder
     if needles and folder is not None and reach.whole:
         problems += [
             f"the file {name} holds the text"
-            for name in traces.files_with(folder, [t for t in texts if t])
+            for name in byte_search.files_with(folder, [t for t in texts if t])
         ]
         checked += ["every file of the folder, the write-ahead log and Chroma's among them"]
     open_question = () if needles else _NO_TEXT if searched is None else _SINCE
@@ -167,9 +174,9 @@ def prove_erased(
         problems=tuple(problems),
         cannot_prove=cannot,
         searched=searched,
-        at=room.store.clock.now(),
+        at=context.store.clock.now(),
     )
-    return _told(room, actor, stored, proof, searched=bool(needles)) if journaled else proof
+    return _told(context, actor, stored, proof, searched=bool(needles)) if journaled else proof
 
 
 def _searched(connection: Connection, memory_id: str) -> Searched | None:
@@ -212,7 +219,7 @@ def _left(connection: Connection, doc: int) -> list[str]:
     return found
 
 
-def _indexed(connection: Connection, room: MemoryRoom, stored: memories.Stored) -> list[str]:
+def _indexed(connection: Connection, context: MemoryContext, stored: memories.Stored) -> list[str]:
     import numpy as np
 
     found = []
@@ -223,20 +230,20 @@ def _indexed(connection: Connection, room: MemoryRoom, stored: memories.Stored) 
         found.append("its words are indexed")
     if connection.execute(select(vectors.c.doc).where(vectors.c.doc == stored.doc)).first():
         found.append("its vectors are stored")
-    if room.index is not None and room.index.is_open and room.index.owned:
+    if context.index is not None and context.index.is_open and context.index.owned:
         try:
             point = (stored.doc, stored.scope_id, 0, np.zeros(1, dtype=np.float32))
-            if stored.doc in room.index.versions([point]):
+            if stored.doc in context.index.versions([point]):
                 found.append("its vector stands in Chroma: run `tally rebuild-index`")
         except StorageError as error:
             found.append(f"Chroma could not be asked: {error}")
-    if room.shelves.holds(connection, stored.scope_id, stored.doc):
+    if context.corpora.holds(connection, stored.scope_id, stored.doc):
         found.append("its words are kept in memory")
     return found
 
 
 def _copies(
-    connection: Connection, room: MemoryRoom, actor: Actor, stored: memories.Stored
+    connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored
 ) -> tuple[list[str], list[str]]:
     """Copies that are kept on purpose, and what says the same where this actor may read it."""
     bodies = [body for _, body in erasing.texts_of(connection, stored.doc) if body is not None]
@@ -246,15 +253,15 @@ def _copies(
         for source_id, _, _ in erasing.own_sources(connection, [stored.doc])
     ]
     texts = dict.fromkeys(str(json.loads(body)["content"]) for body in bodies)
-    needles = [needle for text in texts if text for needle in traces.forms(text)]
+    needles = [needle for text in texts if text for needle in byte_search.forms(text)]
     if needles:
         inspects, reads = (
-            Reach(connection, room, actor, operation) for operation in ("inspect", "read")
+            Reach(connection, context, actor, operation) for operation in ("inspect", "read")
         )
-        found = traces.payloads_with(connection, needles)
+        found = byte_search.payloads_with(connection, needles)
         steps = {step for step, scope_id, _ in found if inspects.covers_number(scope_id)}
         copies += [f"recorded step {step}" for step in sorted(steps)]
-        goals = traces.goals_with(connection, needles)
+        goals = byte_search.goals_with(connection, needles)
         copies += [
             f"goal of run {run}" for run, scope_id in goals if inspects.covers_number(scope_id)
         ]
@@ -280,20 +287,20 @@ def _rows_within(
     return lambda table: None if table.name in LEFT_OUT else chosen.condition(table)
 
 
-def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]:
+def _tried(context: MemoryContext, actor: Actor, stored: memories.Stored) -> list[str]:
     """Every read path, as this actor. What was forgotten is not sent anywhere to prove that it
     is.
     """
-    memory, found, room = stored.memory, list[str](), room.silent()
+    memory, found, context = stored.memory, list[str](), context.silent()
     try:
-        get(room, actor, memory.id)
+        get(context, actor, memory.id)
         found.append("get gives it")
     except NotFound:
         pass
     states: tuple[tuple[MemoryState, ...], ...] = ((), memories.FINDABLE)
     for chosen in states:
         hits = recall(
-            room,
+            context,
             actor,
             [memory.scope],
             memory.content,
@@ -302,21 +309,21 @@ def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]
         )
         if any(hit.memory.id == memory.id for hit in hits):
             found.append("recall finds it")
-    listed = list_memories(room, actor, memory.scope, states=get_args(MemoryState), limit=10_000)
+    listed = list_memories(context, actor, memory.scope, states=get_args(MemoryState), limit=10_000)
     if any(one.id == memory.id and any(getattr(one, name) for name in _WORDS) for one in listed):
         found.append("a list shows what it says")
     if any(
         name in entry.new or name in entry.old
-        for entry in history(room, actor, memory.id)
+        for entry in history(context, actor, memory.id)
         for name in _WORDS
     ):
         found.append("its history shows what it said")
-    seen = inspect(room, actor, memory.id)
+    seen = inspect(context, actor, memory.id)
     if any(
         (seen.preview, seen.subject, seen.speaker, seen.tags, seen.attributes, seen.conversation)
     ):
         found.append("inspecting it shows what it says")
-    around = explore(room, actor, memory.id, states=get_args(MemoryState)).memories
+    around = explore(context, actor, memory.id, states=get_args(MemoryState)).memories
     if any(
         one.memory_id == memory.id and (one.preview or one.subject or one.tags) for one in around
     ):
@@ -325,9 +332,14 @@ def _tried(room: MemoryRoom, actor: Actor, stored: memories.Stored) -> list[str]
 
 
 def _told(
-    room: MemoryRoom, actor: Actor, stored: memories.Stored, proof: Proof, *, searched: bool = False
+    context: MemoryContext,
+    actor: Actor,
+    stored: memories.Stored,
+    proof: Proof,
+    *,
+    searched: bool = False,
 ) -> Proof:
-    audit_id = room.store.ids.new()
+    audit_id = context.store.ids.new()
     event = journal.Event(
         stream=f"scope:{stored.memory.scope}",
         event=f"proof.{proof.claim}",
@@ -342,5 +354,5 @@ def _told(
             "searched": searched,
         },
     )
-    room.store.database.write(lambda tx: journal.append(tx, event), name="proof")
+    context.store.database.write(lambda tx: journal.append(tx, event), name="proof")
     return proof.model_copy(update={"audit_id": audit_id})

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Table, and_, delete, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from tallystick.checkpoints.verify import ENDING
 from tallystick.errors import Denied, InvalidInput
-from tallystick.memory import MemoryRoom
+from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one, require_mode
-from tallystick.memory.writing import Writing
+from tallystick.memory.memory_write import MemoryWrite
 from tallystick.recorder.step import run_stream
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
-from tallystick.storage import erasing, journal, keyed, memories, recordings, tables
-from tallystick.storage.once import Once
-from tallystick.threads.verify import ENDING
+from tallystick.storage import erasing, journal, memories, recordings, settings_rows, tables
+from tallystick.storage.idempotency import Once
 
 __all__ = [
     "JOURNAL_WINDOW",
@@ -67,17 +68,17 @@ class Windows:
 
 def journal_window(connection: Connection) -> tuple[bool, int | None]:
     """Whether a window was chosen, and its days; None keeps the journal."""
-    kept = keyed.get_setting(connection, JOURNAL_WINDOW)
+    kept = settings_rows.get_setting(connection, JOURNAL_WINDOW)
     return kept is not None, None if kept in (None, "keep") else int(kept)
 
 
 def choose_journal_window(
-    room: MemoryRoom, actor: Actor, days: int | None, *, idempotency_key: str | None = None
+    context: MemoryContext, actor: Actor, days: int | None, *, idempotency_key: str | None = None
 ) -> None:
     """Choose after how many days journal entries may go, or None to keep them. Raises Denied,
     InvalidInput.
     """
-    require_operator(room, actor)
+    require_operator(context, actor)
     if days is not None and (not isinstance(days, int) or not 1 <= days <= _LONGEST):
         raise InvalidInput(
             f"The window of the journal is a number of days from 1 to {_LONGEST:,}; 90 or 180 "
@@ -89,16 +90,16 @@ def choose_journal_window(
     def unit(tx: Connection) -> None:
         if once.answered(tx) is not None:
             return
-        now = room.store.clock.now()
-        keyed.set_setting(tx, JOURNAL_WINDOW, value)
-        _note(tx, room, actor, "retention.choose", now, {"journal_days": value})
+        now = context.store.clock.now()
+        settings_rows.set_setting(tx, JOURNAL_WINDOW, value)
+        _note(tx, context, actor, "retention.choose", now, {"journal_days": value})
         once.keep(tx, {}, at=now)
 
-    room.store.database.write(unit, name="retention.choose")
+    context.store.database.write(unit, name="retention.choose")
 
 
 def purge(
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     windows: Windows,
     *,
@@ -109,8 +110,8 @@ def purge(
     Denied.
     """
     require_mode(mode)
-    require_operator(room, actor)
-    database, now = room.store.database, room.store.clock.now()
+    require_operator(context, actor)
+    database, now = context.store.database, context.store.clock.now()
     once = Once(
         actor.private_scope, "purge", idempotency_key if mode == "apply" else None, windows.asked()
     )
@@ -125,7 +126,7 @@ def purge(
         shown = Purge(
             mode=mode,
             expired=len(_expired(connection, now, most=None)),
-            tombstones=len(_tombstones(connection, now - room.forget_window_us, most=None)),
+            tombstones=len(_tombstones(connection, now - context.forget_window_us, most=None)),
             journal=sum(count for _, count in streams) + sum(runs.values()),
             streams=tuple(stream for stream, _ in streams),
             runs=tuple(runs),
@@ -141,28 +142,28 @@ def purge(
         return shown
     database.write(lambda tx: _sweep(tx, now, windows, before), name="purge.sweep")
     while database.write(
-        lambda tx: _forget_expired(Writing(tx, room, actor, now, None)), name="purge.expired"
+        lambda tx: _forget_expired(MemoryWrite(tx, context, actor, now, None)), name="purge.expired"
     ):
         pass
     while database.write(
-        lambda tx: _bury(Writing(tx, room, actor, now, None)), name="purge.tombstones"
+        lambda tx: _bury(MemoryWrite(tx, context, actor, now, None)), name="purge.tombstones"
     ):
         pass
     if before is not None:
         for run_id in runs:
-            database.write(
-                lambda tx, r=run_id: _bury_run(tx, room, actor, r, before, now), name="purge.run"
-            )  # type: ignore[misc]
+            bury = partial(
+                _bury_run, context=context, actor=actor, run_id=run_id, before=before, now=now
+            )
+            database.write(bury, name="purge.run")
         for stream, _ in streams:
-            database.write(
-                lambda tx, s=stream: _cut(tx, room, actor, s, before, now), name="purge.journal"
-            )  # type: ignore[misc]
-    database.write(lambda tx: _told(tx, room, actor, once, shown, now), name="purge.told")
+            cut = partial(_cut, context=context, actor=actor, stream=stream, before=before, now=now)
+            database.write(cut, name="purge.journal")
+    database.write(lambda tx: _told(tx, context, actor, once, shown, now), name="purge.told")
     return shown
 
 
 def _told(
-    tx: Connection, room: MemoryRoom, actor: Actor, once: Once, done: Purge, now: int
+    tx: Connection, context: MemoryContext, actor: Actor, once: Once, done: Purge, now: int
 ) -> None:
     """Journal how much went, beside what the journals of scopes, runs and threads say of
     themselves.
@@ -178,12 +179,17 @@ def _told(
         "working": done.working,
     }
     if any(counts.values()):
-        _note(tx, room, actor, "tally.purge", now, counts)
+        _note(tx, context, actor, "tally.purge", now, counts)
     once.keep(tx, done.dump(), at=now)
 
 
 def _note(
-    tx: Connection, room: MemoryRoom, actor: Actor, event: str, now: int, details: Mapping[str, Any]
+    tx: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    event: str,
+    now: int,
+    details: Mapping[str, Any],
 ) -> None:
     journal.append(
         tx,
@@ -192,13 +198,13 @@ def _note(
             event=event,
             actor=actor,
             at=now,
-            audit_id=room.store.ids.new(),
+            audit_id=context.store.ids.new(),
             details=details,
         ),
     )
 
 
-def require_operator(room: MemoryRoom, actor: Actor) -> None:
+def require_operator(context: MemoryContext, actor: Actor) -> None:
     """Raise Denied, journaled, unless an operator of the whole tally acts."""
     # Retention concerns the whole tally, so an operator of one organization in it is not enough.
     if not actor.is_operator or actor.organization is not None:
@@ -209,7 +215,7 @@ def require_operator(room: MemoryRoom, actor: Actor) -> None:
             scope=actor.private_scope,
             surface=actor.surface,
         )
-        raise room.gate.refuse(actor, decision) from Denied(decision)
+        raise context.gate.refuse(actor, decision) from Denied(decision)
 
 
 def _sweep(tx: Connection, now: int, windows: Windows, before: int | None) -> None:
@@ -246,7 +252,7 @@ def _expired(connection: Connection, now: int, *, most: int | None) -> list[int]
     return list(connection.execute(query.limit(most)).scalars())
 
 
-def _forget_expired(writing: Writing) -> int:
+def _forget_expired(writing: MemoryWrite) -> int:
     docs = _expired(writing.tx, writing.now, most=_PAGE)
     for stored in memories.get_docs(writing.tx, docs).values():
         forget_one(writing, stored, "expired")
@@ -262,11 +268,11 @@ def _tombstones(connection: Connection, before: int, *, most: int | None) -> lis
     return list(connection.execute(query.limit(most)).scalars())
 
 
-def _bury(writing: Writing) -> int:
+def _bury(writing: MemoryWrite) -> int:
     """Remove a page of forgotten memories whose window has passed; the journal of each scope names
     them.
     """
-    docs = _tombstones(writing.tx, writing.now - writing.room.forget_window_us, most=_PAGE)
+    docs = _tombstones(writing.tx, writing.now - writing.context.forget_window_us, most=_PAGE)
     if not docs:
         return 0
     for stored in memories.get_docs(writing.tx, docs).values():
@@ -279,7 +285,7 @@ def _bury(writing: Writing) -> int:
         )
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(writing.tx, docs, at=writing.now, keep_rows=False)
-    writing.room.shelves.drop()
+    writing.context.corpora.drop()
     return len(docs)
 
 
@@ -310,16 +316,16 @@ def _old_entries(connection: Connection, stream: str, before: int) -> int:
 
 
 def _cut(
-    tx: Connection, room: MemoryRoom, actor: Actor, stream: str, before: int, now: int
+    tx: Connection, context: MemoryContext, actor: Actor, stream: str, before: int, now: int
 ) -> None:
     count = _old_entries(tx, stream, before)
     if count:
-        _shorten(tx, room, actor, stream, count, before, now, _CUT, {})
+        _shorten(tx, context, actor, stream, count, before, now, _CUT, {})
 
 
 def _shorten(
     tx: Connection,
-    room: MemoryRoom,
+    context: MemoryContext,
     actor: Actor,
     stream: str,
     count: int,
@@ -344,7 +350,7 @@ def _shorten(
             event=event,
             actor=actor,
             at=now,
-            audit_id=room.store.ids.new(),
+            audit_id=context.store.ids.new(),
             reason="older than the window that was chosen",
             details=details,
         ),
@@ -367,7 +373,7 @@ def _old_runs(connection: Connection, before: int) -> dict[str, int]:
 
 
 def _bury_run(
-    tx: Connection, room: MemoryRoom, actor: Actor, run_id: str, before: int, now: int
+    tx: Connection, context: MemoryContext, actor: Actor, run_id: str, before: int, now: int
 ) -> None:
     """Remove what was recorded in a run: payloads, entries, steps, then its journal, which ends
     with what went.
@@ -385,4 +391,4 @@ def _bury_run(
     tx.execute(update(_r).where(_r.c.id == run_id).values(user_goal=None, metadata="{}"))
     said = run.dump()
     told = {name: said[name] for name in RUN_FACTS} | {"steps": gone, "payloads": len(payloads)}
-    _shorten(tx, room, actor, run_stream(run_id), count, before, now, PURGED, told)
+    _shorten(tx, context, actor, run_stream(run_id), count, before, now, PURGED, told)

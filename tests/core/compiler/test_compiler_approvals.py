@@ -50,13 +50,13 @@ def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits
         assert "pay (rule ask-first: Pay is shown on approval)" in str(caught.value)
         assert "90 thousand" not in str(caught.value)
 
-        (kept,) = anna.recorder.steps(run.id)
+        (kept,) = anna.recordings.steps(run.id)
         assert (kept.step_id, kept.status, anna.runs()[0].status) == (step.id, "blocked", "blocked")
-        entries = anna.recorder.receipt(step.id).entries
+        entries = anna.recordings.receipt(step.id).entries
         assert [entry.kind for entry in entries] == ["compile_request", "compiled", "approval"]
         asked = {"action": "send_to_model", "rule": "ask-first", "items": ["pay"]}
         assert entries[-1].summary == {"state": "asked", "requests": [asked]}
-        assert anna.recorder.verify(run.id).ok
+        assert anna.recordings.verify(run.id).ok
 
 
 def test_a_rule_of_higher_priority_grants_it(open_tally: OpenTally) -> None:
@@ -78,7 +78,7 @@ def test_outside_of_a_step_it_is_refused_all_the_same_and_a_compile_of_its_own_i
             with pytest.raises(ApprovalRequired):
                 anna.compile([PAY, ASK], budget=500, rules=[RULE])
             anna.compile([ASK], budget=500, rules=[RULE])
-        assert [step.status for step in anna.recorder.steps(run.id)] == ["blocked", "completed"]
+        assert [step.status for step in anna.recordings.steps(run.id)] == ["blocked", "completed"]
 
 
 def test_what_was_not_sent_is_not_what_the_next_prompt_follows(open_tally: OpenTally) -> None:
@@ -90,7 +90,7 @@ def test_what_was_not_sent_is_not_what_the_next_prompt_follows(open_tally: OpenT
                 anna.compile([PAY, ASK], budget=500, rules=[RULE], target=target)
             anna.compile([ASK], budget=500, target=target)
             anna.compile([ASK], budget=500, target=target)
-        assert [reuse.cause for _, reuse in anna.recorder.prefix_reuse(run.id)] == [
+        assert [reuse.cause for _, reuse in anna.recordings.prefix_reuse(run.id)] == [
             "first",
             "appended",
         ]

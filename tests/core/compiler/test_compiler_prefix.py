@@ -78,11 +78,11 @@ def test_a_run_reports_how_stable_its_prefix_was(open_tally: OpenTally) -> None:
             for turns in range(1, 40, 2):
                 with run.step("model_call"):
                     anna.compile([SYSTEM, *talk(turns)], budget=300, target=target)
-        found = anna.recorder.prefix_reuse(run.id)
+        found = anna.recordings.prefix_reuse(run.id)
         assert len(found) == 20
         assert found[0][1].cause == "first"
         compacted = [step for step, reuse in found if reuse.cause == "compacted"]
         assert compacted
-        kinds = [entry.kind for entry in anna.recorder.entries(compacted[0])]
+        kinds = [entry.kind for entry in anna.recordings.entries(compacted[0])]
         assert kinds == ["compile_request", "compiled", "compaction"]
-        assert anna.recorder.verify(run.id).ok
+        assert anna.recordings.verify(run.id).ok

@@ -1,0 +1,92 @@
+"""Access preview: what an actor could recall from some scopes, and why not the rest. Changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection
+
+from tallystick.access import replacements
+from tallystick.memory.context import MemoryContext
+from tallystick.policy import PolicyState, decide
+from tallystick.records import AccessPreview, Actor, Scope, ScopePreview
+from tallystick.storage import memories, scopes
+
+__all__ = ["preview_access"]
+
+_RECALLABLE = "active"
+_RECALLED = ("active", "redacted", "superseded")
+_EXPIRED = "expired"
+
+
+def preview_access(
+    context: MemoryContext, asker: Actor, subject: Actor, wanted: Sequence[Scope]
+) -> AccessPreview:
+    """What `subject` could recall from the scopes `wanted`, as far as `asker` may know.
+
+    Of itself an actor learns what it may recall; of another, and of what is hidden or denied, only
+    where it may inspect. Nothing is journaled or logged, no access is counted.
+    """
+    with context.store.database.read() as connection:
+        state = context.gate.state(connection, wanted)
+        return AccessPreview(
+            user=subject.user,
+            agent=subject.agent,
+            scopes=tuple(
+                _scope(connection, context, state, asker, subject, scope)
+                for scope in dict.fromkeys(wanted)
+            ),
+        )
+
+
+def _scope(
+    connection: Connection,
+    context: MemoryContext,
+    state: PolicyState,
+    asker: Actor,
+    subject: Actor,
+    scope: Scope,
+) -> ScopePreview:
+    decision = decide(subject, "read", scope, state)
+    inspects = decide(asker, "inspect", scope, state).allowed
+    if not inspects and not (asker.same_as(subject) and decision.allowed):
+        return ScopePreview(scope=scope, decision=decision)
+    groups: dict[str, list[str]] = {}
+
+    def may_read(where: Scope) -> bool:
+        return context.gate.decide(connection, subject, "read", where).allowed
+
+    for memory_id, standing in _standings(connection, scope, state.now, may_read):
+        groups.setdefault(standing, []).append(memory_id)
+    ids = tuple(groups.pop(_RECALLABLE, ()))
+    return ScopePreview(
+        scope=scope,
+        decision=decision,
+        visible=ids if decision.allowed else (),
+        denied=() if decision.allowed else ids,
+        hidden=dict(sorted(Counter({name: len(found) for name, found in groups.items()}).items()))
+        if inspects
+        else {},
+    )
+
+
+def _standings(
+    connection: Connection, scope: Scope, now: int, may_read: Callable[[Scope], bool]
+) -> list[tuple[str, str]]:
+    rows = memories.standings(connection, [row.id for row in scopes.find(connection, [scope])])
+    # What was replaced is shown only where its replacement is.
+    shown = replacements(
+        connection, [row.doc for row in rows if row.state == "superseded"], may_read, now
+    )
+    found = []
+    for row in rows:
+        standing = row.state
+        if row.state in _RECALLED and row.expires_at is not None and row.expires_at <= now:
+            standing = _EXPIRED
+        elif row.state in _RECALLED and (row.state != "superseded" or row.doc in shown):
+            standing = _RECALLABLE
+        found.append((row.id, standing))
+    return found

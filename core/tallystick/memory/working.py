@@ -1,0 +1,165 @@
+"""Working memory: what one run keeps in mind beside what is remembered. Overwritten in place, gone
+when it expires.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from tallystick.errors import InvalidInput
+from tallystick.memory import MemoryContext
+from tallystick.records import LAST_MOMENT, Actor, Json, Operation, Scope, is_storable
+from tallystick.storage import journal, scopes, tables
+from tallystick.storage.idempotency import Once
+
+__all__ = ["WorkingMemory"]
+
+_t = tables.working
+_DAY = 24 * 3600
+
+
+class WorkingMemory:
+    """The values that a run keeps under names. Thread-safe. No recall finds them, no version keeps
+    what they were.
+    """
+
+    def __init__(self, context: MemoryContext, actor: Actor, scope: Scope, run_id: str) -> None:
+        self._context, self._actor, self._scope, self._run_id = context, actor, scope, run_id
+
+    @property
+    def run_id(self) -> str:
+        """The run whose values these are."""
+        return self._run_id
+
+    def set(
+        self, name: str, value: Json, *, seconds: int = _DAY, idempotency_key: str | None = None
+    ) -> None:
+        """Keep `value` under `name` for `seconds`, whatever stood there. Raises Denied,
+        InvalidInput.
+
+        Under a key that was used before nothing changes, whatever stands there by now;
+        IdempotencyMismatch is raised where it was used for something else.
+        """
+        now = self._context.store.clock.now()
+        if (
+            not name.strip()
+            or not is_storable(name)
+            or not 1 <= seconds <= (LAST_MOMENT - now) // 1_000_000
+        ):
+            raise InvalidInput(
+                "A value is kept under a name, for one second at least, and not beyond the year "
+                "9999."
+            )
+        try:
+            body = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            body.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                "A value of working memory is JSON: text, numbers, lists and objects."
+            ) from error
+        self._context.gate.require(self._actor, "write", self._scope)
+        once = Once(
+            self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds]
+        )
+
+        def unit(tx: Connection) -> None:
+            self._context.gate.confirm(tx, self._actor, "write", self._scope)
+            if once.answered(tx) is not None:
+                return
+            row, now = scopes.ensure(tx, self._scope), self._context.store.clock.now()
+            made = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_t)
+            changing = {
+                key: made.excluded[key]
+                for key in ("body", "created_by", "updated_at", "expires_at")
+            }
+            tx.execute(
+                made.on_conflict_do_update(
+                    index_elements=["scope_id", "run_id", "name"], set_=changing
+                ),
+                {
+                    "scope_id": row.id,
+                    "run_id": self._run_id,
+                    "name": name,
+                    "body": body,
+                    "created_by": self._actor.user,
+                    "updated_at": now,
+                    "expires_at": now + seconds * 1_000_000,
+                },
+            )
+            self._note(tx, "working.set", now, {"bytes": len(body.encode())})
+            once.keep(tx, {}, at=now)
+
+        with self._context.gate.journaling(self._actor):
+            self._context.store.database.write(unit, name="working.set")
+
+    def get(self, name: str, default: Json = None) -> Json:
+        """What stands under `name` and has not expired, else `default`. Raises Denied."""
+        return self.all().get(name, default)
+
+    def all(self) -> Mapping[str, Json]:
+        """Every value that has not expired, by name. Raises Denied."""
+        self._context.gate.require(self._actor, "read", self._scope)
+        now = self._context.store.clock.now()
+        with self._context.store.database.read() as connection:
+            ids = [row.id for row in scopes.find(connection, [self._scope])]
+            query = select(_t.c.name, _t.c.body).where(
+                _t.c.scope_id.in_(ids), _t.c.run_id == self._run_id, _t.c.expires_at > now
+            )
+            return {
+                row.name: json.loads(row.body)
+                for row in connection.execute(query.order_by(_t.c.name))
+            }
+
+    def drop(self, name: str, *, idempotency_key: str | None = None) -> bool:
+        """Take a value away; whether there was one. Raises Denied, IdempotencyMismatch."""
+        return self._remove(_t.c.name == name, "working.drop", idempotency_key, name) > 0
+
+    def clear(self, *, idempotency_key: str | None = None) -> int:
+        """Take every value of the run away; how many those were. Raises Denied,
+        IdempotencyMismatch.
+        """
+        return self._remove(_t.c.name.is_not(None), "working.clear", idempotency_key, None)
+
+    def _remove(self, condition: Any, called: str, key: str | None, name: str | None) -> int:
+        operation: Operation = "write"
+        self._context.gate.require(self._actor, operation, self._scope)
+        once = Once(self._scope, called, key, [self._run_id, name])
+
+        def unit(tx: Connection) -> int:
+            self._context.gate.confirm(tx, self._actor, operation, self._scope)
+            answered = once.answered(tx)
+            if answered is not None:
+                return int(answered["values"])
+            ids = [row.id for row in scopes.find(tx, [self._scope])]
+            gone = int(
+                tx.execute(
+                    delete(_t).where(_t.c.scope_id.in_(ids), _t.c.run_id == self._run_id, condition)
+                ).rowcount
+            )
+            now = self._context.store.clock.now()
+            if gone:
+                self._note(tx, "working.drop", now, {"values": gone})
+            once.keep(tx, {"values": gone}, at=now)
+            return gone
+
+        with self._context.gate.journaling(self._actor):
+            return self._context.store.database.write(unit, name="working.drop")
+
+    def _note(self, tx: Connection, event: str, at: int, details: Mapping[str, int]) -> None:
+        journal.append(
+            tx,
+            journal.Event(
+                stream=f"scope:{self._scope}",
+                event=event,
+                actor=self._actor,
+                at=at,
+                audit_id=self._context.store.ids.new(),
+                subject_id=self._run_id,
+                details=details,
+            ),
+        )

@@ -1,0 +1,492 @@
+"""Read, verify and replay what was recorded, as one actor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tallystick.access import shown_to
+from tallystick.errors import CorruptTally, InvalidInput, NotFound
+from tallystick.ports import TokenCounter
+from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
+from tallystick.recorder.bundle import bundle
+from tallystick.recorder.context import DOMAIN, RecorderContext
+from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
+from tallystick.recorder.run import Run
+from tallystick.recorder.signing import sign
+from tallystick.recorder.step import run_stream
+from tallystick.recorder.tape import Player, tape_of
+from tallystick.recorder.verify import Stored, receipt_about, receipts_in, receipts_of, verify
+from tallystick.records import (
+    Actor,
+    CompilationRequest,
+    CompiledContext,
+    Foil,
+    JsonObject,
+    Known,
+    MemoryUse,
+    PrefixReuse,
+    Provenance,
+    Receipt,
+    ReplayRecipe,
+    ReplayResult,
+    Retention,
+    RunRecord,
+    Scope,
+    SourceRef,
+    StepDiff,
+    StepEntry,
+    StepRecord,
+    Tape,
+    Verification,
+    Written,
+    commitment,
+)
+from tallystick.storage import journal, memories, parts, recordings
+from tallystick.storage.payloads import Payloads
+
+__all__ = ["Recordings"]
+
+_GOAL = 500
+"""Characters of a goal that are kept."""
+
+
+class Recordings:
+    """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an
+    operator.
+    """
+
+    def __init__(
+        self,
+        context: RecorderContext,
+        actor: Actor,
+        *,
+        counter: Callable[[str | None], TokenCounter],
+    ) -> None:
+        self._context = context
+        self._actor = actor
+        self._counter = counter
+
+    def start_run(
+        self,
+        agent_name: str,
+        *,
+        scope: Scope,
+        domain: str | None = None,
+        goal: str | None = None,
+        metadata: JsonObject | None = None,
+        run_id: str | None = None,
+        retention: Retention | None = None,
+    ) -> Run:
+        """Start a run in `scope`; use it as a `with` block, or call its `end`. Raises Denied.
+
+        Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
+        under `metadata_only` nothing.
+        """
+        self._context.gate.foresee(self._actor, "record", scope)
+        kept = retention or self._context.retention
+        if goal is not None and kept == "redacted_payloads":
+            goal, _ = self._context.redactor.redact_text(goal)
+        # Cut only now: half a secret is one that no rule knows.
+        goal = None if goal is None else goal[:_GOAL]
+        record = RunRecord(
+            run_id=run_id or self._context.store.ids.new(),
+            scope=scope,
+            agent_name=agent_name,
+            domain=domain,
+            user_goal=None if kept == "metadata_only" else goal,
+            started_at=self._context.store.clock.now(),
+            retention=kept,
+            metadata=metadata or {},
+        )
+        return Run(self._context, self._actor, record)
+
+    def runs(
+        self, scopes: list[Scope], *, limit: int = 20, before: int | None = None
+    ) -> list[RunRecord]:
+        """Runs of those of `scopes` that the actor may inspect, newest first."""
+        with self._read() as connection:
+            allowed = [scope for scope in scopes if self._may_see(connection, scope)]
+            return recordings.list_runs(connection, allowed, limit=limit, before=before)
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run. Raises NotFound for hidden and absent ones alike."""
+        with self._read() as connection:
+            return self._find_run(connection, run_id)[0]
+
+    def steps(
+        self, run_id: str, *, after: int | None = None, limit: int | None = None
+    ) -> list[StepRecord]:
+        """The steps of a run, in the order in which they started, or a page of them. Raises
+        NotFound.
+
+        Give the index of the last step of a page as `after` for the next one.
+        """
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            return recordings.steps_of(connection, run_id, after=after, limit=limit)
+
+    def step_counts(self, runs: Iterable[RunRecord]) -> dict[str, int]:
+        """How many steps each of these runs has, which the actor has seen."""
+        with self._read() as connection:
+            return recordings.count_steps(connection, [run.run_id for run in runs])
+
+    def step(self, step_id: str) -> StepRecord:
+        """One step. Raises NotFound."""
+        with self._read() as connection:
+            return self._find_step(connection, step_id)[0]
+
+    def find(self, fragment: str) -> RunRecord | StepRecord:
+        """The run or step whose id is `fragment`, or begins or ends with it (at least 4
+        characters).
+
+        Raises NotFound when there is none that the actor may see, InvalidInput when there are
+        several.
+        """
+        if len(fragment) < 4:
+            raise InvalidInput("Give at least 4 characters of an id.")
+        with self._read() as connection:
+            found = recordings.matching(connection, fragment)
+        visible: list[RunRecord | StepRecord] = []
+        for what, identity in found:
+            try:
+                visible.append(self.run(identity) if what == "run" else self.step(identity))
+            except NotFound:
+                continue
+        if not visible:
+            raise NotFound(f"There is no run or step {fragment} that {self._actor.user} may see.")
+        if len(visible) > 1:
+            raise InvalidInput(f"{fragment} fits several ids. Give more of it.")
+        return visible[0]
+
+    def steps_of_task(self, task_id: str) -> list[StepRecord]:
+        """The steps that were recorded in a task of a graph, as far as the actor may see them."""
+        with self._read() as connection:
+            found = recordings.steps_of_task(connection, task_id)
+        visible: list[StepRecord] = []
+        for step_id in found:
+            try:
+                visible.append(self.step(step_id))
+            except NotFound:
+                continue
+        return visible
+
+    def receipts(self, run_id: str) -> list[Receipt]:
+        """The receipts of a run, in the order of its chain. Raises NotFound."""
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            return receipts_of(connection, run_id)
+
+    def receipt(self, step_id: str) -> Receipt:
+        """The receipt of one step. Raises NotFound, also while the step is running."""
+        with self._read() as connection:
+            self._find_step(connection, step_id)
+            found = receipt_about(connection, step_id)
+        if found is not None:
+            return found
+        raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
+
+    def entries(self, step_id: str) -> list[StepEntry]:
+        """What was recorded in a step, with the payloads that are kept. Raises NotFound,
+        CorruptTally.
+        """
+        with self._read() as connection:
+            self._find_step(connection, step_id)
+            payloads = Payloads(connection)
+            return [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
+
+    def compiled(self, step_id: str) -> tuple[CompilationRequest, CompiledContext]:
+        """What a step compiled, and from what. Raises NotFound where it compiled nothing or kept
+        nothing.
+        """
+        by_kind = {entry.kind: entry for entry in self.entries(step_id)}
+        request, compiled = by_kind.get("compile_request"), by_kind.get("compiled")
+        if (
+            request is None
+            or compiled is None
+            or request.payload is None
+            or compiled.payload is None
+        ):
+            raise NotFound(f"Step {step_id} kept no compiled context.")
+        return CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
+
+    # Questions
+
+    def knew(self, step_id: str) -> list[Known]:
+        """What the agent knew at a step and why: every candidate that went into its context. Raises
+        NotFound.
+        """
+        return [
+            item for item in known(*self.compiled(step_id)) if item.decision.decision != "exclude"
+        ]
+
+    def unseen(self, step_id: str) -> list[Known]:
+        """What the agent did not see at a step and why. Raises NotFound."""
+        return [
+            item for item in known(*self.compiled(step_id)) if item.decision.decision == "exclude"
+        ]
+
+    def trace(self, step_id: str, text: str) -> list[Provenance]:
+        """Where a sentence of a step's context came from, to the raw source where the actor may
+        read it.
+
+        White space and case do not count. Raises NotFound; InvalidInput when no item that went in
+        holds the text.
+        """
+        found: list[Provenance] = []
+        for item, quote in quoted(known(*self.compiled(step_id)), text):
+            if not item.source_ids:
+                found.append(provenance(item, quote, None, item.source, None))
+            for source_id in item.source_ids:
+                source, raw = self._source(source_id)
+                found.append(provenance(item, quote, source_id, source, raw))
+        if not found:
+            raise InvalidInput(f"No item in the context of step {step_id} holds these words.")
+        return found
+
+    def changed(self, step_id: str) -> StepDiff:
+        """What changed since the step of the same kind before. Raises NotFound, also for the first
+        of its kind.
+        """
+        step = self.step(step_id)
+        with self._read() as connection:
+            before = recordings.step_before(connection, step)
+        if before is None:
+            raise NotFound(
+                f"Step {step_id} is the first {step.step_kind.replace('_', ' ')} of its run."
+            )
+        return self.diff(before, step_id)
+
+    def diff(self, before: str, after: str) -> StepDiff:
+        """How two steps differ, of one run or of two. Raises NotFound."""
+        return diff_steps((before, self.entries(before)), (after, self.entries(after)))
+
+    def written(self, run_id: str) -> list[Written]:
+        """What the steps of a run wrote to memory and by whom, in the order of their receipts.
+        Raises NotFound.
+        """
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            chain = list(journal.entries(connection, run_stream(run_id)))
+        return [
+            one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)
+        ]
+
+    def uses(self, memory_id: str, *, most: int | None = None) -> list[MemoryUse]:
+        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may
+        see them.
+
+        Oldest first; with `most` so many of the newest, newest first.
+        """
+        with self._read() as connection:
+            found = uses_of(connection, memory_id)
+        visible: list[MemoryUse] = []
+        for step_id, how in found if most is None else reversed(found):
+            if most is not None and len(visible) >= most:
+                break
+            try:
+                visible.append(MemoryUse(step=self.step(step_id), how=how))
+            except NotFound:
+                continue
+        return visible
+
+    def _source(self, source_id: str) -> tuple[SourceRef | None, str | None]:
+        """What is known of a source, and its text, where the actor may read it and a memory drawn
+        from it is shown.
+        """
+        with self._read() as connection:
+            row = memories.find_source(connection, source_id)
+            if (
+                row is None
+                or not self._context.gate.decide(connection, self._actor, "read", row.scope).allowed
+            ):
+                return None, None
+            # What is not shown, neither is its source; of what is redacted only the replacement is.
+            gate, now = self._context.gate, self._context.store.clock.now()
+            drawn = [
+                one
+                for one in memories.drawn_from(connection, source_id)
+                if one.memory.state != "redacted"
+            ]
+            shown = shown_to(connection, gate, self._actor, drawn, now)
+            body = parts.get(connection, row.scope_id, row.content_key) if shown else None
+        return row.reference, None if body is None else body.decode("utf-8", "replace")
+
+    # Proof
+
+    def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
+        """Whether stock and foil match: every byte that the run's chain covers. Raises NotFound."""
+        with self._read() as connection:
+            run, scope_id = self._find_run(connection, run_id)
+            return verify(Stored(connection, run, scope_id), foil)
+
+    def foil(self, run_id: str, *, key: bytes | None = None) -> Foil:
+        """Where a run's chain ends now, signed with a private key in PEM if one is given: keep it
+        elsewhere.
+
+        Raises NotFound; InvalidInput and MissingExtra for the key.
+        """
+        with self._read() as connection:
+            self._find_run(connection, run_id)
+            end = journal.foil(connection, run_stream(run_id), run_id)
+        return end if key is None else sign(end, key)
+
+    def export_receipt(self, run_id: str, *, key: bytes | None = None) -> bytes:
+        """A run as a bundle that `verify_bundle` checks without the tally, its foil signed if a key
+        is given.
+
+        It holds what is kept of payloads: redacted ones stay redacted. Raises NotFound;
+        InvalidInput and MissingExtra for the key.
+        """
+        stream = run_stream(run_id)
+        with self._read() as connection:
+            run, scope_id = self._find_run(connection, run_id)
+            end = journal.foil(connection, stream, run_id)
+            return bundle(
+                Stored(connection, run, scope_id),
+                journal.rows_of(connection, stream),
+                journal.anchor_of(connection, stream),
+                end if key is None else sign(end, key),
+            )
+
+    def prefix_reuse(self, run_id: str) -> list[tuple[str, PrefixReuse]]:
+        """For each compile in the ended steps of a run its step, and how its prompt begins like the
+        one before.
+
+        The stability of a run's prefix is the sum of `reused` over the sum of `before`; of its zone
+        alike. Raises NotFound.
+        """
+        found: list[tuple[str, PrefixReuse]] = []
+        for receipt in self.receipts(run_id):
+            for entry in receipt.entries:
+                told = entry.summary.get("prefix")
+                if entry.kind == "compiled" and isinstance(told, dict):
+                    found.append((receipt.step_id, PrefixReuse.load(told)))
+        return found
+
+    def tape(self, run_id: str) -> Tape:
+        """The model and tool calls of a run, to play its agent again without a network.
+
+        Raises NotFound, and NotReplayable where payloads were not kept.
+        """
+        run = self.run(run_id)
+        return tape_of(run, [(step, self.entries(step.step_id)) for step in self.steps(run_id)])
+
+    def player(
+        self, run_id: str, *, ignore: Iterable[str] = (), errors: Iterable[type[Exception]] = ()
+    ) -> Player:
+        """A player of a run's tape that redacts by the rules of this tally; see Player. Raises the
+        same as `tape`.
+        """
+        return Player(
+            self.tape(run_id), redactor=self._context.redactor, ignore=ignore, errors=errors
+        )
+
+    def replay(
+        self,
+        step_id: str,
+        *,
+        call: Call | None = None,
+        recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request,
+        **changes: Any,
+    ) -> ReplayResult:
+        """Make a stored model step again through `call`: exactly, or with the changes of a
+        ReplayRecipe.
+
+        Changes are given as `recipe` or by its field names, such as `token_budget=2_000` or
+        `context_mutations={"item": None}`. Nothing is recorded; `bound.replay` does the same as a
+        run of its own. Raises NotFound, NotReplayable, CompileError, InvalidInput.
+        """
+        return self.replayed(step_id, call=call, recipe=recipe, render=render, **changes).result
+
+    def replayed(
+        self,
+        step_id: str,
+        *,
+        call: Call | None = None,
+        recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request,
+        **changes: Any,
+    ) -> Replayed:
+        """Same as `replay`, with what it compiled."""
+        step = self.step(step_id)
+        run = self.run(step.run_id)
+        if recipe is not None and changes:
+            raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
+        if recipe is not None:
+            # The changes of another step's recipe are made to this one.
+            recipe = recipe.model_copy(
+                update={"source_run_id": run.run_id, "source_step_id": step_id}
+            )
+        else:
+            recipe = ReplayRecipe.load(
+                {
+                    "replay_id": self._context.store.ids.new(),
+                    "source_run_id": run.run_id,
+                    "source_step_id": step_id,
+                    **changes,
+                }
+            )
+        entries = self.entries(step_id)
+        model = next(
+            (
+                entry.payload.get("model")
+                for entry in entries
+                if entry.kind == "compile_request" and isinstance(entry.payload, dict)
+            ),
+            None,
+        )
+        counter = self._counter(model if isinstance(model, str) else None)
+        return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
+
+    @contextmanager
+    def _read(self) -> Iterator[Connection]:
+        """What was recorded in this process until now is seen, whether or not somebody waited for
+        it.
+        """
+        self._context.store.database.settle()
+        with self._context.store.database.read() as connection:
+            yield connection
+
+    def _find_run(self, connection: Connection, run_id: str) -> tuple[RunRecord, int]:
+        found = recordings.find_run(connection, run_id)
+        if found is None or not self._may_see(connection, found[0].scope):
+            raise NotFound(f"There is no run {run_id} that {self._actor.user} may see.")
+        return found
+
+    def _find_step(self, connection: Connection, step_id: str) -> tuple[StepRecord, RunRecord, int]:
+        step = recordings.find_step(connection, step_id)
+        found = recordings.find_run(connection, step.run_id) if step is not None else None
+        if step is None or found is None or not self._may_see(connection, found[0].scope):
+            raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
+        return step, *found
+
+    def _may_see(self, connection: Connection, scope: Scope) -> bool:
+        return self._context.gate.decide(connection, self._actor, "inspect", scope).allowed
+
+
+def _entry(payloads: Payloads, row: recordings.EntryRow) -> StepEntry:
+    body = payloads.of(row)
+    if body is None and row.part_key is not None:
+        raise CorruptTally(f"The payload of step {row.step_id} entry {row.position} is missing.")
+    if body is not None and commitment(DOMAIN, bytes(row.salt), body) != row.commitment:
+        raise CorruptTally(
+            f"The payload of step {row.step_id} entry {row.position} is not what was recorded."
+        )
+    return StepEntry(
+        entry_id=row.id,
+        step_id=row.step_id,
+        position=row.position,
+        kind=row.kind,
+        at=row.at,
+        commitment=row.commitment,
+        payload=None if body is None else json.loads(body),
+        payload_state=row.payload_state,
+        redactions=json.loads(row.redactions),
+        summary=json.loads(row.summary),
+    )

@@ -1,0 +1,125 @@
+"""Settle: runs that a process left when it died end as interrupted, each open step with a receipt
+for what it kept.
+
+What was recorded until then was committed with its entry, so that nothing acknowledged is missing
+and no step is half.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import Connection
+
+from tallystick.logs import get_logger
+from tallystick.recorder.context import RecorderContext
+from tallystick.recorder.step import NOT_COUNTED, receipt_body, run_stream
+from tallystick.recorder.verify import missed_in, receipts_of
+from tallystick.records import Actor, ReceiptEntry, RunRecord
+from tallystick.storage import journal, recordings
+
+__all__ = ["recover_interrupted_runs"]
+
+_REASON = "the process that recorded it ended"
+
+
+def recover_interrupted_runs(context: RecorderContext) -> list[str]:
+    """End the runs whose process is gone; their ids. Runs of living processes are left alone."""
+    with context.store.database.read() as connection:
+        unfinished = recordings.unfinished(connection)
+    gone = [run_id for run_id, process in unfinished if context.store.liveness.is_gone(process)]
+    if not gone:
+        return []
+
+    def unit(tx: Connection) -> list[str]:
+        return [run_id for run_id in gone if _interrupt(tx, context, run_id)]
+
+    settled = context.store.database.write(unit, name="runs.settle")
+    if settled:
+        get_logger("recorder").warning("runs.interrupted", count=len(settled))
+    return settled
+
+
+def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
+    found = recordings.find_run(tx, run_id)
+    if found is None or found[0].ended_at is not None:
+        return False
+    run = found[0]
+    began = next(iter(journal.entries(tx, run_stream(run_id))), None)
+    actor = (
+        Actor.load(began.actor).on("recovery")
+        if began is not None
+        else Actor(user="unknown", surface="recovery")
+    )
+    now = context.store.clock.now()
+    steps = recordings.steps_of(tx, run_id)
+    for step in steps:
+        if step.ended_at is None:
+            ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
+            row = recordings.step_row(**dict(ended))
+            recordings.end_steps(tx, [row])
+            entries = [
+                _entry(row).dump(defaults=False) for row in recordings.entries_of(tx, step.step_id)
+            ]
+            body = receipt_body(row, run.retention, NOT_COUNTED, entries)
+            _journal(tx, context, actor, run, "receipt", now, body, subject=step.step_id)
+    gaps = sum(
+        sum(told.values())
+        for told in missed_in(
+            journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)
+        ).values()
+    )
+    recordings.end_run(
+        tx, run.model_copy(update={"status": "interrupted", "ended_at": now, "gaps": gaps})
+    )
+    _journal(
+        tx,
+        context,
+        actor,
+        run,
+        "run.end",
+        now,
+        {"status": "interrupted", "steps": len(steps)},
+        subject=run_id,
+    )
+    return True
+
+
+def _journal(
+    tx: Connection,
+    context: RecorderContext,
+    actor: Actor,
+    run: RunRecord,
+    event: str,
+    at: int,
+    details: dict[str, object],
+    *,
+    subject: str,
+) -> None:
+    journal.append(
+        tx,
+        journal.Event(
+            stream=run_stream(run.run_id),
+            event=event,
+            actor=actor,
+            at=at,
+            audit_id=context.store.ids.new(),
+            reason=_REASON,
+            subject_id=subject,
+            details=details,
+        ),
+    )
+
+
+def _entry(row: recordings.EntryRow) -> ReceiptEntry:
+    return ReceiptEntry(
+        kind=row.kind,
+        commitment=row.commitment,
+        payload_state="not_kept"
+        if row.payload_state == "not_kept"
+        else "redacted"
+        if json.loads(row.redactions)
+        else "kept",
+        redactions=json.loads(row.redactions),
+        summary=json.loads(row.summary),
+    )

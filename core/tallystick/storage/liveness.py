@@ -1,0 +1,109 @@
+"""Presence: whether the process that began something is still there, by a lock that ends with
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from tallystick.storage.database import Database, translate
+
+__all__ = ["Liveness"]
+
+
+class Liveness:
+    """An opened tally's sign of life: a locked file beside an embedded database, an advisory lock
+    in PostgreSQL.
+
+    The operating system, or the server, gives the lock up when the process ends, however it ends.
+    Thread-safe.
+    """
+
+    def __init__(self, folder: Path | None, database: Database) -> None:
+        self.token = uuid.uuid4().hex
+        """What is written down of whoever began something."""
+        self._folder = None if folder is None else folder / "alive"
+        self._database = database
+        self._guard = threading.Lock()
+        self._held: Any = None
+        self._pid = os.getpid()
+
+    def hold(self) -> str:
+        """Show that this process is there, from now until `close` or its end; the token. Raises
+        StorageError.
+        """
+        with self._guard:
+            if self._held is None:
+                self._held = (
+                    self._file_lock(self.token) if self._folder is not None else self._session()
+                )
+                if self._folder is not None:
+                    self._held.acquire()
+                else:
+                    self._asked(self._held, "pg_advisory_lock", self.token)
+        return self.token
+
+    def is_gone(self, token: str | None) -> bool:
+        """Whether the process that wrote `token` has ended; one that wrote none was of an older
+        release.
+        """
+        if token == self.token:
+            return False
+        if token is None:
+            return True
+        if self._folder is None:
+            session = self._session()
+            try:
+                return bool(self._asked(session, "pg_try_advisory_lock", token))
+            finally:
+                session.close()
+        lock = self._file_lock(token)
+        try:
+            lock.acquire()
+        except Timeout:
+            return False
+        lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)
+        return True
+
+    def close(self) -> None:
+        """Give the lock up. A forked child leaves it to its parent, whose it is."""
+        if os.getpid() != self._pid:
+            return
+        with self._guard:
+            held, self._held = self._held, None
+        if held is None:
+            return
+        if self._folder is None:
+            held.close()
+        else:
+            held.release()
+            Path(held.lock_file).unlink(missing_ok=True)
+
+    def _file_lock(self, token: str) -> FileLock:
+        assert self._folder is not None
+        self._folder.mkdir(exist_ok=True)
+        return FileLock(str(self._folder / token), timeout=0, thread_local=False)
+
+    def _session(self) -> Any:
+        """A connection of its own: the lock belongs to it."""
+        try:
+            return create_engine(
+                self._database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+            ).connect()
+        except SQLAlchemyError as error:
+            raise translate(error) from error
+
+    @staticmethod
+    def _asked(session: Any, function: str, token: str) -> Any:
+        # 60 bits of the token: the number of an advisory lock is a signed 64-bit integer.
+        return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()

@@ -1,0 +1,119 @@
+"""Where a tally lives: a folder on a local disk, or a PostgreSQL database with a folder for what is
+derived.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallyNotFound
+
+__all__ = ["Location"]
+
+_NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb",
+    "smb2",
+    "smb3",
+    "smbfs",
+    "afs",
+    "9p",
+    "fuse.sshfs",
+    "ceph",
+    "glusterfs",
+}
+_HEADER = 512
+"""Bytes of the smallest page of SQLite; a database has at least one."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """What must be known to open a tally."""
+
+    url: URL
+    folder: Path | None
+    """The folder of an embedded tally; None for PostgreSQL."""
+
+    @classmethod
+    def find(cls, where: str | os.PathLike[str], *, create: bool = True) -> Location:
+        """Read `where`: a folder, or a URL such as `postgresql://user@host/database`.
+
+        Makes the folder when `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
+        StorageError for network disks.
+        """
+        text = os.fspath(where)
+        if "://" in text:
+            return cls(cls._database_url(text), None)
+        folder = Path(text).expanduser().absolute()
+        if folder.is_file():
+            raise InvalidInput(
+                f"{folder} is a file. A tally is a folder: give one that exists or may be made."
+            )
+        database = folder / "tally.db"
+        size = database.stat().st_size if database.exists() else 0
+        if not create and not size:
+            raise TallyNotFound(f"There is no tally at {folder}.")
+        if 0 < size < _HEADER:
+            # SQLite takes the rest of a file for an empty database, and would write a new one over
+            # it.
+            raise CorruptTally(
+                f"{database} was cut off. Restore it from a copy, or move it away to start anew."
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{folder} cannot be made: {error.strerror}. Choose another folder."
+            ) from error
+        kind = _file_system(folder)
+        if kind in _NETWORK:
+            raise StorageError(
+                f"{folder} is on a network file system ({kind}), whose locks cannot be trusted. "
+                "Use a local disk, or PostgreSQL."
+            )
+        return cls(URL.create("sqlite", database=str(database)), folder)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this is one folder rather than a server."""
+        return self.folder is not None
+
+    def __str__(self) -> str:
+        return str(self.folder) if self.folder else self.url.render_as_string(hide_password=True)
+
+    @staticmethod
+    def _database_url(text: str) -> URL:
+        try:
+            url = make_url(text)
+        except ArgumentError as error:
+            raise InvalidInput(
+                "This database URL cannot be read. Write postgresql://user@host/database."
+            ) from error
+        if url.get_backend_name() not in {"postgresql", "postgres"}:
+            raise InvalidInput(
+                f"A tally lives in a folder or in PostgreSQL, not in {url.get_backend_name()}. "
+                "Give a folder, or postgresql://user@host/database."
+            )
+        return url.set(drivername="postgresql+psycopg")
+
+
+def _file_system(folder: Path) -> str | None:
+    """The file system type under `folder` where the system tells it (Linux), else None."""
+    mounts = Path("/proc/self/mounts")
+    if not mounts.exists():
+        return None
+    best, kind = "", None
+    for line in mounts.read_text(errors="replace").splitlines():
+        _device, point, file_system, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        inside = str(folder) == point or str(folder).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, file_system
+    return kind

@@ -1,0 +1,134 @@
+"""Commands that decide over memory: let it into other scopes, prove that it is gone, suspend every
+change.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+from rich.text import Text
+
+from tallystick_cli import views
+from tallystick_cli.memory import Apply, Id, Key, Reason, Token, identity, shown
+from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+
+__all__ = ["register"]
+
+Into = Annotated[str, typer.Argument(metavar="SCOPE", help="Where to, such as project:apollo.")]
+
+
+def promote(
+    memory: Id,
+    into: Into,
+    reason: Reason,
+    apply: Apply = False,
+    token: Token = None,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Preview a copy of a memory into another scope, and who would read it; with --apply and the
+    --token make it.
+    """
+    _cross("promote", memory, into, reason, apply, token, key, where, as_json)
+
+
+def share(
+    memory: Id,
+    into: Into,
+    reason: Reason,
+    apply: Apply = False,
+    token: Token = None,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Same as promote, for a copy that says what its origin says and is withdrawn when that
+    goes.
+    """
+    _cross("share", memory, into, reason, apply, token, key, where, as_json)
+
+
+def _cross(
+    operation: Literal["promote", "share"],
+    memory: str,
+    into: str,
+    reason: str,
+    apply: bool,
+    token: str | None,
+    key: str | None,
+    where: str,
+    as_json: bool,
+) -> None:
+    with opened(where) as owner:
+        done = getattr(owner, operation)(
+            identity(owner, memory),
+            into,
+            reason=reason,
+            mode="apply" if apply else "preview",
+            confirm_token=token,
+            idempotency_key=key,
+        )
+    if as_json:
+        print_json(done.dump())
+    else:
+        shown(views.crossing_view(done), done.confirm_token)
+
+
+def prove(
+    memory: Id,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--text", help="What it said: of an erased memory, to search every byte for it."
+        ),
+    ] = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Prove that a forgotten memory is reached by nothing, an erased one held by nothing. Exits
+    with 1 if it is.
+    """
+    with opened(where) as owner:
+        name = identity(owner, memory)
+        erased = any(entry.event == "ERASE" for entry in owner.inspect(name).history)
+        proof = (
+            owner.prove_erased(name, text=text)
+            if erased or text is not None
+            else owner.prove_unreachable(name)
+        )
+    if as_json:
+        print_json(proof.dump())
+    else:
+        printed(views.proof_view(proof))
+    if not proof.holds:
+        raise typer.Exit(1)
+
+
+def freeze(
+    reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False
+) -> None:
+    """Suspend every change of memory, by anybody, until `tally thaw`."""
+    with opened(where) as owner:
+        owner.freeze(reason=reason, idempotency_key=key)
+    if as_json:
+        print_json({"frozen": True, "reason": reason})
+        return
+    printed(Text("✓ nothing is changed until you thaw it: tally thaw --reason …", style="green"))
+
+
+def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
+    """Let memory be changed again."""
+    with opened(where) as owner:
+        owner.thaw(reason=reason, idempotency_key=key)
+    if as_json:
+        print_json({"frozen": False, "reason": reason})
+        return
+    printed(Text("✓ memory may be changed again", style="green"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this page."""
+    for command in (promote, share, prove, freeze, thaw):
+        app.command(command.__name__)(command)

@@ -1,0 +1,124 @@
+"""The command that opens a scope to others: creates its space, or changes who belongs to it and
+whether it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.records import SpaceMember
+from tallystick_cli import views
+from tallystick_cli.memory import IfVersion, Key, Reason
+from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+
+__all__ = ["register"]
+
+_FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
+
+
+def space(
+    scope: Annotated[
+        str, typer.Argument(metavar="SCOPE", help="Such as team:core or project:apollo.")
+    ],
+    reason: Reason,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What people call it; needed to create it.")
+    ] = None,
+    description: Annotated[str | None, typer.Option("--description")] = None,
+    member: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member", help=f"Who belongs to it, as what, until when: {_FORM}; repeatable."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", help="Who no longer does: user:bob.")
+    ] = None,
+    state: Annotated[
+        bool | None, typer.Option("--open/--close", help="A closed space refuses its members.")
+    ] = None,
+    if_version: IfVersion = None,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Create the space of a scope, or change it: its members stay as they are but for those that
+    are named.
+    """
+    named = {
+        "name": name,
+        "description": description,
+        "state": None if state is None else "open" if state else "closed",
+    }
+    changes: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
+    added = [_member(text) for text in member or ()]
+    with opened(where) as owner:
+        try:
+            there = owner.spaces.get(scope).members
+        except NotFound:
+            if name is None or without or state is not None:
+                raise
+            done = owner.spaces.create(
+                scope,
+                name=name,
+                description=description or "",
+                members=added,
+                reason=reason,
+                idempotency_key=key,
+            )
+        else:
+            if added or without:
+                changes["members"] = _changed(there, added, without or ())
+            done = owner.spaces.update(
+                scope, reason=reason, if_version=if_version, idempotency_key=key, **changes
+            )
+    if as_json:
+        print_json(done.dump())
+    else:
+        printed(views.space_table([done]))
+
+
+def _changed(
+    there: Iterable[SpaceMember], added: Iterable[SpaceMember], without: Iterable[str]
+) -> list[SpaceMember]:
+    members: dict[tuple[str, str], SpaceMember] = {
+        (one.principal_type, one.principal_id): one for one in there
+    }
+    for text in without:
+        kind, _, principal = text.partition(":")
+        if members.pop((kind, principal), None) is None:
+            raise InvalidInput(f"{text} is no member of this space.")
+    members |= {(one.principal_type, one.principal_id): one for one in added}
+    return list(members.values())
+
+
+def _member(text: str) -> SpaceMember:
+    """A member as the command line names it; names may hold any sign. Raises InvalidInput,
+    InvalidRecord.
+    """
+    who, found, role = text.rpartition("=")
+    role, _, day = role.partition("@")
+    kind, _, principal = who.partition(":")
+    if not found:
+        raise InvalidInput(f"{text!r} names no member. Write it like {_FORM}.")
+    ends = None
+    if day:
+        try:
+            ends = (
+                int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1_000_000
+            )
+        except ValueError as error:
+            raise InvalidInput(f"{day!r} is no day. Write it like 2026-12-31.") from error
+    return SpaceMember.load(
+        {"principal_type": kind, "principal_id": principal, "role": role, "expires_at": ends}
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this page."""
+    app.command()(space)
