@@ -20,9 +20,11 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
+from tallystick.adapters import Binder
 from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
 from tallystick_langchain.messages import (
     answer_of,
@@ -125,7 +127,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="langchain", actor=actor, scope=scope, session=session_of
         )
-        self._context = self._binder.tally.recording
+        self._context = services_of(self._binder.tally).recorder
         self._capture = Capture(self._context, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
         self._calls: dict[int, _Call] = {}

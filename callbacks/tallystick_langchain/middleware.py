@@ -28,12 +28,14 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Capture, Run, Speakers, Step, current_run, current_step, status_for
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
 from tallystick_langchain.handler import TallyCallbackHandler, place_of, session_of, stop
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
@@ -106,7 +108,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._agent_name, self._record, self._speakers = agent_name, record, capture
         self._rules, self._config = tuple(rules), config
-        self._capture = Capture(self._binder.tally.recording, "langchain", strict=strict)
+        self._capture = Capture(
+            services_of(self._binder.tally).recorder, "langchain", strict=strict
+        )
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
         self._recalled: OrderedDict[tuple[str, ...], list[Hit]] = OrderedDict()

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
+from tallystick.adapters import Binder
 from tallystick.records import Actor, Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick.toolkit import MEMORY_TOOLS
 from tallystick_langchain.handler import session_of
 

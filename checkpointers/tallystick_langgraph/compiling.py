@@ -10,10 +10,11 @@ from langchain_core.messages.utils import convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
+from tallystick.adapters import Binder
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick_langchain.render import items_of, render, tool_specs
 from tallystick_langgraph.saver import ActorSource, actor_from_configurable
 

@@ -34,12 +34,14 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread, iterate_in_thread
 from tallystick.checkpoints import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.recorder import current_run
 from tallystick.records import Actor, Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick_langgraph.encryption import storing
 from tallystick_langgraph.from_conn_string import Opened
 from tallystick_langgraph.lazy_values import LaterValues
@@ -396,7 +398,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Same as `get_tuple`, in a worker thread."""
-        if self._binder.tally.store.database.is_postgres:
+        if services_of(self._binder.tally).store.database.is_postgres:
             return await in_thread(
                 self.get_tuple, config
             )  # side by side: what costs is the way to the server
@@ -483,7 +485,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
         if named is None:
             run = current_run()
             named = (
-                run.id if run is not None and run.context is self._binder.tally.recording else None
+                run.id
+                if run is not None and run.context is services_of(self._binder.tally).recorder
+                else None
             )
         return metadata if named is None else {**metadata, "run_id": str(named)}
 
@@ -501,7 +505,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """
         if self._sealer is not None:
             return await in_thread(lambda: begin(False)())
-        return await self._binder.tally.checkpoints.lane.run(lambda: begin(True))
+        return await services_of(self._binder.tally).checkpoints.lane.run(lambda: begin(True))
 
     @property
     def _inner(self) -> SerializerProtocol:

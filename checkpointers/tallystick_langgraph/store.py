@@ -28,11 +28,12 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.from_conn_string import Opened
 from tallystick_langgraph.saver import ActorSource, actor_from_configurable, thread_of
 

@@ -279,7 +279,7 @@ def _tests(title: str, run: TestRun) -> Panel:
 
 
 def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
-    where = "" if Path(tally.place) == Path(".tally").absolute() else f" -t {tally.place}"
+    where = "" if Path(tally.location) == Path(".tally").absolute() else f" -t {tally.location}"
     lines = [
         f"tally runs{where}",
         f"tally show {render.short(step_id)}{where}",

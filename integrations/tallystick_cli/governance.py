@@ -94,9 +94,9 @@ def prove(
         name = identity(owner, memory)
         erased = any(entry.event == "ERASE" for entry in owner.inspect(name).history)
         proof = (
-            owner.prove_erased(name, text=text)
+            owner.operator.prove_erased(name, text=text)
             if erased or text is not None
-            else owner.prove_unreachable(name)
+            else owner.operator.prove_unreachable(name)
         )
     if as_json:
         print_json(proof.dump())
@@ -111,7 +111,7 @@ def freeze(
 ) -> None:
     """Suspend every change of memory, by anybody, until `tally thaw`."""
     with opened(where) as owner:
-        owner.freeze(reason=reason, idempotency_key=key)
+        owner.operator.freeze(reason=reason, idempotency_key=key)
     if as_json:
         print_json({"frozen": True, "reason": reason})
         return
@@ -121,7 +121,7 @@ def freeze(
 def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Let memory be changed again."""
     with opened(where) as owner:
-        owner.thaw(reason=reason, idempotency_key=key)
+        owner.operator.thaw(reason=reason, idempotency_key=key)
     if as_json:
         print_json({"frozen": False, "reason": reason})
         return

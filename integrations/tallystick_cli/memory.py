@@ -16,6 +16,7 @@ from rich.text import Text
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import Actor, CorrectionKind, MemoryState, Scope
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_json, printed
 
@@ -68,8 +69,10 @@ def init(
     with Tally.open(where, owner=given, background=False) as tally:
         bound = tally.bind(None).on("cli")
         if journal_days is not None:
-            bound.choose_journal_window(None if journal_days == "keep" else int(journal_days))
-        told = {"place": tally.place, "owner": bound.actor.user, "journal_days": journal_days}
+            bound.operator.choose_journal_window(
+                None if journal_days == "keep" else int(journal_days)
+            )
+        told = {"place": tally.location, "owner": bound.actor.user, "journal_days": journal_days}
     if as_json:
         print_json(told)
         return
@@ -349,7 +352,7 @@ def erase(
     """
     with opened(where) as owner:
         ids = [identity(owner, one) for one in memory]
-        done = owner.erase(
+        done = owner.operator.erase(
             ids,
             reason=reason,
             mode="apply" if apply else "preview",
@@ -372,7 +375,7 @@ def purge(
 ) -> None:
     """Count what is past its window; with --apply remove it. Nothing within its window goes."""
     with opened(where) as owner:
-        done = owner.purge(mode="apply" if apply else "preview", idempotency_key=key)
+        done = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
     if as_json:
         print_json(done.dump())
     else:
@@ -392,7 +395,7 @@ def export(
     """
     with opened(where) as owner:
         chosen = [Scope.parse(one) for one in scope] if scope else _exportable(owner)
-        done = owner.export(folder, scopes=chosen)
+        done = owner.operator.export(folder, scopes=chosen)
     if as_json:
         print_json(done.dump())
     else:
@@ -407,7 +410,7 @@ def import_(
 ) -> None:
     """Bring an export into a new tally; every digest is checked before anything is written."""
     with opened(where, create=True) as owner:
-        done = owner.import_from(folder, idempotency_key=key)
+        done = owner.operator.import_from(folder, idempotency_key=key)
     if as_json:
         print_json(done.dump())
     else:
@@ -423,7 +426,7 @@ def doctor(
     wrong.
     """
     with opened(where) as owner:
-        found = owner.doctor(repair=repair)
+        found = owner.operator.doctor(repair=repair)
     if as_json:
         print_json([finding.dump() for finding in found])
     else:
@@ -515,7 +518,7 @@ def identity(owner: BoundTally, text: str) -> str:
 
 
 def _exportable(owner: BoundTally) -> list[Scope]:
-    gate = owner.tally.gate
+    gate = services_of(owner.tally).gate
     return [
         scope
         for scope in owner.tally.scopes()

@@ -40,9 +40,11 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
 from pydantic import PrivateAttr
 
+from tallystick.adapters import Binder
 from tallystick.recorder import Capture, Run, Speakers, Step, asks, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick_llama_index.messages import answer_of, found_of, model_of, request_of, usage
 
 try:
@@ -146,8 +148,10 @@ class TallyInstrumentation:
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="llama_index", actor=actor, scope=scope
         )
-        self._capture = Capture(self._binder.tally.recording, "llama_index", strict=False)
-        self._claims = self._binder.tally.recording.claims
+        self._capture = Capture(
+            services_of(self._binder.tally).recorder, "llama_index", strict=False
+        )
+        self._claims = services_of(self._binder.tally).recorder.claims
         self._strict = strict
         self._agent_name, self._speakers = agent_name, capture
         self._guard = threading.RLock()

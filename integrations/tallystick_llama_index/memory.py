@@ -26,6 +26,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
@@ -40,7 +41,7 @@ from tallystick.records import (
     SourceRef,
 )
 from tallystick.records.framing import framed, is_framed
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.render import items_of, render
 
 __all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]

@@ -11,10 +11,11 @@ from typing import Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.records import Actor, Hit, Scope
 from tallystick.records.framing import CLOSE, NOTICE, OPEN, escaped
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 
 __all__ = ["TallyRetriever"]
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.records import Actor, Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick.toolkit import MEMORY_TOOLS
 
 __all__ = ["memory_tools"]

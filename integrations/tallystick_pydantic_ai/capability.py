@@ -40,6 +40,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 
+from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
@@ -54,7 +55,8 @@ from tallystick.recorder import (
     status_for,
 )
 from tallystick.records import Scope, StepKind, StepStatus
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
 from tallystick.toolkit import NOTICE
 from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
@@ -94,7 +96,7 @@ class TallyRecorder(AbstractCapability[Any]):
             scope=self.scope,
             session=conversation_of,
         )
-        context = self._binder.tally.recording
+        context = services_of(self._binder.tally).recorder
         self._claims = context.claims
         self.capturing = self.counting or Capture(context, "pydantic_ai", strict=self.strict)
         self.counting = self.capturing

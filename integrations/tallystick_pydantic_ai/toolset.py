@@ -7,8 +7,9 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset
 
+from tallystick.adapters import Binder
 from tallystick.records import Scope
-from tallystick.tally import Binder, BoundTally, Tally
+from tallystick.tally import BoundTally, Tally
 from tallystick.toolkit import MEMORY_TOOLS
 from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
 

@@ -42,6 +42,7 @@ from rich.table import Table
 from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
+from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver
 
 WORDS = (  # noqa: SIM905 - words are read more easily as they are written
@@ -149,7 +150,7 @@ def stored(place: Path, saver: Any) -> int:
             "'r' AND relname ~ "
         )
         if isinstance(saver, TallySaver):
-            with saver._binder.tally.store.database.read() as connection:
+            with services_of(saver._binder.tally).store.database.read() as connection:
                 return int(connection.exec_driver_sql(f"{asked} '^(thread|tree_)'").scalar_one())
         with saver._cursor() as cursor:
             cursor.execute(f"{asked} '^checkpoint'")

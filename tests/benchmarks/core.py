@@ -35,6 +35,7 @@ from rich.table import Table
 
 from tallystick import ContextItem, Tally
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver
 
 WORDS: tuple[str, ...] = (
@@ -251,7 +252,7 @@ def compiling(sizes: Sizes) -> Iterator[Line]:
         ]
         messages = [HumanMessage(text) for text in texts] + [HumanMessage(items[-1].content)]
         with _bound() as (bound, _):
-            bound.tally.embedder.embed(["loaded before the clock runs"])
+            services_of(bound.tally).embedder.embed(["loaded before the clock runs"])
             compiling_once = partial(bound.compile, items, budget=4_000)
             first = _timed(compiling_once)
             ours = [_timed(compiling_once) for _ in range(sizes.compiles)]

@@ -33,6 +33,7 @@ from tallystick.ports import TokenCounter
 from tallystick.ranking import RecallWeights
 from tallystick.ranking.words import query_words
 from tallystick.records import NewMemory
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick.tokens import counter_for
 
@@ -290,15 +291,15 @@ class _NoVectors:
 
 def without_vectors(tally: Tally, names: Mapping[str, str]) -> Search:
     """Recall with an embedder that offers nothing, for queries and for single words."""
-    tally_without = replace(tally.memory, embedder=_NoVectors())
+    tally_without = replace(services_of(tally).memory, embedder=_NoVectors())
 
     def search(query: str) -> list[str]:
-        before = tally.memory
-        tally.memory = tally_without
+        before = services_of(tally).memory
+        services_of(tally).memory = tally_without
         try:
             return searcher(tally, names)(query)
         finally:
-            tally.memory = before
+            services_of(tally).memory = before
 
     return search
 

@@ -26,6 +26,7 @@ from tests.benchmarks import rows
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.records import NewMemory
+from tallystick.tally.services import services_of
 
 _BATCH = 1_000
 _STEP_US = 60_000_000
@@ -107,7 +108,7 @@ def _chroma(folder: Path, tally: Tally, said: Sequence[NewMemory]) -> Any:
     collection = client.create_collection("turns", embedding_function=None)
     for start in range(0, len(said), _BATCH):
         part = said[start : start + _BATCH]
-        vectors = tally.embedder.embed([one.content for one in part])
+        vectors = services_of(tally).embedder.embed([one.content for one in part])
         collection.add(
             ids=[str(start + place) for place in range(len(part))], embeddings=list(vectors)
         )
@@ -115,7 +116,7 @@ def _chroma(folder: Path, tally: Tally, said: Sequence[NewMemory]) -> Any:
 
 
 def _by_chroma(tally: Tally, collection: Any, query: str) -> list[str]:
-    vector = tally.embedder.embed([query])[0]
+    vector = services_of(tally).embedder.embed([query])[0]
     found: list[str] = collection.query(query_embeddings=[vector], n_results=10)["ids"][0]
     return found
 
@@ -179,7 +180,7 @@ def measure(count: int, asked: int) -> None:
         Tally.open(folder / "t", owner=Actor(user="anna"), background=False) as tally,
     ):
         bound = tally.bind()
-        bound.tally.embedder.embed(["loaded before the clock runs"])
+        services_of(bound.tally).embedder.embed(["loaded before the clock runs"])
         rate = remember_all(bound, said)
         first = timed(partial(bound.recall, questions[0]))
         ours = [timed(partial(bound.recall, question)) for question in questions]

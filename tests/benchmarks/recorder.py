@@ -34,6 +34,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tallystick.tally.services import services_of
+
 _WORDS = (
     "ledger",
     "refund",
@@ -138,14 +140,18 @@ def _tally(folder: Path, retention: Any) -> _Arm:
 
     settings = Settings.read().model_copy(update={"retention": retention})
     tally = Tally.open(folder / "tally", background=False, settings=settings)
-    return _Arm([TallyCallbackHandler(tally)], tally.store.database.settle, lambda: _size(tally))
+    return _Arm(
+        [TallyCallbackHandler(tally)],
+        services_of(tally).store.database.settle,
+        lambda: _size(tally),
+    )
 
 
 def _size(tally: Any) -> int:
     import sqlite3
 
-    tally.store.database.settle()
-    file = tally.store.database.url.database
+    services_of(tally).store.database.settle()
+    file = str(services_of(tally).store.database.url.database)
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()

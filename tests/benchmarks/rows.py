@@ -17,6 +17,7 @@ from typing import Any
 
 from tallystick import Tally
 from tallystick.storage.prepared import Prepared
+from tallystick.tally.services import services_of
 
 __all__ = ["as_it_comes", "bare", "copied", "noted", "replayed", "same"]
 
@@ -108,6 +109,6 @@ def same(tally: Tally, path: Path) -> None:
 
 
 def _file(tally: Tally) -> str:
-    folder = tally.store.place.folder
+    folder = services_of(tally).store.location.folder
     assert folder is not None
     return str(folder / "tally.db")

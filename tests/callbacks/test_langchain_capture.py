@@ -29,6 +29,7 @@ from tallystick import Actor, Tally
 from tallystick.records import StepRecord
 from tallystick.storage import journal
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler
 
 OpenTally = Callable[..., Tally]
@@ -334,7 +335,7 @@ def test_the_end_of_a_run_names_every_surface_that_recorded_in_it(open_sqlite: O
     with open_sqlite() as tally:
         with tally.bind().run("mine") as run:
             (RunnableLambda(str) | _says("fine")).invoke("go", config=_config(tally))
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             [*_, end] = journal.entries(connection, f"run:{run.id}")
         assert (end.event, end.details["seen_by"]) == ("run.end", ["langchain", "python"])
 
@@ -376,7 +377,7 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         [run] = tally.bind().runs()
         assert (run.status, run.gaps) == ("completed", 1)
         assert tally.recordings.verify(run.run_id).gaps
-        [found] = [one for one in tally.bind().doctor() if one.check == "recorder"]
+        [found] = [one for one in tally.bind().operator.doctor() if one.check == "recorder"]
         assert (found.status, run.run_id[-8:] in found.text) == ("notice", True)
 
 

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_langgraph import TallySaver
 
@@ -144,7 +145,7 @@ def test_verifying_a_run_covers_the_thread_it_ran_in(open_sqlite: OpenTally) -> 
         def tamper(tx: Any) -> None:
             tx.exec_driver_sql("UPDATE thread_states SET marks = marks || 'x'")
 
-        tally.store.database.write(tamper, name="tamper")
+        services_of(tally).store.database.write(tamper, name="tamper")
         broken = me.verify(run_id)
         assert (broken.ok, tally.recordings.verify(run_id).ok) == (False, True)
         assert all(problem.where.startswith("thread t") for problem in broken.problems)

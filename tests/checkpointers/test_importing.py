@@ -22,6 +22,7 @@ from langgraph.types import Command, interrupt
 
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput
+from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler
 from tallystick_langgraph import TallySaver, import_checkpoints
 
@@ -284,7 +285,7 @@ def test_the_command_imports_lists_and_verifies(tmp_path: Path, tally_command: R
 def test_damage_fails_the_verification_of_threads(tmp_path: Path, tally_command: Run) -> None:
     with Tally.open(tmp_path / "tally", background=False) as tally:
         _graph(TallySaver(tally)).invoke({"messages": [("user", "hi " * 100)]}, _config("t"))
-        tally.store.database.write(
+        services_of(tally).store.database.write(
             lambda tx: tx.exec_driver_sql(
                 "DELETE FROM thread_states WHERE id = (SELECT max(id) FROM thread_states)"
             ),

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput
+from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver
 
 OpenTally = Callable[..., Tally]
@@ -150,7 +151,7 @@ def test_equal_state_is_stored_once(open_sqlite: OpenTally) -> None:
         graph.add_edge("idle", END)
         compiled = graph.compile(checkpointer=TallySaver(tally))
         compiled.invoke({"steps": ["x" * 10_000]}, _thread("t"))
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             sizes = (
                 connection.execute(text("SELECT length(body) FROM tree_parts ORDER BY id"))
                 .scalars()
@@ -218,11 +219,11 @@ def test_checkpoints_of_the_first_schema_open_as_they_were(open_tally: OpenTally
         tx.execute(insert(tables.checkpoint_writes), {**place, **written})
 
     with open_tally() as tally:
-        tally.store.database.write(unit, name="old")
+        services_of(tally).store.database.write(unit, name="old")
     with open_tally() as tally:
         saver = TallySaver(tally.bind(Actor(user="alice")))
         found = saver.get_tuple(_thread("t"))
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             left = [
                 connection.execute(text(f"SELECT count(*) FROM {table}")).scalar()
                 for table in ("checkpoints", "checkpoint_values", "checkpoint_writes", "parts")

@@ -83,7 +83,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 def _noticed(tally: Tally, thread: str) -> bool:
     try:
-        return any(one.status == "problem" for one in tally.bind().doctor()) or bool(
+        return any(one.status == "problem" for one in tally.bind().operator.doctor()) or bool(
             tally.bind().threads.verify(thread)
         )
     except CorruptTally:

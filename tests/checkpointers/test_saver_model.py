@@ -23,6 +23,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from sqlalchemy import Connection, text
 
 from tallystick import Actor, Tally
+from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver
 
 ALICE = Actor(user="alice")
@@ -256,7 +257,7 @@ class Play:
             raise _Crash
 
         with pytest.raises(_Crash):
-            self.tally.store.database.write(unit, name="crash")
+            services_of(self.tally).store.database.write(unit, name="crash")
         untouched = self.database.read_bytes() == self.file
         self.tally.close()
         self.lives += 1
@@ -348,7 +349,7 @@ def test_a_saver_holds_what_a_model_in_memory_holds(
         for thread in ("a", "b"):
             play.saver.delete_thread(thread)
         # Nothing of a thread is left once it is deleted: what only it needed went with it.
-        with play.tally.store.database.read() as connection:
+        with services_of(play.tally).store.database.read() as connection:
             left = [
                 connection.execute(text(f"SELECT count(*) FROM {table}")).scalar()
                 for table in ("thread_states", "thread_writes", "tree_parts", "tree_holds")

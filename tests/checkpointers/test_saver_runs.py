@@ -17,6 +17,7 @@ from langgraph.types import Command, interrupt
 
 from tallystick import Actor, Tally
 from tallystick.storage import journal
+from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler
 from tallystick_langgraph import TallySaver
 
@@ -163,7 +164,7 @@ def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(
         alice.traced(session_id="desk", request_id="r1").threads.delete("chat-7")
 
         def told(thread: str) -> list[tuple[str, str | None, str | None]]:
-            with tally.store.database.read() as connection:
+            with services_of(tally).store.database.read() as connection:
                 found = list(journal.entries(connection, f"thread:{alice.scope}/{thread}"))
             return [(entry.event, entry.session_id, entry.request_id) for entry in found]
 

@@ -28,6 +28,7 @@ from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.errors import BlockedType, CorruptTally, InvalidInput, StorageError, TallystickError
+from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver, TallySerializer
 from tallystick_langgraph import serde as serde_module
 
@@ -244,7 +245,7 @@ def test_damage_is_named_and_reaches_no_other_thread(
                 {"body": _damaged(bytes(body), place, how, bits), "key": key},
             )
 
-        tally.store.database.write(unit, name="damage")
+        services_of(tally).store.database.write(unit, name="damage")
     with open_sqlite() as tally:
         saver = TallySaver(tally, serde=_encrypted() if encrypted else None)
         try:
@@ -316,7 +317,7 @@ _SECRET = "violet submarine"
 
 def _stored_bytes(tally: Tally) -> bytes:
     """Every value of every table, as one."""
-    with tally.store.database.read() as connection:
+    with services_of(tally).store.database.read() as connection:
         tables = (
             connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'"))
             .scalars()
@@ -363,7 +364,7 @@ def test_encrypted_state_is_stored_once_and_grows_with_what_is_new(open_sqlite: 
             messages.append(HumanMessage(f"message {number}", id=str(number)))
             checkpoint: Any = {**empty_checkpoint(), "channel_values": {"messages": messages}}
             config = saver.put(config, checkpoint, {}, {})
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             pieces = connection.execute(text("SELECT count(*) FROM tree_parts")).scalar()
 
     # 31 messages by themselves, the first 32 as one pack, and 8 more by themselves.
@@ -414,7 +415,7 @@ def test_a_row_put_in_the_place_of_another_is_refused(
                     {"key": row[0], **dict(zip(names, other[1:], strict=True))},
                 )
 
-        tally.store.database.write(unit, name="swap")
+        services_of(tally).store.database.write(unit, name="swap")
     with open_sqlite() as tally:
         saver = TallySaver(tally, serde=_encrypted() if encrypted else None)
         for thread in ("t", "u"):
@@ -428,7 +429,7 @@ def test_two_scopes_hold_equal_state_under_different_digests(open_sqlite: OpenTa
             _put(
                 TallySaver(tally.bind(Actor(user=user)), serde=_encrypted()), {"text": _SECRET * 50}
             )
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             digests = connection.execute(text("SELECT digest FROM tree_parts")).scalars().all()
 
     assert len(set(digests)) == 2

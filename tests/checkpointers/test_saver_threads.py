@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.errors import Conflict, CorruptTally, Denied, InvalidInput
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick_langgraph import TallySaver
 
@@ -72,7 +73,7 @@ def _said(chat: Any, thread: str = "t") -> list[str]:
 
 
 def _count(tally: Tally, table: str) -> int:
-    with tally.store.database.read() as connection:
+    with services_of(tally).store.database.read() as connection:
         return int(connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one())
 
 
@@ -342,7 +343,7 @@ def test_values_of_a_listed_checkpoint_are_read_when_looked_at(open_sqlite: Open
         for number in range(5):
             _put(saver, number)
         # What another process reads, this one has not at hand.
-        tally.checkpoints.forget()
+        services_of(tally).checkpoints.forget()
         listed = [one.checkpoint["channel_values"] for one in saver.list(_config())]
         copies = [
             dict(listed[0]),
@@ -352,7 +353,7 @@ def test_values_of_a_listed_checkpoint_are_read_when_looked_at(open_sqlite: Open
             {name: listed[4][name] for name in ["n"]},
         ]
         assert copies == [{"n": [4]}, {"n": [3]}, {"n": [2]}, {"n": [1]}, {"n": [0]}]
-        tally.checkpoints.forget()
+        services_of(tally).checkpoints.forget()
         [late] = saver.list(_config(), limit=1)
         saver.delete_thread("t")
         with pytest.raises(CorruptTally, match="missing"):
@@ -513,7 +514,7 @@ def test_threads_go_on_while_changes_of_memory_are_suspended(open_tally: OpenTal
         saver = TallySaver(tally.bind(ALICE))
         chat = _chat(saver, _Plain)
         _say(chat, "before")
-        tally.bind(Actor(user="root", role="operator")).freeze(reason="we look into it")
+        tally.bind(Actor(user="root", role="operator")).operator.freeze(reason="we look into it")
 
         assert _say(chat, "during") == ["before", "answer 1", "during", "answer 3"]
         saver.copy_thread("t", "copy")

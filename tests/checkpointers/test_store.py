@@ -369,15 +369,15 @@ def test_an_erased_item_leaves_no_address_and_an_export_brings_the_others(
         store.put(("private", "zanzibar"), "quetzal", {"text": "the heron"})
         store.put(NOTES, "boat", {"text": "is green"})
         (hit,) = anna.recall("heron", limit=1)
-        shown = anna.erase(hit.memory.id, reason="asked for")
-        anna.erase(
+        shown = anna.operator.erase(hit.memory.id, reason="asked for")
+        anna.operator.erase(
             hit.memory.id, reason="asked for", mode="apply", confirm_token=shown.confirm_token
         )
-        assert anna.prove_erased(hit.memory.id, text="zanzibar").holds
+        assert anna.operator.prove_erased(hit.memory.id, text="zanzibar").holds
         assert store.list_namespaces() == [NOTES]
-        anna.export(tmp_path / "export")
+        anna.operator.export(tmp_path / "export")
     with Tally.open(tmp_path / "other", owner=operator, background=False) as tally:
-        tally.bind(operator).import_from(tmp_path / "export")
+        tally.bind(operator).operator.import_from(tmp_path / "export")
         item = TallyStore(tally.bind(operator)).get(NOTES, "boat")
         assert item is not None
         assert item.value == {"text": "is green"}

@@ -68,11 +68,11 @@ REFUSED: dict[str, Call] = {
     ),
     "a mode to forget": lambda mine, _: mine.forget_matching("x", reason="r", mode="apply"),  # type: ignore[arg-type]
     "a mode to correct": lambda mine, one: mine.correct(one, "hide", reason="r", mode="x"),  # type: ignore[arg-type]
-    "a mode to erase": lambda mine, one: mine.erase(one, reason="r", mode="x"),  # type: ignore[arg-type]
-    "a mode to purge": lambda mine, _: mine.purge(mode="x"),  # type: ignore[arg-type]
+    "a mode to erase": lambda mine, one: mine.operator.erase(one, reason="r", mode="x"),  # type: ignore[arg-type]
+    "a mode to purge": lambda mine, _: mine.operator.purge(mode="x"),  # type: ignore[arg-type]
     "a mode to share": lambda mine, one: mine.share(one, "project:x", reason="r", mode="x"),  # type: ignore[arg-type]
-    "half a day": lambda mine, _: mine.choose_journal_window(1.5),  # type: ignore[arg-type]
-    "a window of ages": lambda mine, _: mine.choose_journal_window(FAR),
+    "half a day": lambda mine, _: mine.operator.choose_journal_window(1.5),  # type: ignore[arg-type]
+    "a window of ages": lambda mine, _: mine.operator.choose_journal_window(FAR),
     "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, seconds=FAR),
     "half of a character in a name": lambda mine, _: mine.working("r").set(HALF, 1),
     "a value without a bottom": lambda mine, _: mine.working("r").set("a", _nested(9_999)),
@@ -90,7 +90,7 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(
         with pytest.raises(InvalidInput):
             REFUSED[what](mine, one)
         assert (mine.memories(), mine.history(one)) == before
-        assert not any(finding.status == "problem" for finding in mine.doctor())
+        assert not any(finding.status == "problem" for finding in mine.operator.doctor())
 
 
 @pytest.mark.parametrize("identity", ["", "\x00", HALF, "%", "x" * 100_000])

@@ -16,6 +16,7 @@ from tallystick.memory import Put
 from tallystick.records import Actor, Erasure
 from tallystick.storage import byte_search, journal
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -26,8 +27,10 @@ SECRET = 'The vault of the pelican opens at 7341, "says" the keeper.\nTwice.'
 
 
 def _erased(bound: BoundTally, *ids: str) -> Erasure:
-    preview = bound.erase(ids, reason="asked for")
-    return bound.erase(ids, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+    preview = bound.operator.erase(ids, reason="asked for")
+    return bound.operator.erase(
+        ids, reason="asked for", mode="apply", confirm_token=preview.confirm_token
+    )
 
 
 def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(
@@ -40,10 +43,10 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(
             step.record("request", {"prompt": SECRET})
         assert apollo.recall("vault pelican")
         with pytest.raises(StateConflict):
-            apollo.prove_unreachable(kept.memory_id)
+            apollo.operator.prove_unreachable(kept.memory_id)
         apollo.forget(kept.memory_id, reason="not ours")
 
-        proof = apollo.prove_unreachable(kept.memory_id)
+        proof = apollo.operator.prove_unreachable(kept.memory_id)
 
         assert (proof.holds, proof.problems) == (True, ())
         assert set(proof.copies) == {
@@ -56,10 +59,10 @@ def test_after_a_forget_no_path_reaches_the_text_and_copies_are_listed(
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         assert proof.audit_id is not None
         with pytest.raises(NotFound):
-            tally.bind(Actor(user="eve")).prove_unreachable(kept.memory_id)
+            tally.bind(Actor(user="eve")).operator.prove_unreachable(kept.memory_id)
 
         again = apollo.remember(SECRET)
-        told = apollo.prove_unreachable(kept.memory_id)
+        told = apollo.operator.prove_unreachable(kept.memory_id)
         assert (told.holds, told.problems) == (False, (f"memory {again.memory_id} says the same",))
 
 
@@ -91,7 +94,7 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         mine.remember("Nothing to do with it.")
 
         root = tally.bind(ROOT)
-        preview = root.erase(kept.memory_id, reason="asked for")
+        preview = root.operator.erase(kept.memory_id, reason="asked for")
         assert (preview.versions, preview.payloads, preview.threads, preview.working) == (
             2,
             (step.id,),
@@ -100,14 +103,14 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         )
         assert apollo.get(kept.memory_id).content == SECRET
 
-        done = root.erase(
+        done = root.operator.erase(
             kept.memory_id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
         )
 
         [proof] = done.proofs
         assert (proof.holds, proof.problems) == (True, ())
-        assert root.prove_erased(kept.memory_id, text=SECRET).holds
-        later = root.prove_erased(kept.memory_id)
+        assert root.operator.prove_erased(kept.memory_id, text=SECRET).holds
+        later = root.operator.prove_erased(kept.memory_id)
         assert later.searched is not None
         assert (
             later.holds,
@@ -120,7 +123,7 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         )
         assert any("written again" in open_question for open_question in later.cannot_prove)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert byte_search.rows_with(connection, byte_search.forms("pelican")) == {}
             assert journal.verify_stream(connection, "scope:project:apollo") == []
         assert root.recordings.verify(run.id).ok
@@ -146,16 +149,16 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
         mine.items.put([Put(("notes",), "k", {"text": SECRET})])
         [item] = [one.memory.id for one in mine.items.find()]
         mine.forget(kept, reason="gone")
-        assert f"goal of run {run.id}" in mine.prove_unreachable(kept).copies
+        assert f"goal of run {run.id}" in mine.operator.prove_unreachable(kept).copies
 
-        preview = root.erase(kept, reason="asked for")
+        preview = root.operator.erase(kept, reason="asked for")
         assert (preview.runs, set(preview.elsewhere)) == ((run.id,), {quoted, item})
-        done = root.erase(
+        done = root.operator.erase(
             kept, reason="asked for", mode="apply", confirm_token=preview.confirm_token
         )
         assert not done.proofs[0].holds
         assert _erased(root, quoted, item).proofs[0].holds
-        assert root.prove_erased(kept, text=SECRET).holds
+        assert root.operator.prove_erased(kept, text=SECRET).holds
         assert (mine.recordings.run(run.id).user_goal, mine.recordings.verify(run.id).ok) == (
             None,
             True,
@@ -167,9 +170,9 @@ def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenT
         with tally.bind(ALICE).run("coder", goal=SECRET) as run:
             pass
         root = tally.bind(ROOT)
-        root.erase_recorded(run.id, reason="asked for")
+        root.operator.erase_recorded(run.id, reason="asked for")
         assert root.recordings.run(run.id).user_goal == SECRET
-        root.erase_recorded(run.id, reason="asked for", mode="apply")
+        root.operator.erase_recorded(run.id, reason="asked for", mode="apply")
         assert (root.recordings.run(run.id).user_goal, root.recordings.verify(run.id).ok) == (
             None,
             True,
@@ -201,9 +204,9 @@ def test_a_proof_of_forgetting_tells_nothing_of_what_others_keep(open_tally: Ope
         alice = tally.bind(ALICE)
         guess = alice.remember(SECRET)
         alice.forget(guess.memory_id, reason="only a guess")
-        alone = alice.prove_unreachable(guess.memory_id)
+        alone = alice.operator.prove_unreachable(guess.memory_id)
         _keeps(tally, Actor(user="bob"))
-        again = alice.prove_unreachable(guess.memory_id)
+        again = alice.operator.prove_unreachable(guess.memory_id)
         assert (again.copies, again.problems) == (alone.copies, alone.problems)
         assert any("may not look" in open_question for open_question in again.cannot_prove)
 
@@ -217,22 +220,22 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         ann, bob = _keeps(tally, worker), _keeps(tally, Actor(user="bob"))
         [own], [other] = ann.memories(), bob.memories()
 
-        preview = acme.erase(own.id, reason="asked for")
+        preview = acme.operator.erase(own.id, reason="asked for")
         told = [preview.payloads, preview.threads, preview.runs, preview.working, preview.elsewhere]
         assert [len(one) if isinstance(one, tuple) else one for one in told] == [1, 1, 1, 1, 0]
-        done = acme.erase(
+        done = acme.operator.erase(
             own.id, reason="asked for", mode="apply", confirm_token=preview.confirm_token
         )
 
         [proof] = done.proofs
         assert (proof.holds, proof.problems) == (True, ())
         assert any("what others keep" in open_question for open_question in proof.cannot_prove)
-        assert acme.prove_erased(own.id, text=SECRET).holds
+        assert acme.operator.prove_erased(own.id, text=SECRET).holds
         assert [memory.id for memory in bob.memories()] == [other.id]
         assert bob.threads.names() == ["chat"]
         assert bob.working("r1").get("seen") == {"text": SECRET}
         assert bob.recordings.run(bob.runs()[0].run_id).user_goal == SECRET
-        assert not tally.bind(ROOT).prove_erased(own.id, text=SECRET).holds
+        assert not tally.bind(ROOT).operator.prove_erased(own.id, text=SECRET).holds
 
 
 def test_no_file_of_an_embedded_tally_holds_erased_bytes(
@@ -263,17 +266,17 @@ def test_only_an_operator_erases_and_never_without_the_preview_s_token(
         mine = tally.bind(ALICE)
         kept = mine.remember("Mine.")
         with pytest.raises(Denied):
-            mine.erase(kept.memory_id, reason="r")
+            mine.operator.erase(kept.memory_id, reason="r")
         with pytest.raises(NotFound):
-            tally.bind(BOB).erase(kept.memory_id, reason="r")
+            tally.bind(BOB).operator.erase(kept.memory_id, reason="r")
         root = tally.bind(ROOT)
         with pytest.raises(Denied) as refused:
-            root.erase(kept.memory_id, reason="r", mode="apply")
+            root.operator.erase(kept.memory_id, reason="r", mode="apply")
         assert refused.value.reason == "confirm_token_required"
-        preview = root.erase(kept.memory_id, reason="r")
+        preview = root.operator.erase(kept.memory_id, reason="r")
         mine.modify(kept.memory_id, tags=("t",), reason="r")
         with pytest.raises(StateConflict):
-            root.erase(
+            root.operator.erase(
                 kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
             )
         assert mine.get(kept.memory_id).content == "Mine."
@@ -284,7 +287,7 @@ def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None
         mine = tally.bind(ALICE)
         kept = mine.remember("Said in two places at once.")
         turn = mine.remember("Said in two places at once.", kind="turn", conversation="c")
-        preview = tally.bind(ROOT).erase(kept.memory_id, reason="r")
+        preview = tally.bind(ROOT).operator.erase(kept.memory_id, reason="r")
         assert preview.elsewhere == (turn.memory_id,)
 
         done = _erased(tally.bind(ROOT), kept.memory_id)
@@ -292,13 +295,15 @@ def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None
         assert mine.get(turn.memory_id).content == "Said in two places at once."
         assert not done.proofs[0].holds
         assert any("memory_versions.body" in problem for problem in done.proofs[0].problems)
-        later = tally.bind(ROOT).prove_erased(kept.memory_id)
+        later = tally.bind(ROOT).operator.prove_erased(kept.memory_id)
         assert (later.holds, later.searched is not None and later.searched.holds) == (False, False)
         _erased(tally.bind(ROOT), turn.memory_id)
         assert (
-            tally.bind(ROOT).prove_erased(kept.memory_id, text="Said in two places at once.").holds
+            tally.bind(ROOT)
+            .operator.prove_erased(kept.memory_id, text="Said in two places at once.")
+            .holds
         )
-        assert tally.bind(ROOT).prove_erased(kept.memory_id).holds
+        assert tally.bind(ROOT).operator.prove_erased(kept.memory_id).holds
 
 
 def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: OpenTally) -> None:
@@ -314,7 +319,7 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         mine.working("r").set("k", 1, seconds=60)
         clock.advance(days=1)
 
-        preview = root.purge()
+        preview = root.operator.purge()
         assert (preview.tombstones, preview.expired, preview.working, preview.journal) == (
             1,
             1,
@@ -323,8 +328,8 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         )
         assert preview.journal_window_days is None
         with pytest.raises(Denied):
-            mine.purge(mode="apply")
-        root.purge(mode="apply")
+            mine.operator.purge(mode="apply")
+        root.operator.purge(mode="apply")
 
         with pytest.raises(NotFound):
             mine.history(old.memory_id)
@@ -333,7 +338,7 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         assert [hit.memory.id for hit in mine.recall("forgotten yesterday long ago")] == [
             young.memory_id
         ]
-        again = root.purge()
+        again = root.operator.purge()
         assert (again.tombstones, again.expired, again.working) == (0, 0, 0)
 
 
@@ -347,17 +352,17 @@ def test_a_purged_journal_verifies_from_its_anchor_and_names_what_went(
             mine.remember(f"Old {number}.")
         clock.advance(days=100)
         kept = mine.remember("Young.")
-        assert root.purge().journal == 0
+        assert root.operator.purge().journal == 0
         with pytest.raises(InvalidInput):
-            root.choose_journal_window(0)
-        root.choose_journal_window(90)
+            root.operator.choose_journal_window(0)
+        root.operator.choose_journal_window(90)
 
-        assert root.purge().journal == 5
-        done = root.purge(mode="apply")
+        assert root.operator.purge().journal == 5
+        done = root.operator.purge(mode="apply")
         mine.modify(kept.memory_id, tags=("t",), reason="after")
 
         assert (done.journal, done.streams) == (5, ("scope:private:alice",))
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             stream = "scope:private:alice"
             left = list(journal.entries(connection, stream))
             assert journal.verify_stream(connection, stream) == []
@@ -383,10 +388,10 @@ def test_an_anchor_or_entry_that_is_gone_is_noticed(open_tally: OpenTally, harm:
             mine.remember(f"Old {number}.")
         clock.advance(days=100)
         mine.remember("Young.")
-        root.choose_journal_window(90)
-        root.purge(mode="apply")
-        tally.store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
-        with tally.store.database.read() as connection:
+        root.operator.choose_journal_window(90)
+        root.operator.purge(mode="apply")
+        services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
+        with services_of(tally).store.database.read() as connection:
             assert journal.verify_stream(connection, "scope:private:alice") != []
 
 
@@ -434,25 +439,25 @@ def test_an_erasure_that_was_cut_off_is_finished_later(
     with open_sqlite() as tally:
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         kept = mine.remember(SECRET)
-        preview = root.erase(kept.memory_id, reason="r")
+        preview = root.operator.erase(kept.memory_id, reason="r")
         whole = erasing.rewrite
         monkeypatch.setattr(erasing, "rewrite", dies)
         with pytest.raises(KeyboardInterrupt):
-            root.erase(
+            root.operator.erase(
                 kept.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
             )
         monkeypatch.setattr(erasing, "rewrite", whole)
     with open_sqlite() as tally:
         root = tally.bind(ROOT)
-        assert not root.prove_erased(kept.memory_id).holds
-        assert erase.finish(tally.memory)
-        unsearched = root.prove_erased(kept.memory_id)
+        assert not root.operator.prove_erased(kept.memory_id).holds
+        assert erase.finish(services_of(tally).memory)
+        unsearched = root.operator.prove_erased(kept.memory_id)
         assert (
             unsearched.searched,
             any("give `text=`" in one for one in unsearched.cannot_prove),
         ) == (None, True)
-        assert root.prove_erased(kept.memory_id, text=SECRET).problems == ()
-        assert not erase.finish(tally.memory)
+        assert root.operator.prove_erased(kept.memory_id, text=SECRET).problems == ()
+        assert not erase.finish(services_of(tally).memory)
 
 
 def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_texts(
@@ -467,7 +472,7 @@ def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_tex
             "door of the pelican",
             {"code": "the pelican says 7341 twice"},
         )
-        put_items(tally.memory, ALICE, apollo.scope, [put])
+        put_items(services_of(tally).memory, ALICE, apollo.scope, [put])
         [memory] = apollo.memories()
         with apollo.run("coder") as run, run.step("model_call") as step:
             step.record("request", {"prompt": "It is: the pelican says 7341 twice."})
@@ -476,7 +481,7 @@ def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_tex
 
         assert done.payloads == (step.id,)
         assert done.proofs[0].problems == ()
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert byte_search.rows_with(connection, [b"pelican"]) == {}
 
 
@@ -498,12 +503,12 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         # What rests on a payload that goes is stored whole first.
         young = _recorded(mine, "the heron of long ago")
         early = mine.recordings.foil(young)
-        root.choose_journal_window(90)
+        root.operator.choose_journal_window(90)
 
-        preview = root.purge()
+        preview = root.operator.purge()
         assert (preview.runs, preview.journal) == ((old,), foil.count)
         assert mine.recordings.verify(old).receipts == 1
-        assert root.purge(mode="apply").runs == (old,)
+        assert root.operator.purge(mode="apply").runs == (old,)
 
         told = mine.verify(old, foil=foil)
         assert (told.ok, told.problems, told.foil_matches, told.receipts) == (True, (), True, 0)
@@ -516,13 +521,13 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         assert (mine.recordings.steps(old), mine.recordings.run(old).user_goal) == ([], None)
         kept = mine.verify(young, foil=early)
         assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert [entry.event for entry in journal.entries(connection, f"run:{old}")] == [
                 "run.purge"
             ]
-        again = root.purge(mode="apply")
+        again = root.operator.purge(mode="apply")
         assert (again.runs, again.journal) == ((), 0)
-        assert all(finding.status != "problem" for finding in root.doctor())
+        assert all(finding.status != "problem" for finding in root.operator.doctor())
 
 
 @pytest.mark.parametrize(
@@ -541,10 +546,10 @@ def test_a_run_whose_purge_is_not_as_its_journal_says_is_noticed(
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         old = _recorded(mine, "the heron")
         clock.advance(days=100)
-        root.choose_journal_window(90)
-        root.purge(mode="apply")
+        root.operator.choose_journal_window(90)
+        root.operator.purge(mode="apply")
         assert mine.verify(old).ok
-        tally.store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
+        services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(harm), name="harm")
         assert not mine.verify(old).ok
 
 
@@ -565,12 +570,12 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
                 )
         mine.threads.delete("ended")
         clock.advance(days=100)
-        root.choose_journal_window(90)
+        root.operator.choose_journal_window(90)
 
-        done = root.purge(mode="apply")
+        done = root.operator.purge(mode="apply")
 
         assert set(done.streams) == {"thread:private:alice/lives", "thread:private:alice/ended"}
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             left = {
                 name: [
                     entry.event
@@ -581,7 +586,7 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
         assert left == {"lives": ["checkpoint.put", "journal.purge"], "ended": ["journal.purge"]}
         assert mine.threads.verify() == []
         clock.advance(days=100)
-        again = root.purge(mode="apply")
+        again = root.operator.purge(mode="apply")
         assert not {stream for stream in again.streams if stream.startswith("thread:")}
 
 
@@ -591,20 +596,20 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         first = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
         mine.recall("heron")
-        tally.gate.flush()
+        services_of(tally).gate.flush()
         clock.advance(days=29)
-        assert root.purge(mode="apply").answers == 0
+        assert root.operator.purge(mode="apply").answers == 0
         assert (
             mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k") == first
         )
         clock.advance(days=2)
-        preview = root.purge()
+        preview = root.operator.purge()
         assert (preview.answers, preview.reads) == (1, 0)
-        root.choose_journal_window(30)
-        assert root.purge(mode="apply").reads == 1
+        root.operator.choose_journal_window(30)
+        assert root.operator.purge(mode="apply").reads == 1
         again = mine.remember("The heron.", kind="turn", conversation="c", idempotency_key="k")
         assert again.memory_id != first.memory_id
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             told = list(journal.entries(connection, "tally"))
             assert journal.verify_stream(connection, "tally") == []
         assert [(entry.event, entry.details.get("answers")) for entry in told] == [

@@ -17,7 +17,8 @@ from tallystick.memory import Items, Put
 from tallystick.memory.working import WorkingMemory
 from tallystick.records import Actor, SpaceMember
 from tallystick.storage import journal
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally, Operator, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -36,6 +37,9 @@ CHANGES: dict[type, set[str]] = {
         "correct",
         "promote",
         "share",
+        "keep_turn",
+    },
+    Operator: {
         "import_from",
         "erase",
         "erase_recorded",
@@ -43,7 +47,6 @@ CHANGES: dict[type, set[str]] = {
         "freeze",
         "thaw",
         "choose_journal_window",
-        "keep_turn",
     },
     Spaces: {"create", "update"},
     WorkingMemory: {"set", "drop", "clear"},
@@ -59,7 +62,8 @@ OTHERS: dict[type, set[str]] = {
         "traced",
         "diary",
         "spaces",
-        "recorder",
+        "operator",
+        "recordings",
         "items",
         "threads",
         "working",
@@ -73,9 +77,6 @@ OTHERS: dict[type, set[str]] = {
         "context_pack",
         "wake",
         "history",
-        "export",
-        "prove_unreachable",
-        "prove_erased",
         "verify",
         "runs",
         "compile",
@@ -84,6 +85,12 @@ OTHERS: dict[type, set[str]] = {
         "run",
         "join_run",
         "replay",
+    },
+    Operator: {
+        # An export reads, and a proof looks without changing what it looks at.
+        "export",
+        "prove_unreachable",
+        "prove_erased",
         # Mends what is derived; what is mended already is left alone.
         "doctor",
     },
@@ -94,17 +101,16 @@ OTHERS: dict[type, set[str]] = {
         "open",
         "close",
         "bind",
-        "place",
+        "location",
         "owner",
         "settings",
-        "windows",
-        "recorder",
+        "recordings",
         "scopes",
         "now",
         "new_id",
         "count_tokens",
         "counter",
-        "let_go",
+        "drop_caches",
         # Chroma is derived: these bring it to what the database says, as often as one likes.
         "drain",
         "reconcile_index",
@@ -202,14 +208,14 @@ class _World:
             "correct": self.confirmed(mine.correct, kept, "hide"),
             "promote": self.confirmed(mine.promote, kept, "project:apollo"),
             "share": self.confirmed(mine.share, kept, "project:apollo"),
-            "erase": self.confirmed(root.erase, kept),
-            "erase_recorded": lambda k, v: root.erase_recorded(
+            "erase": self.confirmed(root.operator.erase, kept),
+            "erase_recorded": lambda k, v: root.operator.erase_recorded(
                 self.run.id, reason=v, mode="apply", idempotency_key=k
             ),
-            "purge": lambda k, v: root.purge(mode="apply", idempotency_key=k),
-            "freeze": lambda k, v: root.freeze(reason=v, idempotency_key=k),
-            "thaw": lambda k, v: root.thaw(reason=v, idempotency_key=k),
-            "choose_journal_window": lambda k, v: root.choose_journal_window(
+            "purge": lambda k, v: root.operator.purge(mode="apply", idempotency_key=k),
+            "freeze": lambda k, v: root.operator.freeze(reason=v, idempotency_key=k),
+            "thaw": lambda k, v: root.operator.thaw(reason=v, idempotency_key=k),
+            "choose_journal_window": lambda k, v: root.operator.choose_journal_window(
                 90 if v == "a" else 180, idempotency_key=k
             ),
             "keep_turn": lambda k, v: mine.keep_turn(
@@ -245,10 +251,12 @@ class _World:
         with Tally.open(self.folder / "other", background=False) as other:
             if value == "a":
                 if not (self.folder / "out-a").exists():
-                    self.mine.export(self.folder / "out-a")
-                return other.bind(ROOT).import_from(self.folder / "out-a", idempotency_key=key)
-            self.apollo.export(self.folder / "out-b")
-            return other.bind(ROOT).import_from(self.folder / "out-b", idempotency_key=key)
+                    self.mine.operator.export(self.folder / "out-a")
+                return other.bind(ROOT).operator.import_from(
+                    self.folder / "out-a", idempotency_key=key
+                )
+            self.apollo.operator.export(self.folder / "out-b")
+            return other.bind(ROOT).operator.import_from(self.folder / "out-b", idempotency_key=key)
 
 
 _NO_ARGUMENTS = {"purge", "sweep"}
@@ -260,7 +268,7 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
     with open_tally(clock=StepClock()) as tally:
 
         def entries() -> int:
-            with tally.store.database.read() as connection:
+            with services_of(tally).store.database.read() as connection:
                 return len(
                     [one for one in journal.all_entries(connection) if one.event != "scope.export"]
                 )
@@ -276,7 +284,7 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
                     call("key", "b")
                 assert entries() == before, name
             if name == "freeze":
-                tally.bind(ROOT).thaw(reason="for the others")
+                tally.bind(ROOT).operator.thaw(reason="for the others")
 
 
 def test_a_batch_that_was_cut_off_goes_on_where_it_was(

@@ -15,6 +15,7 @@ from tallystick.records import Actor, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN, framed
 from tallystick.storage import access_log, journal, settings_rows
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick.toolkit import MEMORY_TOOLS
 
@@ -361,7 +362,7 @@ def test_what_was_exported_is_imported_with_equal_recall_history_and_verify(
         tally.bind(ALICE).spaces.create(
             "project:apollo", name="Apollo", members=[SpaceMember(principal_id="bob")], reason="r"
         )
-        done = apollo.export(tmp_path / "out")
+        done = apollo.operator.export(tmp_path / "out")
         before = _shown(apollo, ids)
         assert (done.scopes, done.memories, done.blobs > 0) == (("project:apollo",), 9, True)
         assert "Private to Alice" not in "".join(
@@ -370,7 +371,7 @@ def test_what_was_exported_is_imported_with_equal_recall_history_and_verify(
             if file.is_file()
         )
 
-        brought = other.bind(ROOT).import_from(tmp_path / "out")
+        brought = other.bind(ROOT).operator.import_from(tmp_path / "out")
 
         assert brought == done
         moved = other.bind(ALICE, scope="project:apollo")
@@ -382,9 +383,9 @@ def test_what_was_exported_is_imported_with_equal_recall_history_and_verify(
         )
         assert moved.remember("New here.").status == "created"
         with pytest.raises(StateConflict):
-            other.bind(ROOT).import_from(tmp_path / "out")
+            other.bind(ROOT).operator.import_from(tmp_path / "out")
         with pytest.raises(Denied):
-            other.bind(ALICE).import_from(tmp_path / "out")
+            other.bind(ALICE).operator.import_from(tmp_path / "out")
 
 
 def test_what_was_exported_from_sqlite_stands_in_postgres_as_it_was(
@@ -392,10 +393,10 @@ def test_what_was_exported_from_sqlite_stands_in_postgres_as_it_was(
 ) -> None:
     with Tally.open(tmp_path / "first", background=False, clock=StepClock(step=0)) as first:
         apollo, ids = _filled(first)
-        apollo.export(tmp_path / "out")
+        apollo.operator.export(tmp_path / "out")
         before = _shown(apollo, ids)
     with open_tally(clock=StepClock(step=0)) as tally:
-        tally.bind(ROOT).import_from(tmp_path / "out")
+        tally.bind(ROOT).operator.import_from(tmp_path / "out")
         moved = tally.bind(ALICE, scope="project:apollo")
         assert _shown(moved, ids)[1:] == before[1:]
         assert moved.remember("New here.").status == "created"
@@ -410,9 +411,9 @@ def test_a_damaged_export_is_refused_before_anything_is_written(
     out = tmp_path / "out"
     with open_sqlite() as tally:
         apollo, _ = _filled(tally)
-        apollo.export(out)
+        apollo.operator.export(out)
         with pytest.raises(InvalidInput):
-            apollo.export(out)
+            apollo.operator.export(out)
     manifest = out / "manifest.json"
     if harm == "line":
         file = out / "memory_versions.jsonl"
@@ -429,7 +430,7 @@ def test_a_damaged_export_is_refused_before_anything_is_written(
         manifest.unlink()
     with Tally.open(tmp_path / "other", background=False) as other:
         with pytest.raises((CorruptTally, InvalidInput)):
-            other.bind(ROOT).import_from(out)
+            other.bind(ROOT).operator.import_from(out)
         assert other.scopes() == []
 
 
@@ -578,7 +579,7 @@ def test_a_list_shows_nothing_that_was_written_of_what_was_forgotten(open_tally:
         )
         mine.forget(kept.memory_id, reason="r")
         assert "pelican" not in repr(mine.memories(states=("deleted",)))
-        assert mine.prove_unreachable(kept.memory_id).problems == ()
+        assert mine.operator.prove_unreachable(kept.memory_id).problems == ()
 
 
 def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
@@ -590,8 +591,8 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
     with apollo.run("coder", goal="long ago") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Mend it."})
     clock.advance(days=100)
-    root.choose_journal_window(90)
-    root.purge(mode="apply")
+    root.operator.choose_journal_window(90)
+    root.operator.purge(mode="apply")
     tally.bind(ALICE).spaces.create(
         "delegated:alice/review",
         name="Review",
@@ -618,8 +619,10 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
         )
         _corrected(apollo, memory_id, name, **options)
     erased = apollo.remember("The pelican's code is 7341.")
-    preview = root.erase(erased.memory_id, reason="r")
-    root.erase(erased.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+    preview = root.operator.erase(erased.memory_id, reason="r")
+    root.operator.erase(
+        erased.memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
+    )
     apollo.working("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
     apollo.recall("under", states=("active", "redacted"))
     tally.bind(BOB, scope="project:apollo").get(kept["mark_stale"])
@@ -652,11 +655,11 @@ def _told(tally: Tally, done: dict[str, Any]) -> dict[str, Any]:
         ),
         "inspected": [apollo.inspect(one) for one in ids],
         "working": dict(apollo.working("r1").all()),
-        "erased": root.prove_erased(done["erased"]).holds,
-        "due": root.purge().model_copy(update={"working": 0}),
-        "doctor": [one.check for one in root.doctor() if one.status == "problem"],
+        "erased": root.operator.prove_erased(done["erased"]).holds,
+        "due": root.operator.purge().model_copy(update={"working": 0}),
+        "doctor": [one.check for one in root.operator.doctor() if one.status == "problem"],
     }
-    tally.gate.flush()
+    services_of(tally).gate.flush()
     return told
 
 
@@ -667,11 +670,11 @@ def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(
     scopes = ["project:apollo", "delegated:alice/review"]
     with open_tally(clock=clock) as tally:
         done = _lived_in(tally, clock)
-        tally.bind(ALICE).export(tmp_path / "out", scopes=scopes)
+        tally.bind(ALICE).operator.export(tmp_path / "out", scopes=scopes)
         before, reads = _told(tally, done), _reads(tally, scopes)
         later.advance(days=(clock.now() - later.now()) / (24 * 3600 * 1_000_000))
     with Tally.open(tmp_path / "other", background=False, clock=later) as other:
-        other.bind(ROOT).import_from(tmp_path / "out")
+        other.bind(ROOT).operator.import_from(tmp_path / "out")
         there = _reads(other, scopes)
         after = _told(other, done)
 
@@ -694,7 +697,7 @@ def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(
             threshold=0.9,
             confirm_token=done["token"],
         ).results
-        with other.store.database.read() as connection:
+        with services_of(other).store.database.read() as connection:
             assert [entry.event for entry in journal.entries(connection, "tally")] == [
                 "tally.import"
             ]
@@ -702,7 +705,7 @@ def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(
 
 
 def _reads(tally: Tally, scopes: list[str]) -> list[Any]:
-    with tally.store.database.read() as connection:
+    with services_of(tally).store.database.read() as connection:
         rows = list(reversed(access_log.recent(connection, limit=1_000)))
     return [row for row in rows if set(json.loads(row["scopes"])) <= set(scopes)]
 
@@ -713,20 +716,20 @@ def test_what_the_other_tally_chose_and_noted_of_itself_stays(
     with Tally.open(tmp_path / "first", background=False) as tally:
         kept = tally.bind(ALICE).remember("Mine.").memory_id
         tally.bind(ALICE).recall("mine")
-        tally.bind(ROOT).choose_journal_window(90)
-        tally.bind(ALICE).export(tmp_path / "out")
+        tally.bind(ROOT).operator.choose_journal_window(90)
+        tally.bind(ALICE).operator.export(tmp_path / "out")
         before = tally.bind(ALICE).history(kept)
     with open_tally() as other:
         root = other.bind(ROOT)
-        root.choose_journal_window(None)
-        root.freeze(reason="until it is brought")
-        root.thaw(reason="now")
+        root.operator.choose_journal_window(None)
+        root.operator.freeze(reason="until it is brought")
+        root.operator.thaw(reason="now")
         assert root.explore().scopes == ()
-        other.gate.flush()
-        with other.store.database.read() as connection:
+        services_of(other).gate.flush()
+        with services_of(other).store.database.read() as connection:
             owner = settings_rows.get_setting(connection, "owner")
-        root.import_from(tmp_path / "out")
-        with other.store.database.read() as connection:
+        root.operator.import_from(tmp_path / "out")
+        with services_of(other).store.database.read() as connection:
             assert settings_rows.get_setting(connection, "retention.journal_days") == "keep"
             assert settings_rows.get_setting(connection, "owner") == owner
             assert [entry.event for entry in journal.entries(connection, "tally")] == [

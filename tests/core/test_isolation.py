@@ -112,14 +112,14 @@ class Isolation(RuleBasedStateMachine):
                 lambda bound=bound: bound.explore(memory_id, depth=2),
                 lambda inside=inside: inside.explore(scope),
                 lambda bound=bound: bound.inspect(memory_id),
-                lambda bound=bound: bound.prove_unreachable(memory_id),
+                lambda bound=bound: bound.operator.prove_unreachable(memory_id),
                 lambda bound=bound: bound.correct(memory_id, "hide", reason="r"),
                 lambda bound=bound: bound.promote(memory_id, "project:zz", reason="r"),
-                lambda bound=bound: bound.erase(memory_id, reason="r"),
+                lambda bound=bound: bound.operator.erase(memory_id, reason="r"),
                 lambda inside=inside: inside.context_pack("heron"),
                 lambda inside=inside: inside.wake(),
                 lambda inside=inside: inside.working("r").all(),
-                lambda inside=inside: inside.export(f"{self.folder.name}/never"),
+                lambda inside=inside: inside.operator.export(f"{self.folder.name}/never"),
             ):
                 told = self.tried(actor, call)
                 assert told.startswith(("NotFound", "Denied")), f"{actor} in {scope}: {told}"
@@ -165,8 +165,8 @@ class Isolation(RuleBasedStateMachine):
             "explore": lambda: bound.explore(memory_id),
             "correct": lambda: bound.correct(memory_id, "redact", reason="r"),
             "share": lambda: bound.share(memory_id, "project:a", reason="r"),
-            "proof": lambda: bound.prove_unreachable(memory_id),
-            "erase": lambda: bound.erase(memory_id, reason="r"),
+            "proof": lambda: bound.operator.prove_unreachable(memory_id),
+            "erase": lambda: bound.operator.erase(memory_id, reason="r"),
         }[
             data.draw(
                 st.sampled_from(

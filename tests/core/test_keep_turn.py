@@ -129,7 +129,7 @@ def test_a_turn_that_may_not_be_remembered_breaks_no_run(open_sqlite: OpenTally)
     with open_sqlite() as tally:
         watching = TallyCallbackHandler(tally, capture="user")
         with tally.bind().run("agent"):
-            tally.bind().freeze(reason="audit")
+            tally.bind().operator.freeze(reason="audit")
             chain = RunnableLambda(str) | _says(ANSWERED)
             assert chain.invoke(ASKED, config={"callbacks": [watching]}).content == ANSWERED
         assert watching.failures == 1

@@ -13,6 +13,7 @@ from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, Ver
 from tallystick.records import Actor, CorrectionKind, Scope, SpaceMember
 from tallystick.storage import memories, search
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -498,12 +499,12 @@ def test_a_copy_that_was_redacted_is_not_found_by_what_its_origin_says(
         )
         tally.drain()
 
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             stored = memories.get(connection, copy)
             assert stored is not None
-            fingerprint = tally.embedder.fingerprint
+            fingerprint = services_of(tally).embedder.fingerprint
             vectors = search.vectors_of(connection, [stored.scope_id], fingerprint, [stored.doc])
-        assert vectors[stored.doc] == tally.memory.vectors_for(["a bird\nsea"])[0][0]
+        assert vectors[stored.doc] == services_of(tally).memory.vectors_for(["a bird\nsea"])[0][0]
         assert (bob.get(copy).content, bob.get(copy).attributes) == ("a bird", {"caption": "sea"})
 
 
@@ -628,8 +629,8 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(
         mine, root = tally.bind(ALICE), tally.bind(ROOT)
         kept = mine.remember("Before the freeze.")
         with pytest.raises(Denied):
-            mine.freeze(reason="no")
-        root.freeze(reason="we look into it")
+            mine.operator.freeze(reason="no")
+        root.operator.freeze(reason="we look into it")
         for call in (
             lambda: mine.remember("x"),
             lambda: mine.modify(kept.memory_id, tags=("t",), reason="r"),
@@ -646,7 +647,7 @@ def test_what_an_operator_froze_is_read_and_not_changed_until_it_is_thawed(
         assert [hit.memory.id for hit in mine.recall("freeze")] == [kept.memory_id]
         with pytest.raises(NotFound):
             tally.bind(BOB).modify(kept.memory_id, tags=("t",), reason="r")
-        root.thaw(reason="all is well")
+        root.operator.thaw(reason="all is well")
         assert mine.modify(kept.memory_id, tags=("t",), reason="r").status == "changed"
 
 
@@ -667,11 +668,11 @@ def test_a_job_runs_under_the_authority_of_who_caused_it_or_not_at_all(
         if harm == "stale":
             spaces.update("team:red", members=[], reason="left")
         else:
-            tally.store.database.write(
+            services_of(tally).store.database.write(
                 lambda tx: tx.exec_driver_sql("UPDATE jobs SET actor = '{}'"), name="harm"
             )
         tally.drain()
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             told = connection.exec_driver_sql("SELECT status, last_error FROM jobs").all()
     assert [tuple(row) for row in told] == [("dead", f"job_policy_context_{harm}")]
     assert far.seen == []
@@ -760,11 +761,11 @@ def test_what_ran_out_and_is_recovered_stays(open_tally: OpenTally) -> None:
             for text in ("Ferry at nine.", "Tea at ten.")
         ]
         clock.advance(days=2)
-        tally.bind(ROOT).purge(mode="apply")
+        tally.bind(ROOT).operator.purge(mode="apply")
 
         mine.recover(ids[0], reason="needed")
         _corrected(mine, ids[1], "restore")
-        tally.bind(ROOT).purge(mode="apply")
+        tally.bind(ROOT).operator.purge(mode="apply")
 
         assert {hit.memory.id for hit in mine.recall("ferry tea")} == set(ids)
         assert [mine.get(memory_id).expires_at for memory_id in ids] == [None, None]
@@ -833,10 +834,10 @@ def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_wo
     with open_tally() as tally:
         mine = tally.bind(Actor(user="alice"))
         stored = mine.remember("The heron nests in March.")
-        fingerprint = tally.embedder.fingerprint
+        fingerprint = services_of(tally).embedder.fingerprint
 
         def vectors() -> list[tuple[int, bytes]]:
-            with tally.store.database.read() as connection:
+            with services_of(tally).store.database.read() as connection:
                 return [
                     (one.version, one.vector)
                     for one in search.page_of_points(connection, fingerprint, after=0, most=9)
@@ -850,7 +851,7 @@ def test_a_change_that_leaves_the_words_alone_keeps_the_vector_and_one_of_the_wo
         ((version, vector),) = vectors()
         assert (version, vector) == (
             3,
-            tally.memory.vectors_for(["The ferry leaves at nine."])[0][0],
+            services_of(tally).memory.vectors_for(["The ferry leaves at nine."])[0][0],
         )
         mine.forget(stored.memory_id, reason="gone")
         assert vectors() == []

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tallystick.records import Actor
 from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
 DAY = 24 * 3600 * 1_000_000
@@ -22,9 +23,11 @@ def test_validity_is_brought_over_from_the_bodies_of_versions(open_tally: OpenTa
         mine.remember("Ada lives in Rome.", valid_from=10 * DAY)
         mine.remember("Ada likes rain.")
         forget = "UPDATE memories SET valid_from = NULL, valid_until = NULL"
-        tally.store.database.write(lambda tx: tx.exec_driver_sql(forget), name="as before")
+        services_of(tally).store.database.write(
+            lambda tx: tx.exec_driver_sql(forget), name="as before"
+        )
 
-        tally.store.database.write(migration._bring_validity_over, name="migrate")
+        services_of(tally).store.database.write(migration._bring_validity_over, name="migrate")
 
     with open_tally() as tally:
         mine = tally.bind(Actor(user="ada"))

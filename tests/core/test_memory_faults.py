@@ -16,6 +16,7 @@ import pytest
 from tallystick.errors import StorageError
 from tallystick.records import Actor
 from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
 ROOT = Actor(user="root", role="operator")
@@ -76,7 +77,7 @@ def test_a_killed_process_leaves_every_change_whole(
 
     with open_sqlite() as tally:
         mine, root = tally.bind(Actor(user="alice")), tally.bind(ROOT)
-        findings = {one.check: one.status for one in root.doctor()}
+        findings = {one.check: one.status for one in root.operator.doctor()}
         listed = {
             one.id: one for one in mine.memories(states=("active", "hidden", "deleted"), limit=100)
         }
@@ -135,10 +136,10 @@ def test_a_write_that_fails_at_any_table_changes_nothing(open_tally: OpenTally, 
             else:
                 tx.exec_driver_sql(f"DROP TRIGGER fail ON {name}")
 
-        tally.store.database.write(fails, name="harm")
+        services_of(tally).store.database.write(fails, name="harm")
         with pytest.raises(StorageError):
             mine.correct(old, "supersede", by=new, reason="r", mode="apply", confirm_token=token)
-        tally.store.database.write(mends, name="mend")
+        services_of(tally).store.database.write(mends, name="mend")
 
         assert (
             mine.memories(states=("active", "superseded")),

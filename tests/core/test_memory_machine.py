@@ -28,6 +28,7 @@ from tallystick.errors import InvalidInput, StateConflict, TallystickError, Vers
 from tallystick.records import Actor
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 ALICE = Actor(user="alice")
@@ -127,7 +128,7 @@ class MemoryMachine(RuleBasedStateMachine):
         known.before.append((known.state, known.text))
         known.state, known.version = "deleted", known.version + 1
         known.events.append("FORGET")
-        assert self.mine.prove_unreachable(memory_id).holds
+        assert self.mine.operator.prove_unreachable(memory_id).holds
 
     @precondition(lambda self: self.known)
     @rule(
@@ -203,8 +204,10 @@ class MemoryMachine(RuleBasedStateMachine):
         if memory_id is None:
             return
         root, known = self.tally.bind(ROOT), self.known[memory_id]
-        preview = root.erase(memory_id, reason="r")
-        done = root.erase(memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token)
+        preview = root.operator.erase(memory_id, reason="r")
+        done = root.operator.erase(
+            memory_id, reason="r", mode="apply", confirm_token=preview.confirm_token
+        )
         assert all(proof.holds for proof in done.proofs), done.proofs
         known.erased, known.state = True, "deleted"
         known.events.append("ERASE")
@@ -284,7 +287,7 @@ class MemoryMachine(RuleBasedStateMachine):
             assert [entry.event for entry in history] == known.events
             if known.state in ("deleted", "hidden"):
                 assert not any("content" in entry.new for entry in history)
-        with self.tally.store.database.read() as connection:
+        with services_of(self.tally).store.database.read() as connection:
             assert journal.verify_stream(connection, "scope:private:alice") == []
 
     def leads_somewhere(self, known: _Known) -> bool:

@@ -225,7 +225,7 @@ def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> Non
         step.record("request", {"prompt": "Where is it?"})
         step.record("response", {"answer": "At the harbour."})
     assert [recorder.verify(one.run_id).ok for one in anna.runs()] == [True, True]
-    findings = tally.bind(Actor(user="anna", role="operator")).doctor()
+    findings = tally.bind(Actor(user="anna", role="operator")).operator.doctor()
     assert [finding.text for finding in findings if finding.status == "problem"] == []
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import create_engine
 from tallystick import Actor, Tally
 from tallystick.errors import ClosedTally, InsideTransaction, StorageError
 from tallystick.storage import journal, parts, scopes
+from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
@@ -22,7 +23,9 @@ ALICE = Actor(user="alice")
 
 def test_who_writes_alone_writes_on_its_own_thread(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        writes = tally.store.database.write(lambda _: threading.current_thread(), name="test")
+        writes = services_of(tally).store.database.write(
+            lambda _: threading.current_thread(), name="test"
+        )
         assert writes is threading.current_thread()
 
 
@@ -35,7 +38,7 @@ def test_rows_that_are_written_together_are_the_rows_that_were_given(
         for number in range(count)
     ]
     with open_tally() as tally:
-        database = tally.store.database
+        database = services_of(tally).store.database
 
         def unit(tx: Any) -> Any:
             rows[:] = [{**row, "scope_id": scopes.ensure(tx, ALICE.home()).id} for row in rows]
@@ -50,7 +53,7 @@ def test_what_comes_while_another_writes_waits_its_turn_and_is_answered_in_order
     open_tally: OpenTally,
 ) -> None:
     with open_tally() as tally:
-        database = tally.store.database
+        database = services_of(tally).store.database
         begun, may_end = threading.Event(), threading.Event()
         done: list[str] = []
 
@@ -82,8 +85,8 @@ def test_a_write_inside_a_write_is_refused_and_undoes_it(open_tally: OpenTally) 
             alice.remember("Written inside.")
 
         with pytest.raises(InsideTransaction):
-            tally.store.database.write(nested, name="outer")
-        with tally.store.database.read() as connection:
+            services_of(tally).store.database.write(nested, name="outer")
+        with services_of(tally).store.database.read() as connection:
             assert (
                 connection.exec_driver_sql(
                     "SELECT count(*) FROM settings WHERE name = 'half'"
@@ -106,9 +109,9 @@ def test_a_writer_that_is_interrupted_leaves_nothing_and_the_next_one_writes(
             raise interrupt
 
         with pytest.raises(interrupt):
-            tally.store.database.write(interrupted, name="interrupted")
+            services_of(tally).store.database.write(interrupted, name="interrupted")
         alice.remember("Written after.")
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert (
                 connection.exec_driver_sql(
                     "SELECT count(*) FROM settings WHERE name = 'half'"
@@ -125,7 +128,7 @@ def test_many_threads_write_and_nothing_is_lost_or_mixed(open_tally: OpenTally) 
             if number % 10 == 9:
                 # What one unit was refused takes nothing from those that share its commit.
                 with pytest.raises(StorageError):
-                    tally.store.database.write(
+                    services_of(tally).store.database.write(
                         lambda tx: tx.exec_driver_sql("INSERT INTO no_such_table VALUES (1)"),
                         name="refused",
                     )
@@ -134,7 +137,7 @@ def test_many_threads_write_and_nothing_is_lost_or_mixed(open_tally: OpenTally) 
         with ThreadPoolExecutor(8) as pool:
             written = list(pool.map(write, range(80)))
         assert {memory.id for memory in alice.memories(limit=200)} == set(written)
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert journal.verify_stream(connection, "scope:private:alice") == []
             assert journal.end_of(connection, "scope:private:alice").length == 80
 
@@ -143,7 +146,7 @@ def test_two_tallies_of_one_database_write_one_chain_in_turns(open_tally: OpenTa
     with open_tally() as first, open_tally() as second:
         for number in range(6):
             (first, second)[number % 2].bind(ALICE).remember(f"The heron number {number} nests.")
-        with first.store.database.read() as connection:
+        with services_of(first).store.database.read() as connection:
             assert journal.verify_stream(connection, "scope:private:alice") == []
             assert journal.end_of(connection, "scope:private:alice").length == 6
 
@@ -163,9 +166,9 @@ def test_an_entry_that_was_undone_is_not_taken_for_the_end_of_its_chain(
             raise LookupError
 
         with pytest.raises(LookupError):
-            tally.store.database.write(undone, name="undone")
+            services_of(tally).store.database.write(undone, name="undone")
         alice.remember("The heron flew.")
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert journal.verify_stream(connection, "scope:private:alice") == []
             assert journal.end_of(connection, "scope:private:alice").length == 2
 
@@ -173,9 +176,9 @@ def test_an_entry_that_was_undone_is_not_taken_for_the_end_of_its_chain(
 def test_a_reader_that_failed_leaves_the_next_one_a_fresh_view(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         alice = tally.bind(ALICE)
-        with pytest.raises(StorageError), tally.store.database.read() as connection:
+        with pytest.raises(StorageError), services_of(tally).store.database.read() as connection:
             connection.exec_driver_sql("SELECT * FROM no_such_table")
-        with pytest.raises(LookupError), tally.store.database.read() as connection:
+        with pytest.raises(LookupError), services_of(tally).store.database.read() as connection:
             raise LookupError
         alice.remember("The heron nests.")
         assert [hit.memory.content for hit in alice.recall("heron")] == ["The heron nests."]
@@ -183,7 +186,7 @@ def test_a_reader_that_failed_leaves_the_next_one_a_fresh_view(open_tally: OpenT
 
 def test_a_server_that_went_away_costs_one_read_and_one_write(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        database, alice = tally.store.database, tally.bind(ALICE)
+        database, alice = services_of(tally).store.database, tally.bind(ALICE)
         alice.remember("The heron nests.")
         if not database.is_postgres:
             return

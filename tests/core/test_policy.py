@@ -18,6 +18,7 @@ from tallystick.policy import OPERATIONS, ROLES, PolicyState, decide
 from tallystick.records import Actor, MemorySpace, ReasonCode, Scope, SpaceMember
 from tallystick.storage import journal
 from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -182,7 +183,7 @@ def test_spaces_are_journaled_with_reason_and_members(open_tally: OpenTally) -> 
     with open_tally() as tally:
         tally.bind(ALICE).spaces.create("project:apollo", name="Apollo", reason="start")
         tally.bind(ALICE).spaces.update("project:apollo", state="closed", reason="done")
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             events = list(journal.entries(connection, "scope:project:apollo"))
             problems = journal.verify_stream(connection, "scope:project:apollo")
 
@@ -254,7 +255,7 @@ def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: Open
         [own] = tally.bind(ALICE).preview_access().scopes
         [stranger] = tally.bind(BOB).preview_access(actor=ALICE, scopes=["private:alice"]).scopes
         [refused] = tally.bind(ALICE).preview_access(actor=BOB).scopes
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             denied = [
                 entry.event
                 for entry in journal.all_entries(connection)

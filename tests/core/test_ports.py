@@ -131,18 +131,20 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(
             mine.compile(list(found), budget=2_000, query="where does the heron nest?")
         mine.forget_matching("heron", reason="r")
         mine.forget(third, reason="r")
-        assert mine.prove_unreachable(third).holds
+        assert mine.operator.prove_unreachable(third).holds
         mine.recover(third, reason="r")
         mine.forget(third, reason="r")
-        preview_erase = root.erase(third, reason="r")
-        root.erase(third, reason="r", mode="apply", confirm_token=preview_erase.confirm_token)
+        preview_erase = root.operator.erase(third, reason="r")
+        root.operator.erase(
+            third, reason="r", mode="apply", confirm_token=preview_erase.confirm_token
+        )
         tally.drain()
-        root.doctor()
-        mine.export(tmp_path / "out")
+        root.operator.doctor()
+        mine.operator.export(tmp_path / "out")
     with Tally.open(
         tmp_path / "other", background=False, embedder=embedder, reranker=reranker
     ) as other:
-        other.bind(ROOT).import_from(tmp_path / "out")
+        other.bind(ROOT).operator.import_from(tmp_path / "out")
         other.drain()
         assert len(list(other.bind(ALICE).recall("heron"))) >= 5
         with pytest.raises(NotFound):

@@ -17,6 +17,7 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import ForkedTally
 from tallystick.settings import Settings
+from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
 
@@ -77,7 +78,7 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) ->
         owner = tally.bind()
         for number, memory_id in acknowledged.items():
             assert owner.get(memory_id).content == f"fact number {number}"
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
             from tallystick.storage import journal
 
@@ -186,15 +187,16 @@ def test_the_background_keeps_vectors_and_chroma_up_to_date(tmp_path: Path) -> N
     with Tally.open(tmp_path / "tally", settings=settings) as tally:
         tally.bind().remember("The heron nests in March.")
         for _ in range(200):
-            with tally.store.database.read() as connection:
+            with services_of(tally).store.database.read() as connection:
                 from tallystick.storage import outbox
 
                 if outbox.backlog(connection) == 0:
                     break
             time.sleep(0.1)
-        assert tally.index is not None
-        assert tally.index.count() == 1
-        assert tally.indexer.failures == 0
+        index = services_of(tally).index
+        assert index is not None
+        assert index.count() == 1
+        assert services_of(tally).indexer.failures == 0
 
 
 def test_an_owner_is_recorded_when_the_tally_is_made(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tallystick.records import Actor
 from tallystick.settings import Settings
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -24,7 +25,7 @@ CODER = Actor(user="alice", agent="coder")
 
 
 def _refusals(tally: Tally) -> list[Any]:
-    with tally.store.database.read() as connection:
+    with services_of(tally).store.database.read() as connection:
         return [
             entry for entry in journal.all_entries(connection) if entry.reason == "rate_limited"
         ]
@@ -83,7 +84,7 @@ LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
     ),
     "correct": ("preview", lambda bound, kept, place: bound.correct(kept, "hide", reason="r")),
     "promote": ("preview", lambda bound, kept, place: bound.promote(kept, "project:a", reason="r")),
-    "export": ("export", lambda bound, kept, place: bound.export(place)),
+    "export": ("export", lambda bound, kept, place: bound.operator.export(place)),
 }
 
 

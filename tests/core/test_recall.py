@@ -30,6 +30,7 @@ from tallystick.ranking import (
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import NewMemory, Scope, SourceRef
 from tallystick.settings import Settings
+from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder, StepClock
 
 OpenTally = Callable[..., Tally]
@@ -371,7 +372,7 @@ def test_boosts_put_first_what_they_speak_for(open_tally: OpenTally) -> None:
         assert _ones(anna, "What does the bird say of the heron?", "source") == []
         for _ in range(5):
             anna.recall("reeds", limit=1)
-        tally.gate.flush()
+        services_of(tally).gate.flush()
         (often, *_) = anna.recall("Where does the heron nest?", weights=RecallWeights(access=9.0))
         assert (often.memory.content, often.signals["access"] > 0.5) == (old, True)
         with anna.run("birds"):

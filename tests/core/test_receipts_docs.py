@@ -20,6 +20,7 @@ from tallystick.recorder import Run, verify_bundle
 from tallystick.recorder.verify import NOT_COVERED
 from tallystick.records import EntryKind, Foil, Retention, RunRecord, StepRecord
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text(encoding="utf-8")
@@ -72,11 +73,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
             erased.fail(ValueError("no such file"))
             erased.end()
             with run.step("other", name="too much at once") as step:
-                bound.tally.recording.backlog.add(1 << 40)
+                services_of(bound.tally).recorder.backlog.add(1 << 40)
                 step.record("note", "left out")
-                bound.tally.recording.backlog.add(-(1 << 40))
+                services_of(bound.tally).recorder.backlog.add(-(1 << 40))
             run.miss("test", ValueError("lost"))
-        bound.erase_recorded(run.id, step_id=erased.id, reason="asked to", mode="apply")
+        bound.operator.erase_recorded(run.id, step_id=erased.id, reason="asked to", mode="apply")
         return bound.recordings.export_receipt(run.id)
 
 
@@ -186,7 +187,7 @@ def _kept(retention: Retention) -> Callable[[Tally, StepClock], str]:
 def _erased(tally: Tally, clock: StepClock) -> str:
     run_id = _kept("full_payloads")(tally, clock)
     for _ in range(2):
-        tally.bind(OWNER).erase_recorded(run_id, reason="asked to", mode="apply")
+        tally.bind(OWNER).operator.erase_recorded(run_id, reason="asked to", mode="apply")
     return run_id
 
 
@@ -207,8 +208,8 @@ def _going_on(tally: Tally, clock: StepClock) -> str:
 def _purged(tally: Tally, clock: StepClock) -> str:
     run_id = _kept("redacted_payloads")(tally, clock)
     clock.advance(days=100)
-    tally.bind(OWNER).choose_journal_window(90)
-    tally.bind(OWNER).purge(mode="apply")
+    tally.bind(OWNER).operator.choose_journal_window(90)
+    tally.bind(OWNER).operator.purge(mode="apply")
     return run_id
 
 
@@ -282,6 +283,6 @@ def test_what_a_purge_says_of_itself_is_read_with_care(tmp_path: Path) -> None:
             "UPDATE journal SET body = replace(body, '\"before\":', '\"bef0re\":') WHERE "
             "event = 'run.purge'"
         )
-        tally.store.database.write(lambda tx: tx.exec_driver_sql(changed), name="harm")
+        services_of(tally).store.database.write(lambda tx: tx.exec_driver_sql(changed), name="harm")
         answer = tally.recordings.verify(run_id)
     assert (answer.ok, answer.purged) == (False, None)

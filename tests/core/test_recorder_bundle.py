@@ -197,11 +197,13 @@ def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTal
         foil = recorder.foil(run_id)
         steps = [step.step_id for step in recorder.steps(run_id)]
         last = [entry.payload for entry in recorder.entries(steps[-1])]
-        assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to") == [steps[0]]
-        assert recorder.verify(run_id).payloads_absent == 0
-        assert bound.erase_recorded(run_id, step_id=steps[0], reason="asked to", mode="apply") == [
+        assert bound.operator.erase_recorded(run_id, step_id=steps[0], reason="asked to") == [
             steps[0]
         ]
+        assert recorder.verify(run_id).payloads_absent == 0
+        assert bound.operator.erase_recorded(
+            run_id, step_id=steps[0], reason="asked to", mode="apply"
+        ) == [steps[0]]
         assert {entry.payload_state for entry in recorder.entries(steps[0])} == {"erased"}
         assert [entry.payload for entry in recorder.entries(steps[-1])] == last
         verified = recorder.verify(run_id, foil=foil)
@@ -212,8 +214,10 @@ def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTal
         with pytest.raises(TallystickError, match="cannot be replayed"):
             recorder.replay(steps[0])
         with pytest.raises(Denied):
-            tally.bind(Actor(user="local")).erase_recorded(run_id, reason="mine", mode="apply")
-        assert len(bound.erase_recorded(run_id, reason="asked to", mode="apply")) == 2
+            tally.bind(Actor(user="local")).operator.erase_recorded(
+                run_id, reason="mine", mode="apply"
+            )
+        assert len(bound.operator.erase_recorded(run_id, reason="asked to", mode="apply")) == 2
         assert recorder.verify(run_id).payloads_checked == 0
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tallystick import Actor, Tally
+from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]
 OWNER = Actor(user="local", role="operator")
@@ -22,6 +23,7 @@ OWNER = Actor(user="local", role="operator")
 RECORDING = """
 import sys
 from tallystick import Tally
+from tallystick.tally.services import services_of
 
 tally = Tally.open(sys.argv[1], background=False)
 run = tally.bind().run("coder")
@@ -84,7 +86,7 @@ def _left(tally: Tally) -> str:
     step = run.step("model_call", name="patch")
     step.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
     run.miss("langchain", KeyError("odd"))
-    tally.store.database.write(lambda tx: None, name="test.flush")
+    services_of(tally).store.database.write(lambda tx: None, name="test.flush")
     return run.id
 
 
@@ -115,10 +117,11 @@ def test_what_a_dead_process_left_is_interrupted_with_what_it_kept(open_tally: O
 FORKING = """
 import os, sys
 from tallystick import Tally
+from tallystick.tally.services import services_of
 
 tally = Tally.open(sys.argv[1], background=False)
 run = tally.bind().run("coder")
-tally.store.database.write(lambda tx: None, name="test.flush")
+services_of(tally).store.database.write(lambda tx: None, name="test.flush")
 child = os.fork()
 if child == 0:
     tally.close()

@@ -27,6 +27,7 @@ from tallystick.recorder.step import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
 from tallystick.storage import database, recordings, tables
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
@@ -114,7 +115,7 @@ def test_a_growing_chat_stores_each_message_once(open_tally: OpenTally) -> None:
                         "request", {"messages": list(history), "model": "m", "tools": ["t" * 500]}
                     )
                 if turn in {10, 100, 400}:
-                    with tally.store.database.read() as connection:
+                    with services_of(tally).store.database.read() as connection:
                         size = connection.execute(
                             select(func.sum(func.length(tables.parts.c.body)))
                         ).scalar_one()
@@ -145,8 +146,8 @@ def test_what_rests_on_an_erased_payload_is_kept_unless_it_says_the_same(
                 with run.step("model_call") as step:
                     step.record("request", {"messages": prompt})
                 steps.append(step.id)
-        preview = bound.erase(memory.memory_id, reason="asked to", mode="preview")
-        bound.erase(
+        preview = bound.operator.erase(memory.memory_id, reason="asked to", mode="preview")
+        bound.operator.erase(
             memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
         )
         entries = [bound.recordings.entries(step)[0] for step in steps]
@@ -240,7 +241,7 @@ def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
         assert verified.ok, verified
         assert verified.gaps == {f"step {bad.id}": {"RecorderError": 1}}
         assert recorder.run(run.id).gaps == 1
-        assert tally.recording.health.missed
+        assert services_of(tally).recorder.health.missed
 
 
 @pytest.mark.parametrize(
@@ -261,8 +262,10 @@ def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(
         before = [item.dump(), memory.dump()]
         with bound.run("coder") as run, run.step("model_call") as step:
             leave = threading.Event()
-            holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
-            busy = tally.recording._sealer.submit(leave.wait, 60)
+            holding = services_of(tally).store.database.submit(
+                lambda tx: leave.wait(60), name="slow"
+            )
+            busy = services_of(tally).recorder._sealer.submit(leave.wait, 60)
             compiled = bound.compile([item, ask, memory], budget=500)
             item.metadata["value"] = memory.attributes["value"] = "edited since"
             leave.set()
@@ -284,7 +287,9 @@ def test_what_is_edited_after_it_was_recorded_is_recorded_as_it_was(
         bound = tally.bind(OWNER)
         with bound.run("coder") as run, run.step("model_call") as step:
             leave = threading.Event()
-            holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+            holding = services_of(tally).store.database.submit(
+                lambda tx: leave.wait(60), name="slow"
+            )
             step.record("request", payload, summary=summary)
             payload["messages"][0]["text"] = "edited"  # type: ignore[index]
             payload["parameters"]["stop"].append("b")  # type: ignore[index]
@@ -313,8 +318,8 @@ def test_what_cannot_be_sealed_is_a_gap(
         run = bound.run("coder")
         step = run.step("model_call")
         step.record("request", {"text": "fine"})
-        tally.store.database.settle()
-        monkeypatch.setattr(type(tally.recording.redactor), "may_hold", _refuse)
+        services_of(tally).store.database.settle()
+        monkeypatch.setattr(type(services_of(tally).recorder.redactor), "may_hold", _refuse)
         step.record("compiled", payload)
         step.record("response", {"text": "fine"})
         with pytest.raises(RecorderError, match="1 entries of step"):
@@ -344,7 +349,7 @@ def test_steps_that_end_faster_than_they_are_stored_are_not_looked_at_again_and_
     with open_sqlite() as tally:
         run = tally.bind(OWNER).run("coder")
         leave = threading.Event()
-        holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+        holding = services_of(tally).store.database.submit(lambda tx: leave.wait(60), name="slow")
         for _ in range(2_000):
             run.step("other").close()
         assert looks < 2 * 2_000
@@ -373,7 +378,7 @@ def test_an_end_that_somebody_waits_for_waits_for_no_company(
         run = tally.bind(OWNER).run("coder")
         step = run.step("model_call")
         step.record("request", {"prompt": "Mend it."})
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         monkeypatch.setattr(database, "_PAUSE", 3_600)
         monkeypatch.setattr(database, "_LONGEST", 3_600)
         assert step.end().status == "completed"
@@ -432,8 +437,8 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
         step.close()
         run.close()
         with pytest.raises(BusyTally):
-            impatient.store.database.settle()
-    impatient.store.database.settle()
+            services_of(impatient).store.database.settle()
+    services_of(impatient).store.database.settle()
     assert bound.recordings.run(run.id).status == "completed"
     assert [entry.payload for entry in bound.recordings.entries(step.id)] == [
         {"prompt": "Mend it."}
@@ -477,7 +482,7 @@ def test_what_an_adapter_misses_once_the_tally_is_closed_is_counted_and_raises_n
     run = tally.bind(OWNER).run("coder")
     tally.close()
     run.miss("langchain", KeyError("odd"))
-    assert tally.recording.health.missed["langchain: KeyError"] == 1
+    assert services_of(tally).recorder.health.missed["langchain: KeyError"] == 1
 
 
 def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_receipt(
@@ -499,7 +504,7 @@ def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_
             monkeypatch.setattr(recordings, name, _noting(rows, getattr(recordings, name)))
         monkeypatch.setattr(Step, "_kept", ending)
         step = run.step("model_call")
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         run.end()
         assert [row["ended_at"] is None for row in rows] == [True, False]
         assert step.is_stored
@@ -517,7 +522,7 @@ def _noting(rows: list[Any], write: Callable[..., None]) -> Callable[..., None]:
 def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTally) -> None:
     """The row of a run told of its gaps at its end alone."""
     with open_tally() as tally:
-        object.__setattr__(tally.recording, "backlog", Backlog(-1))
+        object.__setattr__(services_of(tally).recorder, "backlog", Backlog(-1))
         bound = tally.bind(OWNER)
         run = bound.run("coder")
         step = run.step("model_call")
@@ -526,9 +531,13 @@ def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTa
         told = bound.recordings.verify(run.id)
         assert (told.ok, len(told.gaps), bound.recordings.run(run.id).gaps) == (True, 1, 1)
         before = update(tables.runs).where(tables.runs.c.id == run.id)
-        tally.store.database.write(lambda tx: tx.execute(before.values(gaps=0)), name="test")
+        services_of(tally).store.database.write(
+            lambda tx: tx.execute(before.values(gaps=0)), name="test"
+        )
         assert bound.recordings.verify(run.id).ok
-        tally.store.database.write(lambda tx: tx.execute(before.values(gaps=2)), name="test")
+        services_of(tally).store.database.write(
+            lambda tx: tx.execute(before.values(gaps=2)), name="test"
+        )
         assert not bound.recordings.verify(run.id).ok
         run.end()
         assert bound.recordings.verify(run.id).ok
@@ -542,13 +551,13 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
         bound = tally.bind(OWNER)
         with bound.run("coder") as run:
             run.step("model_call").close()
-        operator = tally.bind(Actor(user="root", role="operator"))
+        operator = tally.bind(Actor(user="root", role="operator")).operator
         operator.choose_journal_window(30)
         clock.advance(days=40)
         operator.purge(mode="apply")
         assert bound.recordings.verify(run.id).purged is not None
         run.miss("langchain", KeyError("late"))
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         verified = bound.recordings.verify(run.id)
         assert (verified.ok, verified.gaps) == (True, {f"run {run.id}": {"KeyError": 1}})
 
@@ -557,10 +566,10 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
     open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_tally() as tally:
-        object.__setattr__(tally.recording, "backlog", Backlog(-1))
+        object.__setattr__(services_of(tally).recorder, "backlog", Backlog(-1))
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
         with monkeypatch.context() as during:
@@ -568,7 +577,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
             with pytest.raises((ValueError, RecorderError)):
                 step.end()
         run.miss("langchain", KeyError("odd"))
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         assert bound.recordings.verify(run.id).ok
         run.end()
         verified = bound.recordings.verify(run.id)
@@ -583,20 +592,20 @@ def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
     open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_tally() as tally:
-        object.__setattr__(tally.recording, "backlog", Backlog(-1))
+        object.__setattr__(services_of(tally).recorder, "backlog", Backlog(-1))
         bound = tally.bind(OWNER)
         run = bound.run("coder")
         step = run.step("model_call")
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         with monkeypatch.context() as during:
             during.setattr(recordings, "end_steps", lambda tx, rows: _refuse() if rows else None)
             step.record("note", {"text": "left out"})
             step.close()
-            tally.store.database.settle()
+            services_of(tally).store.database.settle()
         run.miss("langchain", KeyError("odd"))
         with monkeypatch.context() as during:
             during.setattr(write_queue, "_AGAIN", 3_600)
-            tally.store.database.settle()
+            services_of(tally).store.database.settle()
             assert (bound.recordings.run(run.id).gaps, bound.recordings.verify(run.id).ok) == (
                 1,
                 True,
@@ -613,17 +622,19 @@ def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(
         step = impatient.bind(OWNER).run("coder").step("model_call")
         step.record("request", {"prompt": "Mend it."})
         impatient.close()
-    assert impatient.recording.health.missed == {"recorder: ClosedTally": 1}
+    assert services_of(impatient).recorder.health.missed == {"recorder: ClosedTally": 1}
 
 
 def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        object.__setattr__(tally.recording, "backlog", Backlog(10_000))
+        object.__setattr__(services_of(tally).recorder, "backlog", Backlog(10_000))
         bound = tally.bind(OWNER)
         with bound.run("coder") as run:
             step = run.step("model_call")
             leave = threading.Event()
-            holding = tally.store.database.submit(lambda tx: leave.wait(60), name="slow")
+            holding = services_of(tally).store.database.submit(
+                lambda tx: leave.wait(60), name="slow"
+            )
             for number in range(6):
                 step.record("note", {"text": f"{number}" * 4_000})
             leave.set()
@@ -643,7 +654,7 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
     open_tally: OpenTally,
 ) -> None:
     def told() -> tuple[bool, int, dict[str, dict[str, int]]]:
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         verified = bound.recordings.verify(run.id)
         return verified.ok, bound.recordings.run(run.id).gaps, verified.gaps
 
@@ -664,7 +675,7 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
             5,
             {f"run {run.id}": {"ValueError": 2, "KeyError": 2, "TypeError": 1}},
         )
-        assert "5 things could not be recorded" in str(bound.doctor())
+        assert "5 things could not be recorded" in str(bound.operator.doctor())
 
 
 def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
@@ -673,14 +684,14 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         with monkeypatch.context() as during:
             during.setattr(recordings, "note_gaps", _refuse)
             run.miss("langchain", KeyError("odd"))
-            tally.store.database.settle()
+            services_of(tally).store.database.settle()
         assert bound.recordings.verify(run.id).gaps == {}
         run.miss("langchain", TypeError("odd"))
-        tally.store.database.settle()
+        services_of(tally).store.database.settle()
         assert bound.recordings.verify(run.id).gaps == {
             f"run {run.id}": {"KeyError": 1, "TypeError": 1}
         }

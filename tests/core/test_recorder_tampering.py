@@ -20,6 +20,7 @@ from tallystick.errors import CorruptTally, NotFound
 from tallystick.recorder.verify import NOT_COVERED
 from tallystick.records import Foil, Verification
 from tallystick.storage import tables
+from tallystick.tally.services import services_of
 
 ADA = Actor(user="ada", projects={"apollo"})
 SECRET = "ghp_" + "a1B2" * 9
@@ -389,7 +390,7 @@ def test_a_payload_that_somebody_took_away_and_called_erased_is_found(scene: Sce
     """
     entries = scene.of_run("step_entries")
     row = entries[1]
-    operator = scene.tally.bind(Actor(user="root", role="operator"))
+    operator = scene.tally.bind(Actor(user="root", role="operator")).operator
     other = next(one["step_id"] for one in entries if one["step_id"] != row["step_id"])
     operator.erase_recorded(
         scene.recorded.foil.run_id, step_id=other, reason="asked to", mode="apply"
@@ -447,7 +448,7 @@ def test_an_entry_that_kept_no_payload_is_covered_too(
             "payload_state": "kept",
             "commitment": "sha256:0",
         }[column]
-        with closing(sqlite3.connect(Path(tally.place) / "tally.db")) as rows, rows:
+        with closing(sqlite3.connect(Path(tally.location) / "tally.db")) as rows, rows:
             rows.execute(
                 f"UPDATE step_entries SET {column} = ? WHERE step_id = ?", (value, step.id)
             )
@@ -482,7 +483,7 @@ def test_a_run_whose_row_is_not_readable_is_named(
     with open_sqlite() as tally:
         with tally.bind().run("coder") as run:
             pass
-        tally.store.database.write(
+        services_of(tally).store.database.write(
             lambda tx: tx.exec_driver_sql(f"UPDATE runs SET {damage}"), name="test"
         )
 

@@ -36,6 +36,7 @@ from tallystick.settings import Settings
 from tallystick.storage import jobs, migrate, tables
 from tallystick.storage.database import translate
 from tallystick.storage.migrate import HEAD, revision_of
+from tallystick.tally.services import services_of
 from tallystick.testing import CountingIds, HashEmbedder, StepClock
 
 OpenTally = Callable[..., Tally]
@@ -48,11 +49,11 @@ def test_the_migrations_make_exactly_the_tables_that_a_fresh_tally_has(
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    with places("fresh") as tally, tally.store.database.read() as connection:
+    with places("fresh") as tally, services_of(tally).store.database.read() as connection:
         fresh = _described(connection)
         assert revision_of(connection) == HEAD
     monkeypatch.setattr(migrate, "_create", migrate.upgrade)
-    with places("migrated") as tally, tally.store.database.read() as connection:
+    with places("migrated") as tally, services_of(tally).store.database.read() as connection:
         assert _described(connection) == fresh
         assert revision_of(connection) == HEAD
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
@@ -115,7 +116,7 @@ def _described(connection: Connection) -> dict[str, Any]:
 def test_a_tally_of_a_newer_release_is_refused_and_left_alone(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         tally.bind(ALICE).remember("kept")
-        tally.store.database.write(
+        services_of(tally).store.database.write(
             lambda tx: tx.execute(text("UPDATE alembic_version SET version_num = '9999'")),
             name="test",
         )
@@ -187,7 +188,7 @@ def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.Mo
 
 def test_a_tally_on_postgres_has_no_owner(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        if tally.store.place.is_embedded:
+        if services_of(tally).store.location.is_embedded:
             assert tally.bind().actor.user == "local"
             return
         with pytest.raises(errors.Denied) as refused:
@@ -237,10 +238,10 @@ def test_a_failing_remote_embedder_ends_in_a_dead_letter_and_loses_nothing(
         for _ in range(5):
             with pytest.raises(EmbeddingError):
                 tally.drain()
-            tally.store.database.write(
+            services_of(tally).store.database.write(
                 lambda tx: tx.execute(text("UPDATE jobs SET run_after = 0")), name="test"
             )
-        with tally.store.database.read() as connection:
+        with services_of(tally).store.database.read() as connection:
             assert jobs.counts(connection) == {"dead": 1}
         found = alice.recall("heron")
         assert (len(found), found.path) == (1, "none")
@@ -256,7 +257,7 @@ def test_a_failing_local_embedder_costs_the_vector_and_says_so(open_sqlite: Open
 def test_a_leased_job_comes_back_when_its_worker_dies(open_tally: OpenTally) -> None:
     with open_tally(embedder=HashEmbedder(local=False)) as tally:
         tally.bind(ALICE).remember("The heron nests in March.")
-        database = tally.store.database
+        database = services_of(tally).store.database
 
         def lease(seconds: int) -> list[jobs.Job]:
             return database.write(
@@ -349,16 +350,18 @@ def test_chroma_forgets_what_was_forgotten(tmp_path: Path) -> None:
         owner.forget(stored.memory_id, reason="not ours")
         assert list(owner.recall("heron")) == []
         tally.drain()
-        assert tally.index is not None
-        assert tally.index.count() == 0
+        index_of_tally = services_of(tally).index
+        assert index_of_tally is not None
+        assert index_of_tally.count() == 0
 
 
 def _filled(tally: Tally, count: int = 40) -> Any:
     """A tally whose memories all stand in Chroma; its index."""
     tally.bind().remember_many([f"heron number {number} of the reeds" for number in range(count)])
     tally.drain()
-    assert tally.index is not None
-    return tally.index
+    index_of_tally = services_of(tally).index
+    assert index_of_tally is not None
+    return services_of(tally).index
 
 
 def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
@@ -377,7 +380,7 @@ def test_an_index_that_matches_is_left_as_it_is(tmp_path: Path) -> None:
 def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", background=False) as tally:
         index = _filled(tally)
-        vector = tally.embedder.embed(["heron"])[0]
+        vector = services_of(tally).embedder.embed(["heron"])[0]
         if damage == "missing":
             index.delete([1, 2, 3])
         elif damage == "stale":
@@ -393,8 +396,12 @@ def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: P
         tmp_path / "tally", settings=Settings.read(vector_search="chroma"), background=False
     ) as tally:
         assert tally.bind().recall("heron number 7").path == "chroma"
-        assert tally.index is not None
-        assert (tally.index.layout.generation, tally.index.count()) == (2, 40)
+        index_of_tally = services_of(tally).index
+        assert index_of_tally is not None
+        assert (index_of_tally.layout.generation, index_of_tally.count()) == (
+            2,
+            40,
+        )
 
 
 def _large_scope(tally: Tally) -> BoundTally:
@@ -415,7 +422,7 @@ LARGE_ABOVE_THIRTY = Settings.read(exact_scan_limit=30)
 
 def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> None:
     with Tally.open(tmp_path / "tally", settings=LARGE_ABOVE_THIRTY, background=False) as tally:
-        alice, index = _large_scope(tally), tally.index
+        alice, index = _large_scope(tally), services_of(tally).index
         assert index is not None
         assert len(index.layout.own) == 1
         assert index.count() == 60
@@ -435,8 +442,9 @@ def test_a_scope_that_grew_large_has_a_collection_of_its_own(tmp_path: Path) -> 
             hit.memory.content for hit in tally.bind(ALICE).recall("heron number 7")
         )
         assert tally.rebuild_index() == 59
-        assert tally.index is not None
-        assert len(tally.index.layout.own) == 1
+        index_of_tally = services_of(tally).index
+        assert index_of_tally is not None
+        assert len(index_of_tally.layout.own) == 1
         assert tally.reconcile_index(repair=False).whole
 
 
@@ -453,10 +461,11 @@ def test_a_move_that_was_cut_off_is_made_again(
         assert alice.recall("heron number 7")[0].memory.content == "heron number 7 of the reeds"
         alice.remember("heron number 40 of the reeds")
         tally.drain()
-        assert tally.index is not None
-        assert len(tally.index.layout.own) == 1
+        index_of_tally = services_of(tally).index
+        assert index_of_tally is not None
+        assert len(index_of_tally.layout.own) == 1
         assert tally.reconcile_index(repair=False).whole
-        assert tally.index.count() == 61
+        assert index_of_tally.count() == 61
 
 
 def _refuse(*_: object) -> None:
@@ -475,9 +484,11 @@ def test_two_processes_of_one_chroma_server_follow_one_layout(tmp_path: Path) ->
             elsewhere = second.bind(ALICE)
             elsewhere.remember("heron number 40 of the reeds")
             assert second.drain().left == 0
-            assert first.index is not None
-            assert second.index is not None
-            assert second.index.layout == first.index.layout
+            index_of_first = services_of(first).index
+            assert index_of_first is not None
+            index_of_second = services_of(second).index
+            assert index_of_second is not None
+            assert index_of_second.layout == index_of_first.layout
             second.rebuild_index()
             elsewhere.remember("heron number 41 of the reeds")
             assert first.drain().left == 0
@@ -561,8 +572,8 @@ def test_reads_are_logged_in_batches_outside_the_chain(open_tally: OpenTally) ->
         written = len(effects(tally))
         for _ in range(3):
             alice.recall("heron")
-        tally.gate.flush()
-        with tally.store.database.read() as connection:
+        services_of(tally).gate.flush()
+        with services_of(tally).store.database.read() as connection:
             log = access_log.recent(connection, limit=10)
         assert [(row["operation"], row["results"]) for row in log] == [("recall", 1)] * 3
         assert len(effects(tally)) == written

@@ -413,8 +413,8 @@ def test_nothing_is_played_that_was_erased(open_sqlite: OpenTally) -> None:
                 {"prompt": "What do you know? The heron of the harbour eats at noon."},
                 "It eats.",
             )
-        preview = bound.erase(memory.memory_id, reason="asked to", mode="preview")
-        bound.erase(
+        preview = bound.operator.erase(memory.memory_id, reason="asked to", mode="preview")
+        bound.operator.erase(
             memory.memory_id, reason="asked to", mode="apply", confirm_token=preview.confirm_token
         )
         with pytest.raises(NotReplayable, match="its request was erased"):

@@ -25,6 +25,7 @@ from tallystick import Actor, Tally
 from tallystick.records import RunRecord
 from tallystick.records.framing import is_framed
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick.testing.contracts import AdapterContract
 from tallystick_llama_index import TallyInstrumentation, TallyMemory, TallyRetriever, llm_call
 
@@ -421,7 +422,9 @@ def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
             assert Scripted("heron").chat([ChatMessage("Say heron.")]).message.content == "heron"
 
         assert watching.failures > 0
-        assert any(where.startswith("llama_index") for where in tally.recording.health.missed)
+        assert any(
+            where.startswith("llama_index") for where in services_of(tally).recorder.health.missed
+        )
 
 
 def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(

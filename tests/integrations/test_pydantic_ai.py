@@ -23,6 +23,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tallystick import Actor, Tally
 from tallystick.errors import Denied, InvalidInput
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 from tallystick.testing.contracts import AdapterContract
 from tallystick_pydantic_ai import TallyRecorder, Tallystick, memory_toolset, model_call
 
@@ -282,7 +283,9 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
         watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo")
         assert _run(Agent(_says("fine"), capabilities=[watching]), "go").output == "fine"
         assert watching.failures == 1
-        assert any(where.startswith("pydantic_ai") for where in tally.recording.health.missed)
+        assert any(
+            where.startswith("pydantic_ai") for where in services_of(tally).recorder.health.missed
+        )
 
 
 def test_a_strict_recorder_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:

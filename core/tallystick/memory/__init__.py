@@ -2,6 +2,7 @@
 
 from tallystick.memory.access_preview import preview_access
 from tallystick.memory.change import forget, modify, recover
+from tallystick.memory.change_many import modify_many
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import Asked, correct
 from tallystick.memory.crossing import cross
@@ -15,6 +16,7 @@ from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.read import get, list_memories, still_stand
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import remember
+from tallystick.memory.working import WorkingMemory
 
 __all__ = [
     "Asked",
@@ -23,6 +25,7 @@ __all__ = [
     "MemoryContext",
     "Put",
     "Wanted",
+    "WorkingMemory",
     "analyze_anew",
     "context_pack",
     "correct",
@@ -35,6 +38,7 @@ __all__ = [
     "inspect",
     "list_memories",
     "modify",
+    "modify_many",
     "preview_access",
     "recall",
     "recover",

@@ -17,7 +17,7 @@ __all__ = ["Store"]
 class Store:
     """What every room above needs of storage. Thread-safe."""
 
-    place: Location
+    location: Location
     database: Database
     clock: Clock
     ids: Ids
@@ -26,7 +26,7 @@ class Store:
     @classmethod
     def open(
         cls,
-        place: Location,
+        location: Location,
         *,
         clock: Clock,
         ids: Ids,
@@ -39,7 +39,7 @@ class Store:
         BusyTally.
         """
         database = Database(
-            place.url,
+            location.url,
             busy_timeout_ms=busy_timeout_ms,
             full_durability=full_durability,
             readers=readers,
@@ -50,4 +50,4 @@ class Store:
         except BaseException:
             database.close()
             raise
-        return cls(place, database, clock, ids, Liveness(place.folder, database))
+        return cls(location, database, clock, ids, Liveness(location.folder, database))

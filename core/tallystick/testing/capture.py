@@ -14,6 +14,7 @@ from tallystick.recorder.step import run_stream
 from tallystick.records import Actor, Json
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 
 __all__ = ["SCENES", "CaptureContract", "Scene", "Told"]
 
@@ -169,7 +170,7 @@ class CaptureContract:
         for run in reversed(bound.runs()):
             verified = bound.recordings.verify(run.run_id)
             assert (verified.ok, verified.gaps) == (True, {})
-            with tally.store.database.read() as connection:
+            with services_of(tally).store.database.read() as connection:
                 events = [
                     entry.event for entry in journal.entries(connection, run_stream(run.run_id))
                 ]

@@ -29,6 +29,7 @@ from tallystick.errors import (
 from tallystick.records import Actor, ContextItem, Foil, MemoryState
 from tallystick.records.framing import CLOSE, NOTICE, OPEN, without_frames
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing.fakes import ScriptedCall
 from tallystick.testing.outcome import effects
 
@@ -287,7 +288,9 @@ class TallyContract:
 
     def test_no_embedder_runs_inside_a_write(self, open_tally: OpenTally) -> None:
         with open_tally() as tally, pytest.raises(InsideTransaction):
-            tally.store.database.write(lambda tx: tally.embedder.embed(["x"]), name="test")
+            services_of(tally).store.database.write(
+                lambda tx: services_of(tally).embedder.embed(["x"]), name="test"
+            )
 
     def test_many_threads_lose_nothing(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:

@@ -22,6 +22,7 @@ from tallystick.records import Actor, Hit, MemoryState, Scope, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.storage import parts
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
 from tallystick.toolkit import MEMORY_TOOLS
 
@@ -424,8 +425,8 @@ def _intrusions(bound: BoundTally, inside: BoundTally, target: str) -> dict[str,
         "correct": lambda: bound.correct(target, "hide", reason="r"),
         "forget": lambda: bound.forget(target, reason="r"),
         "promote": lambda: bound.promote(target, "project:apollo", reason="r"),
-        "proof": lambda: bound.prove_unreachable(target),
-        "erase": lambda: bound.erase(target, reason="r"),
+        "proof": lambda: bound.operator.prove_unreachable(target),
+        "erase": lambda: bound.operator.erase(target, reason="r"),
     }
 
 
@@ -488,7 +489,7 @@ def _source_grounding(stage: _Stage) -> None:
     derived = apollo.remember("Lanterns got dearer.", derived_from=[ids[0]])
     for memory_id in (*ids[:5], derived.memory_id):
         found = apollo.get(memory_id)
-        with stage.tally.store.database.read() as connection:
+        with services_of(stage.tally).store.database.read() as connection:
             from tallystick.storage import memories, scopes
 
             [scope] = scopes.find(connection, [apollo.scope])
@@ -532,15 +533,17 @@ def _forget_then_probe(stage: _Stage) -> None:
             stage.silent(list(apollo.recall(query, limit=50)), marks, "recall after forgetting")
         stage.silent(apollo.history(memory_id), marks, "history after forgetting")
         stage.silent(apollo.inspect(memory_id), marks, "inspection after forgetting")
-        stage.check(apollo.prove_unreachable(memory_id).holds, "a forgotten memory is reachable")
+        stage.check(
+            apollo.operator.prove_unreachable(memory_id).holds, "a forgotten memory is reachable"
+        )
     stage.silent(apollo.memories(states=_EVERY, limit=1_000), marks, "a list after forgetting")
     stage.silent(
         stage.pack(apollo.context_pack("which falcon sleeps in the tower?")), marks, "a pack"
     )
     stage.silent(apollo.preview_access(), marks, "a preview")
     root = stage.tally.bind(_ROOT)
-    preview = root.erase(ids[:3], reason="evaluation")
-    done = root.erase(
+    preview = root.operator.erase(ids[:3], reason="evaluation")
+    done = root.operator.erase(
         ids[:3], reason="evaluation", mode="apply", confirm_token=preview.confirm_token
     )
     stage.check(all(proof.holds for proof in done.proofs), "an erased memory left something behind")

@@ -8,6 +8,7 @@ from typing import Any
 
 from tallystick.storage import journal
 from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 
 __all__ = ["effects"]
 
@@ -32,7 +33,7 @@ def effects(tally: Tally) -> list[dict[str, Any]]:
     receipts.
     """
     seen: dict[str, str] = {}
-    with tally.store.database.read() as connection:
+    with services_of(tally).store.database.read() as connection:
         entries = journal.all_entries(connection)
     return [
         {

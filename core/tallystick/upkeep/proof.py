@@ -156,7 +156,7 @@ def prove_erased(
                 if reach.covers(Scope.parse(scope))
             ]
             checked += ["every column of every table", "pieces of checkpoints"]
-    folder = context.store.place.folder
+    folder = context.store.location.folder
     if needles and folder is not None and reach.whole:
         problems += [
             f"the file {name} holds the text"

@@ -1,0 +1,66 @@
+"""Binder: how an adapter finds out who acts in a call of its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from tallystick.records import Actor, Scope
+from tallystick.tally import BoundTally, Tally
+
+__all__ = ["Binder"]
+
+C = TypeVar("C")
+"""The context that a runtime gives with a call."""
+
+
+class _LastView(NamedTuple):
+    """The view of the last call: most calls are those of one conversation."""
+
+    actor: Actor | None
+    session: str | None
+    view: BoundTally
+
+
+class Binder(Generic[C]):
+    """Binds calls to an actor: one Actor, a callable of the runtime's context, or the owner."""
+
+    def __init__(
+        self,
+        tally: Tally | BoundTally,
+        *,
+        surface: str,
+        actor: Actor | Callable[[C], Actor | None] | None = None,
+        scope: str | Scope | None = None,
+        session: Callable[[C], str | None] = lambda context: None,
+    ) -> None:
+        """`session` reads the runtime's own session, thread or conversation from a context."""
+        self._session = session
+        self._tally = tally.tally if isinstance(tally, BoundTally) else tally
+        self._default = tally.actor if isinstance(tally, BoundTally) else None
+        self._scope = (
+            scope if scope is not None or not isinstance(tally, BoundTally) else tally.scope
+        )
+        self._actor = actor
+        self._surface = surface
+        self._last: _LastView | None = None
+
+    @property
+    def tally(self) -> Tally:
+        """The tally behind the adapter."""
+        return self._tally
+
+    def bound(self, context: C | None = None) -> BoundTally:
+        """Return the view for one call. Calls without a context act as the bound actor.
+
+        Raises Denied.
+        """
+        actor = self._actor
+        if actor is not None and not isinstance(actor, Actor):
+            actor = actor(context) if context is not None else None
+        session = None if context is None else self._session(context)
+        last = self._last
+        if last is None or last.actor is not actor or last.session != session:
+            view = self._tally.bind(actor or self._default, self._scope, session_id=session)
+            last = self._last = _LastView(actor, session, view.on(self._surface))
+        return last.view

@@ -1,0 +1,66 @@
+"""Many changes in one call, each done or refused by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, VersionConflict
+from tallystick.memory.context import MemoryContext
+from tallystick.records import Actor, Change, Changed
+from tallystick.storage.idempotency import Once
+
+__all__ = ["modify_many"]
+
+
+def modify_many(
+    context: MemoryContext,
+    actor: Actor,
+    items: Iterable[Mapping[str, Any]],
+    *,
+    modify: Callable[..., Change],
+    idempotency_key: str | None,
+) -> list[Changed]:
+    """Call `modify` with each mapping of arguments; return the results in order.
+
+    A refusal is returned in its place. Under an `idempotency_key` each item has a key of its own,
+    so that a call that was cut off resumes, and the answer of a finished call is returned again.
+    Raises IdempotencyMismatch.
+    """
+    requests = [dict(item) for item in items]
+    database = context.store.database
+    once = Once(actor.private_scope, "modify_many", idempotency_key, requests)
+    with database.read() as connection:
+        first_answer = once.answered(connection)
+    if first_answer is not None:
+        return [Changed.load(changed) for changed in first_answer["changed"]]
+    results = []
+    for number, request in enumerate(requests):
+        arguments = dict(request)
+        if idempotency_key is not None:
+            arguments.setdefault("idempotency_key", f"{idempotency_key} {number}")
+        memory_id = str(arguments.pop("memory_id", ""))
+        reason = str(arguments.pop("reason", ""))
+        try:
+            change = modify(memory_id, reason=reason, **arguments)
+            results.append(Changed(memory_id=memory_id, change=change))
+        except (InvalidInput, NotFound, Denied, Conflict) as error:
+            results.append(_refused(memory_id, error))
+    if idempotency_key is not None:
+        answer = {"changed": [result.dump() for result in results]}
+        database.write(
+            lambda tx: once.keep(tx, answer, at=context.store.clock.now()),
+            name="modify_many.answer",
+        )
+    return results
+
+
+def _refused(memory_id: str, error: Exception) -> Changed:
+    conflict = error if isinstance(error, VersionConflict) else None
+    return Changed(
+        memory_id=memory_id,
+        error=type(error).__name__,
+        message=str(error),
+        expected=None if conflict is None else conflict.expected,
+        actual=None if conflict is None else conflict.actual,
+    )

@@ -1,0 +1,693 @@
+"""The verbs of memory: remember, recall, change, correct, share, inspect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from tallystick import memory
+from tallystick.errors import InvalidInput
+from tallystick.memory.recall import Recalled
+from tallystick.ranking import RecallWeights
+from tallystick.recorder import current_run
+from tallystick.records import (
+    AccessPreview,
+    Actor,
+    Change,
+    Changed,
+    ContextPack,
+    Correction,
+    CorrectionKind,
+    Crossing,
+    Explored,
+    Forgetting,
+    Forgotten,
+    HistoryEntry,
+    Hit,
+    Inspection,
+    JsonObject,
+    Memory,
+    MemoryState,
+    NewMemory,
+    Remembered,
+    Scope,
+    SourceRef,
+)
+from tallystick.tally.moments import Moment, microseconds
+from tallystick.tally.observed import ObservedCall
+from tallystick.tally.view import View
+
+__all__ = ["MemoryVerbs"]
+
+_HITS = 10
+_PACKED_HITS = 200
+"""Hits at most: by default, and where a budget of tokens decides."""
+_USES = 10
+"""Steps that inspecting a memory names."""
+
+
+class MemoryVerbs(View):
+    """What an actor does with memory in its scope."""
+
+    def remember(
+        self,
+        content: str,
+        *,
+        kind: str = "note",
+        subject: str | None = None,
+        speaker: str | None = None,
+        category: str | None = None,
+        occurred_at: Moment | None = None,
+        conversation: str | None = None,
+        position: int | None = None,
+        source: SourceRef | None = None,
+        tags: Iterable[str] = (),
+        attributes: JsonObject | None = None,
+        importance: int = 50,
+        confidence: int = 100,
+        pinned: bool = False,
+        valid_from: Moment | None = None,
+        valid_until: Moment | None = None,
+        expires_at: Moment | None = None,
+        derived_from: Iterable[str] = (),
+        idempotency_key: str | None = None,
+    ) -> Remembered:
+        """Store `content` as it is and make it recallable; it is both when this returns.
+
+        A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
+        In a conversation each call is a turn of its own. `derived_from` names memories that this
+        one was concluded from; none may be hidden, redacted or forgotten. Raises Denied,
+        InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing was stored.
+        """
+        new = NewMemory.load(
+            {
+                "content": content,
+                "kind": kind,
+                "subject": subject,
+                "speaker": speaker,
+                "category": category,
+                "occurred_at": microseconds(occurred_at),
+                "conversation": conversation,
+                "position": position,
+                "source": source,
+                "tags": tuple(tags),
+                "attributes": attributes or {},
+                "importance": importance,
+                "confidence": confidence,
+                "pinned": pinned,
+                "valid_from": microseconds(valid_from),
+                "valid_until": microseconds(valid_until),
+                "expires_at": microseconds(expires_at),
+                "derived_from": tuple(derived_from),
+                "idempotency_key": idempotency_key,
+            }
+        )
+        return self.remember_many([new])[0]
+
+    def remember_many(
+        self,
+        items: Iterable[NewMemory | Mapping[str, Any] | str],
+        *,
+        idempotency_key: str | None = None,
+    ) -> list[Remembered]:
+        """Same as `remember` for many items in one transaction, all or none; results in order.
+
+        `idempotency_key` is that of the whole call; an item may have one of its own beside it.
+        """
+        with self._observed("memory_write", "remember") as call:
+            new = [_new_memory(item, call) for item in items]
+            results = memory.remember(
+                self._services.memory,
+                self._traced_actor,
+                self.scope,
+                new,
+                correlation_id=call.correlation_id,
+                idempotency_key=idempotency_key,
+            )
+            if call.step is not None and results:
+                stored = [{"id": result.memory_id, "status": result.status} for result in results]
+                call.record(
+                    "memory_write", [item.dump() for item in new], summary={"memories": stored}
+                )
+        self._services.indexer.nudge()
+        return results
+
+    def recall(
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        kinds: Sequence[str] = (),
+        conversation: str | None = None,
+        scopes: Sequence[str | Scope] | None = None,
+        tags: Sequence[str] = (),
+        source: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        asked_at: Moment | None = None,
+        budget_tokens: int | None = None,
+        weights: RecallWeights | None = None,
+        states: Sequence[MemoryState] = (),
+        as_of: Moment | None = None,
+    ) -> Recalled:
+        """Return the memories that answer `query`, best first, each with the reasons for its place.
+
+        Reads the bound scope, or those of `scopes`, each of which must be open to the actor.
+        Filters keep `kinds`, all of `tags`, a `conversation`, a `source` (its id or address), and
+        what was said or happened from `since` up to `until`. What is valid now comes first; what it
+        replaced follows as `hit.history`. `states` names the states to search instead; `as_of` asks
+        for what was valid at a moment. `asked_at` is the moment from which the query's "last week"
+        is counted. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that
+        fit together. Raises Denied and InvalidInput.
+        """
+        self._admit("read")
+        readable = self._scopes(scopes)
+        if budget_tokens is not None and budget_tokens < 1:
+            raise InvalidInput("`budget_tokens` must be at least 1.")
+        run = current_run()
+        default_limit = _HITS if budget_tokens is None else _PACKED_HITS
+        with self._observed("other", "recall") as call:
+            recalled = memory.recall(
+                self._services.memory,
+                self.actor,
+                readable,
+                query,
+                memory.Wanted(
+                    limit=default_limit if limit is None else limit,
+                    kinds=tuple(kinds),
+                    tags=tuple(tags),
+                    conversation=conversation,
+                    source=source,
+                    since=microseconds(since),
+                    until=microseconds(until),
+                    asked_at=microseconds(asked_at),
+                    states=tuple(states),
+                    as_of=microseconds(as_of),
+                    run_id=None if run is None else run.id,
+                    project=self.scope.key if self.scope.kind == "project" else None,
+                    weights=weights,
+                    budget=None
+                    if budget_tokens is None
+                    else lambda hits: self._fitting(hits, budget_tokens),
+                ),
+            )
+            if call.step is not None:
+                hits = [
+                    {
+                        "id": hit.memory.id,
+                        "version": hit.memory.version,
+                        "score": hit.score,
+                        "signals": hit.signals,
+                    }
+                    for hit in recalled
+                ]
+                summary = {
+                    "path": recalled.path,
+                    "candidates": recalled.candidates,
+                    "memories": [[hit.memory.id, hit.memory.version] for hit in recalled],
+                }
+                call.record("memory_read", {"query": query, "hits": hits}, summary=summary)
+        return recalled
+
+    def _fitting(self, hits: Sequence[Hit], budget_tokens: int) -> list[Hit]:
+        """Return as many of the best as fit, in order; one that does not fit is passed over."""
+        remaining, fitting = budget_tokens, []
+        for hit in hits:
+            tokens = self.tally.count_tokens(f"{hit.memory.who or ''}: {hit.memory.content}")
+            if tokens <= remaining:
+                fitting.append(hit)
+                remaining -= tokens
+        return fitting
+
+    def still_stand(self, recalled: Iterable[Memory | Hit]) -> bool:
+        """Return True if recalled memories may be shown again.
+
+        That is the case while none was changed, forgotten or withdrawn since. For callers that keep
+        the result of a recall for longer than one call.
+        """
+        memories = [hit.memory if isinstance(hit, Hit) else hit for hit in recalled]
+        return memory.still_stand(self._services.memory, self.actor, memories)
+
+    def get(self, memory_id: str) -> Memory:
+        """Return one memory. Raises NotFound for forgotten, hidden and absent ones alike."""
+        self._admit("read")
+        return memory.get(self._services.memory, self.actor, memory_id)
+
+    def memories(
+        self,
+        *,
+        kinds: Sequence[str] = (),
+        states: Sequence[MemoryState] = ("active",),
+        conversation: str | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> list[Memory]:
+        """List memories of the bound scope, newest first.
+
+        Give the last id of a page as `before` for the next one.
+        """
+        self._admit("read")
+        return memory.list_memories(
+            self._services.memory,
+            self.actor,
+            self.scope,
+            kinds=kinds,
+            states=states,
+            conversation=conversation,
+            limit=limit,
+            before=before,
+        )
+
+    def modify(
+        self,
+        memory_id: str,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+        manual_override: Moment | bool = False,
+        **changes: Any,
+    ) -> Change:
+        """Change fields of a memory, such as `content=…` or `tags=…`; its history keeps the old.
+
+        `manual_override` locks a person's edit: until that moment (True: for
+        `manual_override_days`) no agent changes, corrects or forgets the memory. `if_version`
+        refuses the change unless the memory is at the version that you read. Raises InvalidInput,
+        InvalidRecord, NotFound, VersionConflict, StateConflict or IdempotencyMismatch; then nothing
+        changed.
+        """
+        lock_until = None
+        if manual_override is True:
+            lock_until = self.tally.now() + self._services.memory.override_us
+        elif manual_override is not False:
+            lock_until = microseconds(manual_override)
+        with self._observed("memory_write", "modify") as call:
+            change = memory.modify(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                changes,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+                lock_until=lock_until,
+            )
+            self._record_change(call, change, {"reason": reason, "changes": changes})
+        return change
+
+    def modify_many(
+        self, items: Iterable[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[Changed]:
+        """Same as `modify` for each mapping of its arguments; results in order.
+
+        Each is changed or not by itself: a refusal is returned in its place instead of raised. With
+        an `idempotency_key` a call that was cut off resumes. Raises IdempotencyMismatch.
+        """
+        return memory.modify_many(
+            self._services.memory,
+            self.actor,
+            items,
+            modify=self.modify,
+            idempotency_key=idempotency_key,
+        )
+
+    def forget(
+        self,
+        memory_id: str,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Forgotten:
+        """Remove a memory from every recall; it can be recovered until `recoverable_until`.
+
+        Raises as `modify`.
+        """
+        with self._observed("memory_write", "forget") as call:
+            forgotten = memory.forget(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                reason=reason,
+                if_version=if_version,
+                force=force,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            self._record_change(call, forgotten, {"reason": reason})
+        return forgotten
+
+    def forget_matching(
+        self,
+        query: str,
+        *,
+        reason: str,
+        mode: Literal["preview", "execute"] = "preview",
+        threshold: float = 0.5,
+        limit: int = 100,
+        confirm_token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Forgetting:
+        """Forget what recall scores at `threshold` or more in the bound scope.
+
+        Pinned memories are kept, and from agents those that a person's edit locks. A preview
+        changes nothing and returns the token with which, within 15 minutes, exactly the ids it
+        lists, at their versions, are forgotten, all or none. Raises Denied
+        (`confirm_token_required` without one), InvalidInput, VersionConflict, IdempotencyMismatch,
+        or StateConflict when other memories match by now.
+        """
+        if mode == "preview":
+            self._admit("preview")
+        with self._observed("memory_write", "forget_matching") as call:
+            forgetting = memory.forget_matching(
+                self._services.memory,
+                self._traced_actor,
+                self.scope,
+                query,
+                reason=reason,
+                mode=mode,
+                threshold=threshold,
+                limit=limit,
+                confirm_token=confirm_token,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            for change in forgetting.results:
+                self._record_change(call, change, {"reason": reason, "query": query})
+        return forgetting
+
+    def recover(
+        self,
+        memory_id: str,
+        *,
+        reason: str,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Change:
+        """Bring a forgotten memory back as it was, within its window. Raises as `modify`."""
+        with self._observed("memory_write", "recover") as call:
+            change = memory.recover(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                reason=reason,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            self._record_change(call, change, {"reason": reason})
+        return change
+
+    def correct(
+        self,
+        memory_id: str,
+        correction: CorrectionKind,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        by: str | None = None,
+        field: str = "content",
+        replacement: str = "[redacted]",
+        evidence: Iterable[str] = (),
+        valid_from: Moment | None = None,
+        confirm_token: str | None = None,
+        if_version: int | None = None,
+        force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Correction:
+        """Preview a correction, or with `mode="apply"` and the preview's token apply it.
+
+        The token is good for 15 minutes. `by` is the replacement for `supersede`, valid since
+        `valid_from` as `evidence` (source ids) shows, and the canonical memory for
+        `mark_duplicate`. `redact` puts `replacement` in the place of `field`: content, subject,
+        who, category, tags or a path such as attributes.phone. `restore` reverses the latest
+        correction. Raises InvalidInput, NotFound, Denied (`confirm_token_required`),
+        VersionConflict, StateConflict when something changed since the preview, or
+        IdempotencyMismatch; then nothing changed.
+        """
+        if mode == "preview":
+            self._admit("preview")
+        request = memory.Asked(
+            correction=correction,
+            reason=reason,
+            other_id=by,
+            field=field,
+            replacement=replacement,
+            evidence=tuple(evidence),
+            valid_from=microseconds(valid_from),
+            force=force,
+        )
+        with self._observed("memory_write", "correct") as call:
+            result = memory.correct(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                request,
+                mode=mode,
+                confirm_token=confirm_token,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            if result.result is not None:
+                self._record_change(
+                    call, result.result, {"reason": reason, "correction": correction}
+                )
+        return result
+
+    def promote(
+        self,
+        memory_id: str,
+        into: str | Scope,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Crossing:
+        """Preview a copy of a memory into another scope, or with the preview's token make it.
+
+        The preview names who would read it there. Raises as `correct`, and Denied with
+        `missing_memory_space`, `unsupported_scope` or `scope_crossing_requires_promotion`.
+        """
+        return self._cross(
+            "promote", memory_id, into, reason, mode, confirm_token, if_version, idempotency_key
+        )
+
+    def share(
+        self,
+        memory_id: str,
+        into: str | Scope,
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None,
+        if_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Crossing:
+        """Same as `promote`, for a copy that follows its origin and is withdrawn with it."""
+        return self._cross(
+            "share", memory_id, into, reason, mode, confirm_token, if_version, idempotency_key
+        )
+
+    def _cross(
+        self,
+        operation: Literal["promote", "share"],
+        memory_id: str,
+        into: str | Scope,
+        reason: str,
+        mode: Literal["preview", "apply"],
+        confirm_token: str | None,
+        if_version: int | None,
+        idempotency_key: str | None,
+    ) -> Crossing:
+        if mode == "preview":
+            self._admit("preview")
+        with self._observed("memory_write", operation) as call:
+            crossing = memory.cross(
+                self._services.memory,
+                self._traced_actor,
+                memory_id,
+                self.actor.home(into),
+                operation,
+                reason=reason,
+                mode=mode,
+                confirm_token=confirm_token,
+                if_version=if_version,
+                idempotency_key=idempotency_key,
+                correlation_id=call.correlation_id,
+            )
+            if crossing.mode == "apply":
+                self._services.indexer.nudge()
+                call.record(
+                    "memory_write",
+                    {"reason": reason, "into": str(crossing.into)},
+                    summary=crossing.dump(),
+                )
+        return crossing
+
+    def inspect(self, memory_id: str) -> Inspection:
+        """Explain a memory: what it is, its visibility, what depends on it, what may be done next.
+
+        It includes the newest journal entries about it and the newest recorded steps that used it,
+        as far as the actor may see them. An actor who may inspect without reading learns no text.
+        Raises NotFound.
+        """
+        self._admit("inspect")
+        inspection = memory.inspect(self._services.memory, self.actor, memory_id)
+        uses = self._recordings.uses(inspection.memory_id, most=_USES)
+        return inspection.model_copy(update={"uses": tuple(uses)})
+
+    def explore(
+        self,
+        around: str | Scope | None = None,
+        *,
+        depth: int = 1,
+        limit: int = 50,
+        before: str | None = None,
+        states: Sequence[MemoryState] = ("active",),
+    ) -> Explored:
+        """Look around without a query: the scopes, the contents of one, the links of a memory.
+
+        Without `around` it lists the scopes that this actor may look into, with counts; around a
+        scope its memories of these `states`, newest first (the last id of a page is `before` for
+        the next one); around a memory's id what was concluded from it, what it was concluded from,
+        replaced or shared, up to `depth` (1 or 2) links away. What the actor may not read is
+        neither shown nor named. Raises Denied, NotFound, InvalidInput.
+        """
+        self._admit("read")
+        with self._observed("other", "explore") as call:
+            explored = memory.explore(
+                self._services.memory,
+                self.actor,
+                around,
+                depth=depth,
+                limit=limit,
+                before=before,
+                states=states,
+            )
+            if explored.memories:
+                ids = [listed.memory_id for listed in explored.memories]
+                call.record("memory_read", explored, summary={"memories": ids})
+        return explored
+
+    def context_pack(
+        self,
+        query: str,
+        *,
+        budget_tokens: int = 2_000,
+        scopes: Sequence[str | Scope] | None = None,
+        model: str | None = None,
+    ) -> ContextPack:
+        """Return what answers `query` as text for an agent, within the budget.
+
+        The text is framed as data and secrets are replaced. Each item names its source, who may see
+        it, why it is there and whether it is still valid. Raises as `recall`.
+        """
+        self._admit("read")
+        with self._observed("other", "context_pack") as call:
+            pack = memory.context_pack(
+                self._services.memory,
+                self.actor,
+                self._scopes(scopes),
+                query,
+                budget_tokens=budget_tokens,
+                counter=self.tally.counter(model),
+            )
+            _record_pack(call, {"query": query}, pack)
+        return pack
+
+    def wake(
+        self,
+        *,
+        budget_tokens: int = 1_200,
+        scopes: Sequence[str | Scope] | None = None,
+        model: str | None = None,
+    ) -> ContextPack:
+        """Return a pack without a query: pins, constraints, preferences, decisions, open tasks."""
+        self._admit("read")
+        with self._observed("other", "wake") as call:
+            pack = memory.wake(
+                self._services.memory,
+                self.actor,
+                self._scopes(scopes),
+                budget_tokens=budget_tokens,
+                counter=self.tally.counter(model),
+            )
+            _record_pack(call, {}, pack)
+        return pack
+
+    def history(self, memory_id: str) -> list[HistoryEntry]:
+        """Return everything that happened to a memory, oldest first. Raises NotFound."""
+        self._admit("read")
+        return memory.history(self._services.memory, self.actor, memory_id)
+
+    def preview_access(
+        self, *, actor: Actor | None = None, scopes: Sequence[str | Scope] | None = None
+    ) -> AccessPreview:
+        """List what `actor` (by default this one) could recall from `scopes`, and why not the rest.
+
+        `scopes` is by default the bound one. It equals what recall then returns, and changes
+        nothing. Ids of others, hidden counts and denied ids are listed only where this actor may
+        inspect. Raises InvalidScope.
+        """
+        self._admit("preview")
+        return memory.preview_access(
+            self._services.memory, self.actor, actor or self.actor, self._scopes(scopes)
+        )
+
+    @property
+    def items(self) -> memory.Items:
+        """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
+        services = self._services
+        return memory.Items(services.memory, self.actor, self.scope, services.indexer.nudge)
+
+    def working(self, run_id: str | None = None) -> memory.WorkingMemory:
+        """Return the working memory of a run, by default the open one.
+
+        Raises InvalidInput where no run is open.
+        """
+        run = current_run()
+        run_id = run_id if run_id is not None or run is None else run.id
+        if run_id is None:
+            raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
+        return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
+
+    def _record_change(
+        self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
+    ) -> None:
+        self._services.indexer.nudge()
+        summary = {
+            "id": change.memory_id,
+            "event": change.event,
+            "status": change.status,
+            "version": change.version,
+        }
+        call.record("memory_write", payload, summary=summary)
+
+
+def _new_memory(item: NewMemory | Mapping[str, Any] | str, call: ObservedCall) -> NewMemory:
+    """Load an item, marked with the step that remembers it unless it names a run itself."""
+    if isinstance(item, NewMemory):
+        new = item
+    else:
+        new = NewMemory.load({"content": item} if isinstance(item, str) else item)
+    step = call.step
+    if step is None or new.source_run_id is not None:
+        return new
+    return new.model_copy(
+        update={
+            "source_run_id": step.run.id,
+            "source_step_ids": (*new.source_step_ids, step.id),
+        }
+    )
+
+
+def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
+    ids = [item.memory_id for item in pack.items]
+    call.record(
+        "memory_read", {**request, "items": ids}, summary={"memories": ids, "tokens": pack.tokens}
+    )

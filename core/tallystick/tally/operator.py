@@ -1,0 +1,186 @@
+"""The operator's verbs: erase and prove it, purge, freeze, check, export and import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tallystick.records import Actor, Erasure, Finding, Proof, Purge, Scope, Transfer
+from tallystick.tally.services import Services
+from tallystick.upkeep import doctor, erase, portable, proof, retention
+
+__all__ = ["Operator"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A tally as one actor may operate it. Thread-safe.
+
+    What an actor may not do is refused by policy, call by call: an actor without the role can still
+    prove its own forgetting and export its own scope.
+    """
+
+    _services: Services
+    actor: Actor
+    scope: Scope
+
+    def erase(
+        self,
+        memory_ids: str | Iterable[str],
+        *,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        confirm_token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Erasure:
+        """Preview, or with the preview's token do, the destruction of memories' text.
+
+        It reaches every copy: shared memories, recorded payloads and threads of checkpoints that
+        contain the text. It cannot be undone. Raises Denied, NotFound, StateConflict, StorageError
+        or IdempotencyMismatch.
+        """
+        if mode == "preview":
+            self._services.gate.admit(self.actor, "preview", self.scope)
+        ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
+        with self._services.indexer.paused():
+            return erase.erase(
+                self._services.memory,
+                self.actor,
+                ids,
+                reason=reason,
+                mode=mode,
+                confirm_token=confirm_token,
+                idempotency_key=idempotency_key,
+                rebuilt=self._services.drop_caches,
+            )
+
+    def erase_recorded(
+        self,
+        run_id: str,
+        *,
+        step_id: str | None = None,
+        reason: str,
+        mode: Literal["preview", "apply"] = "preview",
+        idempotency_key: str | None = None,
+    ) -> list[str]:
+        """Preview, or apply, the erasure of recorded payloads and their salts; return the steps.
+
+        It covers a run, or one step of it. Receipts and chain stay and verify; they say that the
+        payloads were erased. It cannot be undone. Raises Denied, NotFound, InvalidInput,
+        StorageError, IdempotencyMismatch.
+        """
+        with self._services.indexer.paused():
+            return erase.erase_recorded(
+                self._services.memory,
+                self.actor,
+                run_id,
+                step_id=step_id,
+                reason=reason,
+                mode=mode,
+                idempotency_key=idempotency_key,
+                rebuilt=self._services.drop_caches,
+            )
+
+    def prove_unreachable(self, memory_id: str) -> Proof:
+        """Try every read path for a forgotten or hidden memory, and list the copies that are kept.
+
+        Raises NotFound, and StateConflict while it is not forgotten.
+        """
+        self._services.gate.admit(self.actor, "inspect", self.scope)
+        return proof.prove_unreachable(self._services.memory, self.actor, memory_id)
+
+    def prove_erased(self, memory_id: str, *, text: str | None = None) -> Proof:
+        """Search for what is left of an erased memory; with `text` in every table and file.
+
+        Without `text` the proof names the search that the erasure made for it (`proof.searched`):
+        the tally keeps nothing by which it could search again. Raises Denied and NotFound.
+        """
+        return erase.prove(self._services.memory, self.actor, memory_id, text)
+
+    def purge(
+        self, *, mode: Literal["preview", "apply"] = "preview", idempotency_key: str | None = None
+    ) -> Purge:
+        """Count, or remove, what is past its window. Nothing within its window is removed.
+
+        Windows are `forget_window_days`, `done_jobs_days`, `dead_jobs_days`, `idempotency_days`,
+        and that of the journal, once chosen, which also covers recorded runs and the access log.
+        Raises Denied.
+        """
+        result = retention.purge(
+            self._services.memory,
+            self.actor,
+            self._services.windows,
+            mode=mode,
+            idempotency_key=idempotency_key,
+        )
+        if mode == "apply" and result.runs:
+            self._services.drop_caches()
+        return result
+
+    def choose_journal_window(
+        self, days: int | None, *, idempotency_key: str | None = None
+    ) -> None:
+        """Choose after how many days journal entries may be purged; None keeps them.
+
+        Recorded runs and the access log have the same window. Raises Denied, InvalidInput,
+        IdempotencyMismatch.
+        """
+        retention.choose_journal_window(
+            self._services.memory, self.actor, days, idempotency_key=idempotency_key
+        )
+
+    def doctor(self, *, repair: bool = False) -> tuple[Finding, ...]:
+        """Check the tally and return what is wrong or needs attention; `repair` mends it."""
+        return doctor.diagnose(
+            self._services.memory,
+            self._services.indexer,
+            self.actor,
+            self._services.windows,
+            repair=repair,
+        )
+
+    def freeze(self, *, reason: str, idempotency_key: str | None = None) -> None:
+        """Suspend every change of memory by anybody (`mutations_frozen`) until `thaw`.
+
+        Recall goes on, and runs and checkpoints are recorded. Raises Denied, IdempotencyMismatch.
+        """
+        self._services.gate.freeze(
+            self.actor, frozen=True, reason=reason, idempotency_key=idempotency_key
+        )
+
+    def thaw(self, *, reason: str, idempotency_key: str | None = None) -> None:
+        """Allow changes of memory again. Raises Denied, IdempotencyMismatch."""
+        self._services.gate.freeze(
+            self.actor, frozen=False, reason=reason, idempotency_key=idempotency_key
+        )
+
+    def export(
+        self, folder: str | os.PathLike[str], *, scopes: Sequence[str | Scope] | None = None
+    ) -> Transfer:
+        """Write everything of the bound scope, or of `scopes`, to a new folder.
+
+        The folder has JSON lines and blobs with their digests. It contains text in the clear and
+        the keys of its digests: protect it as you protect the tally. Raises Denied, InvalidInput,
+        StorageError.
+        """
+        self._services.gate.admit(self.actor, "export", self.scope)
+        exported = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        return portable.export(self._services.memory, self.actor, exported, Path(folder))
+
+    def import_from(
+        self, folder: str | os.PathLike[str], *, idempotency_key: str | None = None
+    ) -> Transfer:
+        """Import an export into this tally, which must be empty; every digest is checked first.
+
+        Recall, history and `verify` are then as they were. Raises Denied, InvalidInput,
+        StateConflict, CorruptTally, IdempotencyMismatch.
+        """
+        result = portable.import_from(
+            self._services.memory, self.actor, Path(folder), idempotency_key=idempotency_key
+        )
+        self._services.drop_caches()
+        self._services.indexer.nudge()
+        return result

@@ -1,0 +1,257 @@
+"""The verbs of runs: compile, record, verify, replay, and keep what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tallystick.checkpoints import Threads
+from tallystick.errors import Denied
+from tallystick.recorder import (
+    Call,
+    Recordings,
+    Render,
+    Run,
+    current_run,
+    current_step,
+    neutral_request,
+)
+from tallystick.records import (
+    CompilationRequest,
+    CompileConfig,
+    CompiledContext,
+    Foil,
+    JsonObject,
+    NewMemory,
+    PolicyRule,
+    Remembered,
+    ReplayRecipe,
+    ReplayResult,
+    Retention,
+    RunRecord,
+    SourceRef,
+    TargetProfile,
+    ToolSpec,
+    Verification,
+)
+from tallystick.tally.compiling import Candidate, candidates_of, compile_request
+from tallystick.tally.memory_verbs import MemoryVerbs
+
+__all__ = ["JoinedRun", "RunVerbs"]
+
+
+class JoinedRun(NamedTuple):
+    """The run that an adapter records in."""
+
+    run: Run
+    is_own: bool
+    """True if the adapter started the run and is to end it."""
+
+
+class RunVerbs(MemoryVerbs):
+    """What an actor does with runs, and with the context of their model calls."""
+
+    def compile(
+        self,
+        items: Iterable[Candidate],
+        *,
+        budget: int,
+        model: str | None = None,
+        provider: str | None = None,
+        query: str | None = None,
+        tools: Sequence[ToolSpec] = (),
+        reserve: int = 0,
+        task: str | None = None,
+        task_type: str | None = None,
+        environment: str | None = None,
+        rules: Sequence[PolicyRule] = (),
+        summaries: Mapping[str, str] | None = None,
+        config: CompileConfig | None = None,
+        target: TargetProfile | None = None,
+    ) -> CompiledContext:
+        """Choose the best context that fits `budget` tokens, with a decision for every candidate.
+
+        Relevance is measured against `query`, by default the latest user message. Inside a step of
+        a run the compile is recorded with it. Raises InvalidRecord, InvalidContext,
+        BudgetInfeasible, or ApprovalRequired when a rule wants an approval: the step is then
+        `blocked`, and contains what is to be approved.
+        """
+        candidates = candidates_of(items)
+        with self._observed("other", "compile") as call:
+            request = CompilationRequest.load(
+                {
+                    "request_id": self.tally.new_id(),
+                    "run_id": call.step.run.id if call.step else None,
+                    "step_id": call.correlation_id,
+                    "provider": provider,
+                    "model": model,
+                    "task_summary": task,
+                    "query": query,
+                    "context_items": candidates.items,
+                    "tool_specs": tuple(tools),
+                    "memory_records": candidates.memories,
+                    "policy_rules": (*self._services.rules, *rules),
+                    "token_budget": budget,
+                    "response_reserve": reserve,
+                    "as_of": self.tally.now(),
+                    "compile_config": config or CompileConfig(),
+                    "target": target or TargetProfile(),
+                    "summaries": dict(summaries or {}),
+                    "agent": self.actor.agent,
+                    "task_type": task_type,
+                    "environment": environment,
+                }
+            )
+            return compile_request(self._services, request, call)
+
+    @property
+    def recordings(self) -> Recordings:
+        """The recordings that this actor may read."""
+        return self._recordings
+
+    def run(
+        self,
+        agent_name: str,
+        *,
+        domain: str | None = None,
+        goal: str | None = None,
+        metadata: JsonObject | None = None,
+        run_id: str | None = None,
+        retention: Retention | None = None,
+    ) -> Run:
+        """Start a run; use it as a `with` block, or call its `end`. Raises Denied."""
+        return self._recordings.start_run(
+            agent_name,
+            scope=self.scope,
+            domain=domain,
+            goal=goal,
+            metadata=metadata,
+            run_id=run_id,
+            retention=retention,
+        )
+
+    def join_run(self, agent_name: str, **options: Any) -> JoinedRun:
+        """Return the run for calls that an adapter sees.
+
+        Inside a `run` block or an open step on this tally it is that run; otherwise a new one, with
+        the options of `run`.
+        """
+        step = current_step()
+        for active in (current_run(), step.run if step is not None and step.is_open else None):
+            if (
+                active is not None
+                and active.context is self._services.recorder
+                and active.record.ended_at is None
+            ):
+                active.see(self.actor.surface)
+                return JoinedRun(active, is_own=False)
+        return JoinedRun(self.run(agent_name, **options), is_own=True)
+
+    def runs(self, *, limit: int = 20) -> list[RunRecord]:
+        """List the runs of the bound scope, newest first."""
+        return self._recordings.runs([self.scope], limit=limit)
+
+    def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
+        """Same as `recordings.verify`, with the checkpoint threads in which the run's steps ran.
+
+        A thread of a scope that the actor may not read is named in `cannot_prove`. Raises NotFound.
+        """
+        verification = self._recordings.verify(run_id, foil=foil)
+        names = {
+            name
+            for step in self._recordings.steps(run_id)
+            if isinstance(name := step.metadata.get("thread_id"), str)
+        }
+        if not names:
+            return verification
+        problems, unread = [*verification.problems], [*verification.cannot_prove]
+        checked: set[str] = set()
+        try:
+            run = self._recordings.run(run_id)
+            threads = self.tally.bind(self.actor, run.scope).threads
+            checked = names & set(threads.names())
+            for name in sorted(checked):
+                problems += threads.verify(name)
+        except Denied as error:
+            checked = set()
+            unread.append(f"its checkpoint threads, which this actor may not read ({error.reason})")
+        return verification.model_copy(
+            update={
+                "ok": verification.ok and not problems,
+                "problems": tuple(problems),
+                "cannot_prove": tuple(unread),
+                "threads_checked": len(checked),
+            }
+        )
+
+    def replay(
+        self,
+        step_id: str,
+        *,
+        call: Call | None = None,
+        recipe: ReplayRecipe | None = None,
+        render: Render = neutral_request,
+        **changes: Any,
+    ) -> ReplayResult:
+        """Make a recorded model step again as the step of a new run.
+
+        The new receipt contains the recipe and the outcome. Same as `recordings.replay`, which
+        records nothing. The result names the new run and step, which can be replayed in turn.
+        Raises Denied as well.
+        """
+        step = self._recordings.step(step_id)
+        run = self._recordings.run(step.run_id)
+        origin: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
+        with (
+            self.run(
+                run.agent_name, domain=run.domain, goal=run.user_goal, metadata=origin
+            ) as new_run,
+            new_run.step("model_call", name=step.name, metadata=origin) as new_step,
+        ):
+            replayed = self._recordings.replayed(
+                step_id, call=call, recipe=recipe, render=render, **changes
+            )
+            replayed.note(new_step)
+        return replayed.result.model_copy(update={"run_id": new_run.id, "step_id": new_step.id})
+
+    def keep_turn(
+        self,
+        run: Run,
+        *,
+        user: str | None = None,
+        assistant: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> list[Remembered]:
+        """Remember what was said in a run: the user's words and the agent's, as turns.
+
+        The conversation is the thread that the run belongs to, else the run itself. Each turn is
+        marked with the run and the last model call in it. Text that a tally supplied, such as
+        recalled memories in a prompt, is left out; what is then empty answers `skipped`. Raises
+        what `remember_many` does.
+        """
+        thread = run.record.metadata.get("thread_id")
+        conversation = thread if isinstance(thread, str) else run.id
+        step = run.latest("model_call")
+        turns = ((self.actor.user, True, user), (run.record.agent_name, False, assistant))
+        new = [
+            NewMemory(
+                content=text,
+                kind="turn",
+                speaker=speaker,
+                conversation=conversation,
+                source=SourceRef(
+                    source_type="user" if is_user else "other", uri=f"run:{run.id}", author=speaker
+                ),
+                source_run_id=run.id,
+                source_step_ids=() if step is None else (step,),
+            )
+            for speaker, is_user, text in turns
+            if text is not None and text.strip()
+        ]
+        key = None if idempotency_key is None else f"keep_turn {idempotency_key}"
+        return self.remember_many(new, idempotency_key=key) if new else []
+
+    @property
+    def threads(self) -> Threads:
+        """The checkpoint threads of the bound scope."""
+        return Threads(self._services.checkpoints, self.actor, self.scope)

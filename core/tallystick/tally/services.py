@@ -1,0 +1,206 @@
+"""Services: everything an opened tally is wired from, built once and private to the core.
+
+Verbs and the adapter kit reach a dependency through `services_of`; adapters and applications use
+the verbs of `BoundTally`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tallystick import memory as memory_verbs
+from tallystick.access import Gate
+from tallystick.checkpoints import CheckpointsContext, upgrade
+from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
+from tallystick.errors import SettingsError
+from tallystick.memory import MemoryContext
+from tallystick.pipeline import Indexer
+from tallystick.policy.engines import KingfisherFinder
+from tallystick.policy.redaction import Finder, Redactor
+from tallystick.ports import Reranker, TokenCounter
+from tallystick.ranking import RecallWeights, WorkingSets
+from tallystick.recorder import RecorderContext, recover_interrupted_runs
+from tallystick.records import Actor, PolicyRule
+from tallystick.settings import Settings
+from tallystick.storage import ChromaIndex, Location, Store, settings_rows
+from tallystick.storage.chroma_layout import layout_of
+from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.tokens import counter_for
+from tallystick.upkeep import retention
+
+if TYPE_CHECKING:
+    from tallystick.tally.bound import BoundTally
+    from tallystick.tally.tally import Tally
+
+__all__ = ["Services", "record_owner", "services_of"]
+
+_DAY_US = 24 * 3600 * 1_000_000
+_OWNER = "owner"
+_TALLY_ID = "tally_id"
+
+
+def services_of(tally: Tally | BoundTally) -> Services:
+    """Return the wiring behind a tally or a view of one. For the core and its adapter kit alone."""
+    opened = getattr(tally, "tally", tally)
+    services: Services = opened._services
+    return services
+
+
+class Services:
+    """The dependencies of an opened tally. Thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        owner: Actor | None,
+        embedder: Any,
+        rules: Sequence[PolicyRule],
+        background: bool,
+        weights: RecallWeights | None,
+        reranker: Reranker | None,
+        secret_finders: Iterable[Finder],
+    ) -> None:
+        """Wire the rooms on an open store, recover what a dead process left and start the worker.
+
+        `background=False` starts no thread: follow-up work is done by `Tally.drain`.
+        """
+        self.store = store
+        self.settings = settings
+        self.owner = owner
+        self.rules = tuple(rules)
+        self.gate = Gate(store, limits=settings.rate_limits)
+        self.embedder = GuardedEmbedder(
+            as_embedder(embedder) if embedder is not None else StaticEmbedder()
+        )
+        self.index = _open_index(store, settings, self.embedder.fingerprint)
+        redactor = Redactor(
+            pii=settings.redact_pii,
+            terms=settings.redact_terms,
+            finders=_finders(settings, secret_finders),
+        )
+        self.memory = MemoryContext(
+            store=store,
+            gate=self.gate,
+            embedder=self.embedder,
+            index=self.index,
+            local_embedder=self.embedder.local,
+            vector_search=settings.vector_search,
+            exact_scan_limit=settings.exact_scan_limit,
+            weights=weights or RecallWeights(),
+            reranker=reranker,
+            rerank_deadline_ms=settings.rerank_deadline_ms,
+            corpora=CorpusCache(most_bytes=settings.recall_cache_mb * 1024 * 1024),
+            forget_window_us=settings.forget_window_days * _DAY_US,
+            override_us=settings.manual_override_days * _DAY_US,
+            redactor=redactor,
+        )
+        self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
+        memory_verbs.analyze_anew(self.memory)
+        self.recorder = RecorderContext(
+            store=store, gate=self.gate, redactor=redactor, retention=settings.retention
+        )
+        recover_interrupted_runs(self.recorder)
+        self.checkpoints = CheckpointsContext(store, self.gate)
+        upgrade(store, self.checkpoints)
+        self.indexer = Indexer(
+            self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
+        )
+        self._guard = threading.Lock()
+        self._counters: dict[str | None, TokenCounter] = {}
+        if background:
+            self.indexer.start()
+
+    @property
+    def windows(self) -> retention.Windows:
+        """The retention windows of the settings, in days."""
+        settings = self.settings
+        return retention.Windows(
+            done_jobs=settings.done_jobs_days,
+            dead_jobs=settings.dead_jobs_days,
+            answers=settings.idempotency_days,
+        )
+
+    def counter(self, model: str | None) -> TokenCounter:
+        """Return the token counter for `model`, created once."""
+        with self._guard:
+            if model not in self._counters:
+                folder = self.settings.token_cache or _token_folder(self.store.location)
+                self._counters[model] = counter_for(
+                    model, cache_dir=folder, allow_download=self.settings.allow_download
+                )
+            return self._counters[model]
+
+    def drop_caches(self) -> None:
+        """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
+        self.memory.corpora.drop()
+        self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
+        self.recorder.let_go()
+
+    def close(self) -> None:
+        """Write what is still in memory, then close every part. Closing twice is allowed."""
+        if self.store.database.closed:
+            return
+        self.indexer.stop()
+        self.gate.flush()
+        if self.index is not None:
+            self.index.close()
+        self.store.liveness.close()
+        self.store.database.close()
+        self.recorder.close()
+
+
+def record_owner(store: Store, owner: Actor | None) -> Actor | None:
+    """Return the owner of an embedded tally, recording it when the tally is new.
+
+    Projects of the recorded owner may be renewed, the user may not. A PostgreSQL tally has the
+    owner that is given. Raises SettingsError.
+    """
+    if not store.location.is_embedded:
+        return owner
+    with store.database.read() as connection:
+        text = settings_rows.get_setting(connection, _OWNER)
+    recorded = None if text is None else Actor.loads(text)
+    if recorded is not None and (owner is None or owner == recorded):
+        return recorded
+    if recorded is not None and owner is not None and owner.user != recorded.user:
+        raise SettingsError(
+            f"This tally belongs to {recorded.user}. Open it without `owner`, and bind other "
+            "actors with tally.bind(…)."
+        )
+    new_owner = owner or Actor(user="local", role="operator")
+    tally_id = store.ids.new()
+
+    def unit(tx: Any) -> None:
+        settings_rows.set_setting(tx, _OWNER, new_owner.dumps())
+        if settings_rows.get_setting(tx, _TALLY_ID) is None:
+            settings_rows.set_setting(tx, _TALLY_ID, tally_id)
+
+    store.database.write(unit, name="tally.owner")
+    return new_owner
+
+
+def _finders(settings: Settings, finders: Iterable[Finder]) -> list[Finder]:
+    return [*finders, *([KingfisherFinder()] if settings.secret_engine == "kingfisher" else [])]
+
+
+def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:
+    with store.database.read() as connection:
+        layout = layout_of(connection, fingerprint)
+    if settings.chroma is not None:
+        return ChromaIndex(fingerprint, server=settings.chroma, layout=layout)
+    if store.location.folder is None:
+        return None
+    return ChromaIndex(fingerprint, folder=store.location.folder, layout=layout)
+
+
+def _token_folder(location: Location) -> Path:
+    if location.folder is not None:
+        return location.folder / "tokens"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tallystick" / "tokens"

@@ -1,0 +1,207 @@
+"""Tally: an opened store, from which each actor gets a view of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from tallystick.errors import Denied
+from tallystick.pipeline import Drained, Reconciled
+from tallystick.policy.redaction import Finder
+from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
+from tallystick.ranking import RecallWeights
+from tallystick.recorder import Recordings
+from tallystick.records import AccessDecision, Actor, PolicyRule, Scope
+from tallystick.settings import Settings
+from tallystick.storage import Location, Store, scopes
+from tallystick.tally.bound import BoundTally
+from tallystick.tally.services import Services, record_owner
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """An opened store: one folder, or one PostgreSQL database.
+
+    Thread-safe. Close it, or use it as a `with` block.
+    """
+
+    def __init__(self, services: Services) -> None:
+        """Use `Tally.open`."""
+        self._services = services
+
+    @classmethod
+    def open(
+        cls,
+        where: str | os.PathLike[str] = ".tally",
+        *,
+        owner: Actor | None = None,
+        embedder: Any = None,
+        chroma: str | None = None,
+        rules: Sequence[PolicyRule] = (),
+        settings: Settings | None = None,
+        create: bool = True,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        schema: str = "tallystick",
+        background: bool = True,
+        weights: RecallWeights | None = None,
+        reranker: Reranker | None = None,
+        secret_finders: Iterable[Finder] = (),
+    ) -> Tally:
+        """Open the tally at `where`, a folder or `postgresql://…`, and create it on first use.
+
+        `owner` is recorded when an embedded tally is created and acts for runtimes that name
+        nobody. `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a
+        PydanticAI Embedder or a LlamaIndex BaseEmbedding; the default works offline. `chroma` is
+        the address of a Chroma server. `weights` change how recall ranks; a `reranker` orders its
+        best hits anew, if it answers in time. `secret_finders` are engines of your own that find
+        what to redact in a text. Raises InvalidInput, SettingsError, TallyNotFound
+        (`create=False`), NewerTally, BusyTally or CorruptTally.
+        """
+        effective = settings or Settings.read()
+        if chroma is not None:
+            effective = effective.model_copy(update={"chroma": chroma})
+        store = Store.open(
+            Location.find(where, create=create),
+            clock=clock or SystemClock(),
+            ids=ids or UuidIds(),
+            busy_timeout_ms=effective.busy_timeout_ms,
+            full_durability=effective.durability == "full",
+            readers=effective.readers,
+            schema=schema,
+        )
+        try:
+            services = Services(
+                store,
+                effective,
+                owner=record_owner(store, owner),
+                embedder=embedder,
+                rules=rules,
+                background=background,
+                weights=weights,
+                reranker=reranker,
+                secret_finders=secret_finders,
+            )
+        except BaseException:
+            store.database.close()
+            raise
+        return cls(services)
+
+    @property
+    def location(self) -> str:
+        """The folder or the database address of this tally, without a password."""
+        return str(self._services.store.location)
+
+    @property
+    def owner(self) -> Actor | None:
+        """The actor for runtimes that name nobody; None on PostgreSQL unless one was given."""
+        return self._services.owner
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration that this tally was opened with."""
+        return self._services.settings
+
+    @property
+    def recordings(self) -> Recordings:
+        """The recordings as the owner sees them.
+
+        Raises Denied where a tally has no owner: use `bind(actor).recordings`.
+        """
+        return self.bind(None).recordings
+
+    def bind(
+        self,
+        actor: Actor | None = None,
+        scope: str | Scope | None = None,
+        *,
+        request_id: str | None = None,
+        session_id: str | None = None,
+    ) -> BoundTally:
+        """Return the view of this tally as `actor`, working in `scope` (else the private one).
+
+        The history of what is changed names the request and the session; inside a recorded run that
+        names neither it names the run and the run's thread. Without an actor the owner acts; a
+        tally without one refuses with `missing_actor`. Raises Denied, InvalidScope.
+        """
+        acting = actor or self.owner
+        if acting is None:
+            decision = AccessDecision(
+                allowed=False, reason="missing_actor", operation="read", surface="python"
+            )
+            raise Denied(
+                decision,
+                "This tally has no owner: name who acts, as in tally.bind(Actor(user=…)).",
+            )
+        return BoundTally(
+            self, acting.traced(request_id=request_id, session_id=session_id), acting.home(scope)
+        )
+
+    def scopes(self) -> list[Scope]:
+        """Return every scope that was written to, by name.
+
+        The names alone are no secret from the folder's owner.
+        """
+        with self._services.store.database.read() as connection:
+            return scopes.all_scopes(connection)
+
+    def drain(self) -> Drained:
+        """Do all follow-up work now: pending embedding, and Chroma if this process owns it."""
+        return self._services.indexer.run()
+
+    def reconcile_index(self, *, repair: bool = True) -> Reconciled:
+        """Compare Chroma with the database, and rebuild it if they differ unless `repair` is False.
+
+        Raises StorageError when another process owns it.
+        """
+        return self._services.indexer.reconcile(repair=repair)
+
+    def rebuild_index(
+        self, progress: Callable[[int, int], None] = lambda finished, total: None
+    ) -> int:
+        """Rebuild Chroma's collections from the database; return the number of vectors.
+
+        `progress` is called with the number of vectors finished and the total. Raises StorageError.
+        """
+        return self._services.indexer.rebuild(progress)
+
+    def now(self) -> int:
+        """Return the time of the tally's clock, microseconds UTC."""
+        return self._services.store.clock.now()
+
+    def new_id(self) -> str:
+        """Return a fresh id of the tally's kind."""
+        return self._services.store.ids.new()
+
+    def count_tokens(self, text: str, *, model: str | None = None) -> int:
+        """Count the tokens of `text` for `model`, or estimate them without undercounting."""
+        return self.counter(model).count(text)
+
+    def counter(self, model: str | None = None) -> TokenCounter:
+        """Return the token counter for `model`."""
+        return self._services.counter(model)
+
+    def drop_caches(self) -> None:
+        """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
+        self._services.drop_caches()
+
+    def close(self) -> None:
+        """Write what is still in memory and close. Closing twice is allowed."""
+        self._services.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Tally({self.location!r})"
