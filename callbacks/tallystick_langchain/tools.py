@@ -11,9 +11,9 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
 from tallystick.adapters import Binder
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick.toolkit import MEMORY_TOOLS
 from tallystick_langchain.handler import session_of
 
 __all__ = ["memory_tools"]
@@ -44,7 +44,7 @@ def memory_tools(
 
     def answer(tool: str, config: RunnableConfig, given: dict[str, Any]) -> dict[str, Any]:
         known = MEMORY_TOOLS[tool]
-        if known.changes and approval == "interrupt":
+        if known.needs_approval and approval == "interrupt":
             refused = _asked(tool, given, known.description)
             if refused is not None:
                 return refused

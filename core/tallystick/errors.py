@@ -36,17 +36,15 @@ TallystickError
     ├── TapeDiverged          an agent that plays a tape asked for something else; carries the diff
     └── RecordedFailure       the call failed when it was recorded, and so on its tape
 
-Facts that a program needs are attributes; the message is for people.
+The message is for people. For programs each class has a stable `code`, and `facts()` has what they
+need as JSON: ids, versions, counts and reason codes, never text that somebody stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tallystick.records import AccessDecision, ApprovalRequest
+from typing import Any, ClassVar, Protocol
 
 __all__ = [
     "ApprovalRequired",
@@ -87,8 +85,45 @@ __all__ = [
 ]
 
 
+class Decision(Protocol):
+    """The parts of an access decision that a refusal needs; see `records.AccessDecision`."""
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def operation(self) -> str: ...
+    @property
+    def scope(self) -> object: ...
+    @property
+    def surface(self) -> str: ...
+    @property
+    def audit_id(self) -> str | None: ...
+
+
+class WantedApproval(Protocol):
+    """The parts of an approval request that its error needs; see `records.ApprovalRequest`."""
+
+    @property
+    def action(self) -> str: ...
+    @property
+    def rule_id(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def item_ids(self) -> Sequence[str]: ...
+
+
 class TallystickError(Exception):
     """Something in Tallystick failed. Catch this to catch everything below."""
+
+    code: ClassVar[str] = "tallystick_error"
+    """The stable name of this error for programs, logs and other languages."""
+    _facts: ClassVar[tuple[str, ...]] = ()
+    """Attributes that `facts` returns."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a program needs as JSON values: no text that somebody stored."""
+        return {name: _plain(getattr(self, name)) for name in self._facts}
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or type(self).__name__).strip())
@@ -97,15 +132,21 @@ class TallystickError(Exception):
 class InvalidInput(TallystickError):
     """A value cannot be used as given; nothing was stored. Correct the argument and call again."""
 
+    code = "invalid_input"
+
 
 class InvalidRecord(InvalidInput):
     """A record or its attributes do not validate; nothing was stored. The message names each
     field.
     """
 
+    code = "invalid_record"
+
 
 class InvalidScope(InvalidInput):
     """A scope must read like `private:alice`, `project:apollo` or `public`."""
+
+    code = "invalid_scope"
 
 
 class IdempotencyMismatch(InvalidInput):
@@ -113,13 +154,20 @@ class IdempotencyMismatch(InvalidInput):
     request.
     """
 
+    code = "idempotency_mismatch"
+
 
 class SettingsError(TallystickError):
     """Configuration is missing or contradicts itself. The message names the setting."""
 
+    code = "settings_error"
+
 
 class MissingExtra(TallystickError, ImportError):
     """An optional package is needed. Install the extra that the message names."""
+
+    code = "missing_extra"
+    _facts = ("package", "extra")
 
     def __init__(self, package: str, extra: str) -> None:
         self.package = package
@@ -130,11 +178,15 @@ class MissingExtra(TallystickError, ImportError):
 class StorageError(TallystickError):
     """The store could not do what was asked. Nothing was half written."""
 
+    code = "storage_error"
+
 
 class TallyNotFound(StorageError):
     """There is no tally at this place. Give the folder of an existing one, or let `Tally.open` make
     it.
     """
+
+    code = "tally_not_found"
 
 
 class NewerTally(StorageError):
@@ -142,21 +194,28 @@ class NewerTally(StorageError):
     changed.
     """
 
-    def __init__(self, found: str, known: str) -> None:
-        self.found = found
-        self.known = known
+    code = "newer_tally"
+    _facts = ("schema", "supported")
+
+    def __init__(self, schema: str, *, supported: str) -> None:
+        self.schema = schema
+        self.supported = supported
         super().__init__(
-            f"This tally has schema {found}, which this release (schema {known}) does not know. "
-            "Upgrade tallystick to open it; nothing was changed."
+            f"This tally has schema {schema}, which this release (schema {supported}) does not "
+            "know. Upgrade tallystick to open it; nothing was changed."
         )
 
 
 class ClosedTally(StorageError):
     """This tally was closed. Open it again with `Tally.open`."""
 
+    code = "closed_tally"
+
 
 class ForkedTally(StorageError):
     """This process inherited the tally from its parent by fork. Open your own with `Tally.open`."""
+
+    code = "forked_tally"
 
 
 class BusyTally(StorageError):
@@ -164,15 +223,22 @@ class BusyTally(StorageError):
     again.
     """
 
+    code = "busy_tally"
+
 
 class CorruptTally(StorageError):
     """Stored bytes do not match what was written. Run `tally verify` to see where."""
+
+    code = "corrupt_tally"
 
 
 class BlockedType(StorageError):
     """Stored state names a class that may not be built. If it is yours, allow it where the saver is
     made.
     """
+
+    code = "blocked_type"
+    _facts = ("module", "name")
 
     def __init__(self, module: str, name: str, *, where: str = "") -> None:
         self.module = module
@@ -189,12 +255,16 @@ class InsideTransaction(StorageError):
     write.
     """
 
+    code = "inside_transaction"
+
 
 class NotFound(TallystickError):
     """No such record in the scopes of this actor."""
 
+    code = "not_found"
 
-_MEET: Mapping[str, str] = {
+
+_REMEDIES: Mapping[str, str] = {
     "missing_actor": "Name who acts.",
     "missing_organization": "Give the actor its organization.",
     "missing_memory_space": "Let an operator create the space first.",
@@ -223,13 +293,26 @@ _MEET: Mapping[str, str] = {
 class Denied(TallystickError):
     """Policy refused. `decision.reason` holds the stable reason code."""
 
-    def __init__(self, decision: AccessDecision, message: str | None = None) -> None:
+    code = "denied"
+
+    def __init__(self, decision: Decision, message: str | None = None) -> None:
         self.decision = decision
-        told = (
+        refusal = (
             f"{decision.operation} in {decision.scope or 'no scope'} was refused: {decision.reason}"
         )
-        meet = _MEET.get(decision.reason)
-        super().__init__(message or (told if meet is None else f"{told}. {meet}"))
+        remedy = _REMEDIES.get(decision.reason)
+        super().__init__(message or (refusal if remedy is None else f"{refusal}. {remedy}"))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the decision."""
+        decision = self.decision
+        return {
+            "reason": decision.reason,
+            "operation": decision.operation,
+            "scope": None if decision.scope is None else str(decision.scope),
+            "surface": decision.surface,
+            "audit_id": decision.audit_id,
+        }
 
     @property
     def reason(self) -> str:
@@ -240,7 +323,9 @@ class Denied(TallystickError):
 class RateLimited(Denied):
     """This actor looked more often than the tally allows. Try again after `retry_after` seconds."""
 
-    def __init__(self, decision: AccessDecision, *, retry_after_us: int) -> None:
+    code = "rate_limited"
+
+    def __init__(self, decision: Decision, *, retry_after_us: int) -> None:
         self.retry_after = -(-retry_after_us // 1_000_000)
         """Seconds, rounded up."""
         super().__init__(
@@ -249,13 +334,22 @@ class RateLimited(Denied):
             f"{self.retry_after} s.",
         )
 
+    def facts(self) -> dict[str, Any]:
+        """Return the decision, and when to try again."""
+        return {**super().facts(), "retry_after": self.retry_after}
+
 
 class Conflict(TallystickError):
     """The change does not fit what is stored now. Nothing was changed."""
 
+    code = "conflict"
+
 
 class VersionConflict(Conflict):
     """The record changed since it was read. Read it again and decide anew."""
+
+    code = "version_conflict"
+    _facts = ("memory_id", "expected", "actual")
 
     reason = "version_conflict"
 
@@ -272,6 +366,9 @@ class VersionConflict(Conflict):
 class StateConflict(Conflict):
     """The record's state does not allow this change."""
 
+    code = "state_conflict"
+    _facts = ("memory_id", "state", "reason")
+
     def __init__(
         self, memory_id: str, *, state: str, reason: str, hint: str = "", what: str = "Memory"
     ) -> None:
@@ -283,6 +380,9 @@ class StateConflict(Conflict):
 
 class PositionTaken(Conflict):
     """Another turn stands at this place of the conversation. Leave `position` out to append."""
+
+    code = "position_taken"
+    _facts = ("conversation", "position", "memory_id")
 
     def __init__(self, conversation: str, position: int, memory_id: str) -> None:
         self.conversation = conversation
@@ -298,13 +398,20 @@ class PositionTaken(Conflict):
 class EmbeddingError(TallystickError):
     """Text could not be embedded. What was remembered stays recallable by its words."""
 
+    code = "embedding_error"
+
 
 class EmbedderUnavailable(EmbeddingError):
     """The embedder's package or weights are not there. The message says what to install."""
 
+    code = "embedder_unavailable"
+
 
 class DimensionMismatch(EmbeddingError):
     """Vectors of two sizes cannot be compared."""
+
+    code = "dimension_mismatch"
+    _facts = ("name", "expected", "got")
 
     def __init__(self, *, name: str, expected: int, got: int) -> None:
         self.name = name
@@ -318,18 +425,21 @@ class DimensionMismatch(EmbeddingError):
 class CompileError(TallystickError):
     """The context could not be compiled. No model was called."""
 
+    code = "compile_error"
+
 
 class ApprovalRequired(CompileError):
     """A rule wants an approval before these items go to a model. Nothing was sent; the step is
     blocked.
     """
 
-    code = "APPROVAL_REQUIRED"
+    code = "approval_required"
 
-    def __init__(self, requests: Sequence[ApprovalRequest]) -> None:
+    def __init__(self, requests: Sequence[WantedApproval]) -> None:
         self.requests = tuple(requests)
         listed = "; ".join(
-            f"{', '.join(one.item_ids)} (rule {one.rule_id}: {one.reason})" for one in self.requests
+            f"{', '.join(request.item_ids)} (rule {request.rule_id}: {request.reason})"
+            for request in self.requests
         )
         super().__init__(
             f"An approval is required before this is sent: {listed}. Once it is given, compile "
@@ -337,11 +447,24 @@ class ApprovalRequired(CompileError):
             "higher priority that allows these items, or compile without them."
         )
 
+    def facts(self) -> dict[str, Any]:
+        """Return the requests: action, rule and items."""
+        requests = [
+            {
+                "action": request.action,
+                "rule_id": request.rule_id,
+                "item_ids": list(request.item_ids),
+            }
+            for request in self.requests
+        ]
+        return {"requests": requests}
+
 
 class BudgetInfeasible(CompileError):
     """Required items alone exceed the budget. Raise the budget or shorten what `required` lists."""
 
-    code = "BUDGET_INFEASIBLE"
+    code = "budget_infeasible"
+    _facts = ("budget", "required")
 
     def __init__(self, *, budget: int, required: Mapping[str, int]) -> None:
         self.budget = budget
@@ -357,6 +480,9 @@ class BudgetInfeasible(CompileError):
 class InvalidContext(CompileError):
     """The items contradict one another; the request would be refused by a provider."""
 
+    code = "invalid_context"
+    _facts = ("item_ids",)
+
     def __init__(self, message: str, *, item_ids: Sequence[str] = ()) -> None:
         self.item_ids = tuple(item_ids)
         super().__init__(message)
@@ -365,13 +491,20 @@ class InvalidContext(CompileError):
 class RecorderError(TallystickError):
     """The recorder could not do what was asked. What was acknowledged is kept."""
 
+    code = "recorder_error"
+
 
 class RunClosed(RecorderError):
     """The run or step has ended; nothing can be added to it. Start a new one."""
 
+    code = "run_closed"
+
 
 class NotReplayable(RecorderError):
     """The retention mode kept too little to replay this step."""
+
+    code = "not_replayable"
+    _facts = ("step_id", "retention")
 
     def __init__(
         self, step_id: str, *, retention: str, missing: str, hint: str | None = None
@@ -388,6 +521,9 @@ class NotReplayable(RecorderError):
 class TapeDiverged(RecorderError):
     """An agent that plays a tape asked for something else than was recorded. The diff says what."""
 
+    code = "tape_diverged"
+    _facts = ("step_id",)
+
     def __init__(self, what: str, *, step_id: str | None, diff: Sequence[str] = ()) -> None:
         self.what = what
         self.step_id = step_id
@@ -401,6 +537,9 @@ class RecordedFailure(RecorderError):
     It is raised as the class that was recorded too, where that is known, so that retries and
     handlers take it.
     """
+
+    code = "recorded_failure"
+    _facts = ("kind",)
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
@@ -416,11 +555,20 @@ class RecordedFailure(RecorderError):
 def require(package: str, *, extra: str) -> None:
     """Raise MissingExtra unless `package` is installed; the first line of every adapter."""
     try:
-        found = find_spec(package) is not None
+        installed = find_spec(package) is not None
     except ModuleNotFoundError:
-        found = False
-    if not found:
+        installed = False
+    if not installed:
         raise MissingExtra(package, extra)
+
+
+def _plain(value: Any) -> Any:
+    """Return a fact as JSON values."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def explain_validation(error: Any) -> str:

@@ -9,9 +9,9 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 
 from tallystick.adapters import Binder
 from tallystick.aio import in_thread
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick.toolkit import MEMORY_TOOLS
 
 __all__ = ["memory_tools"]
 

@@ -44,6 +44,7 @@ from tallystick.adapters import Binder
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
+from tallystick.operations import NOTICE
 from tallystick.recorder import (
     Capture,
     Run,
@@ -58,7 +59,6 @@ from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
-from tallystick.toolkit import NOTICE
 from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
 from tallystick_pydantic_ai.messages import answer_of, request_of
 from tallystick_pydantic_ai.toolset import memory_toolset

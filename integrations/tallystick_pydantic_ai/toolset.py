@@ -8,9 +8,9 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset
 
 from tallystick.adapters import Binder
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick.toolkit import MEMORY_TOOLS
 from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
 
 __all__ = ["memory_toolset"]

@@ -15,9 +15,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from tallystick import Actor, Tally
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.tally import BoundTally
 from tallystick.testing.contracts import AdapterContract
-from tallystick.toolkit import MEMORY_TOOLS
 from tallystick_langchain import TallyCallbackHandler, memory_tools
 
 OpenTally = Callable[..., Tally]

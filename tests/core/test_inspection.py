@@ -11,13 +11,13 @@ import pytest
 
 from tallystick.checkpoints import Leaf
 from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound, StateConflict
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN, framed
 from tallystick.storage import access_log, journal, settings_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
-from tallystick.toolkit import MEMORY_TOOLS
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})

@@ -128,7 +128,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 with Tally.open(sys.argv[1], background=False) as other:
-    print(other.bind().recorder.run(run.id).status)
+    print(other.bind().recordings.run(run.id).status)
 """
 
 

@@ -122,7 +122,7 @@ def test_a_tally_of_a_newer_release_is_refused_and_left_alone(open_tally: OpenTa
         )
     with pytest.raises(NewerTally) as refused:
         open_tally()
-    assert (refused.value.found, refused.value.known) == ("9999", HEAD)
+    assert refused.value.facts() == {"schema": "9999", "supported": HEAD}
 
 
 def test_opening_nothing_says_so(tmp_path: Path) -> None:

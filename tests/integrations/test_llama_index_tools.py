@@ -18,9 +18,9 @@ from llama_index.core.workflow import (
 )
 
 from tallystick import Tally
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.tally import BoundTally
 from tallystick.testing.contracts import AdapterContract
-from tallystick.toolkit import MEMORY_TOOLS
 from tallystick_llama_index import TallyInstrumentation, memory_tools
 
 OpenTally = Callable[..., Tally]

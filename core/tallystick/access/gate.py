@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tallystick.access.limits import Limits
 from tallystick.errors import Denied, InvalidInput, RateLimited
 from tallystick.policy import MUTATIONS, PolicyState, decide, settle
-from tallystick.records import AccessDecision, Actor, Limited, Operation, Scope
+from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
 from tallystick.storage import Store, access_log, journal, memories, settings_rows, spaces
 from tallystick.storage.idempotency import Once
 
@@ -26,7 +26,7 @@ __all__ = ["Gate"]
 
 FROZEN = "mutations.frozen"
 """Setting: whether changes of memory are suspended."""
-_LOOKS: Mapping[Limited, Operation] = {
+_LOOKS: Mapping[Limited, AccessKind] = {
     "read": "read",
     "inspect": "inspect",
     "preview": "inspect",
@@ -53,7 +53,7 @@ class Journaling:
         self, kind: type[BaseException] | None, error: BaseException | None, where: object
     ) -> None:
         if isinstance(error, Denied) and error.decision.audit_id is None:
-            raise self._gate.refuse(self._actor, error.decision) from error
+            raise self._gate.refuse(self._actor, decision_of(error)) from error
 
 
 class Gate:
@@ -66,7 +66,7 @@ class Gate:
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
 
-    def require(self, actor: Actor, operation: Operation, scope: Scope) -> AccessDecision:
+    def require(self, actor: Actor, operation: AccessKind, scope: Scope) -> AccessDecision:
         """The decision, if it allows. A refusal is journaled and raised as Denied."""
         if scope.kind in _ALONE and operation not in MUTATIONS:
             decision = decide(actor, operation, scope, PolicyState({}, self._store.clock.now()))
@@ -93,11 +93,11 @@ class Gate:
             audit_id=self._limits.told(actor, what),
         )
         if decision.audit_id is None:
-            decision = self.refuse(actor, decision).decision
+            decision = decision_of(self.refuse(actor, decision))
             self._limits.tell(actor, what, decision.audit_id or "")
         raise RateLimited(decision, retry_after_us=wait)
 
-    def foresee(self, actor: Actor, operation: Operation, scope: Scope) -> None:
+    def foresee(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
         """Refuse early what `confirm` would refuse in the transaction that follows; that decides.
         Raises Denied.
 
@@ -112,7 +112,7 @@ class Gate:
             raise self.refuse(actor, decide(actor, operation, scope, state))
 
     def require_or_none(
-        self, actor: Actor, operation: Operation, scope: Scope
+        self, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision | None:
         """The decision, if it allows; nothing is journaled if it does not."""
         with self._store.database.read() as connection:
@@ -120,12 +120,14 @@ class Gate:
         return decision if decision.allowed else None
 
     def decide(
-        self, connection: Connection, actor: Actor, operation: Operation, scope: Scope
+        self, connection: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision:
         """The decision by what `connection` sees, either way; nothing is journaled."""
         return decide(actor, operation, scope, self._state_for(connection, operation, scope))
 
-    def _state_for(self, connection: Connection, operation: Operation, scope: Scope) -> PolicyState:
+    def _state_for(
+        self, connection: Connection, operation: AccessKind, scope: Scope
+    ) -> PolicyState:
         state = self.state(connection, [scope])
         if operation in MUTATIONS and settings_rows.get_setting(connection, FROZEN) == "1":
             return replace(state, frozen=True)
@@ -176,7 +178,7 @@ class Gate:
         stored = [scope for scope in scopes if scope.kind not in _ALONE]
         return PolicyState(spaces.of_scopes(connection, stored), self._store.clock.now())
 
-    def confirm(self, tx: Connection, actor: Actor, operation: Operation, scope: Scope) -> None:
+    def confirm(self, tx: Connection, actor: Actor, operation: AccessKind, scope: Scope) -> None:
         """Decide again inside a writing transaction, which sees what changed since. Use within
         `journaling`.
         """
@@ -185,7 +187,7 @@ class Gate:
             raise Denied(decide(actor, operation, scope, state))
 
     def confirmed(
-        self, tx: Connection, actor: Actor, operation: Operation, scope: Scope
+        self, tx: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision:
         """Same as `confirm`; the decision."""
         self.confirm(tx, actor, operation, scope)
@@ -254,3 +256,9 @@ class Gate:
         future = self._store.database.submit(unit, name="access.log")
         if wait:
             future.result()
+
+
+def decision_of(error: Denied) -> AccessDecision:
+    """Return the decision behind a refusal, which is always the record that the gate made."""
+    assert isinstance(error.decision, AccessDecision)
+    return error.decision

@@ -21,7 +21,7 @@ from tallystick.checkpoints.putting import Grown, Waited
 from tallystick.checkpoints.removing import Needs
 from tallystick.checkpoints.stored import PendingWrite, StoredCheckpoint, Summary
 from tallystick.checkpoints.values import Leaf, Value
-from tallystick.records import Actor, Operation, Scope, VerificationProblem, canonical_json
+from tallystick.records import AccessKind, Actor, Scope, VerificationProblem, canonical_json
 from tallystick.storage import checkpoints
 
 __all__ = ["Threads"]
@@ -324,11 +324,11 @@ class Threads:
 
     # What the above are made of
 
-    def _require(self, operation: Operation) -> None:
+    def _require(self, operation: AccessKind) -> None:
         if not self._trusted:
             self._context.gate.require(self._actor, operation, self._scope)
 
-    def _desk(self, operation: Operation) -> Desk | None:
+    def _desk(self, operation: AccessKind) -> Desk | None:
         """Where an operation that is allowed is carried out; None when nothing was ever written to
         the scope.
         """
@@ -340,7 +340,7 @@ class Threads:
             else Desk(self._context.store, self._actor, self._scope, scope_cache, self._writer)
         )
 
-    def _desk_made(self, operation: Operation | None) -> Desk:
+    def _desk_made(self, operation: AccessKind | None) -> Desk:
         if operation is not None:
             self._require(operation)
         scope_cache = self._context.scope_cache(self._scope, self._sealer, create=True)

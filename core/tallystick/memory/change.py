@@ -16,11 +16,11 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     FIRST_MOMENT,
     LAST_MOMENT,
+    AccessKind,
     Actor,
     Change,
     Forgotten,
     Memory,
-    Operation,
     SourceRef,
     is_storable,
     part_key,
@@ -513,7 +513,7 @@ def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
 
 
 def _look(
-    context: MemoryContext, actor: Actor, memory_id: str, operation: Operation
+    context: MemoryContext, actor: Actor, memory_id: str, operation: AccessKind
 ) -> memories.Stored:
     with context.store.database.read() as connection:
         return context.visible(connection, actor, memory_id, operation, sources=False)

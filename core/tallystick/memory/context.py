@@ -14,7 +14,7 @@ from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
-from tallystick.records import Actor, JsonObject, Memory, Operation, is_storable
+from tallystick.records import AccessKind, Actor, JsonObject, Memory, is_storable
 from tallystick.records.framing import without_recalls
 from tallystick.storage import ChromaIndex, Store, memories
 from tallystick.storage.corpus_cache import CorpusCache
@@ -117,7 +117,7 @@ class MemoryContext:
         connection: Connection,
         actor: Actor,
         memory_id: str,
-        operation: Operation,
+        operation: AccessKind,
         *,
         sources: bool = True,
     ) -> memories.Stored:

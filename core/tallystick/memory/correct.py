@@ -28,6 +28,7 @@ from tallystick.memory.change import (
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
+    AccessKind,
     Actor,
     Affected,
     Change,
@@ -37,7 +38,6 @@ from tallystick.records import (
     Link,
     Memory,
     MemoryState,
-    Operation,
     RecallImpact,
     canonical_json,
     is_storable,
@@ -269,7 +269,7 @@ def _check(asked: Asked) -> None:
         raise InvalidInput("`replacement` is empty. Say in a few words what stood there.")
 
 
-def _operation(asked: Asked, memory: Memory | None) -> Operation:
+def _operation(asked: Asked, memory: Memory | None) -> AccessKind:
     if asked.correction == "delete" or (memory is not None and memory.state == "deleted"):
         return "delete"
     return "correct"

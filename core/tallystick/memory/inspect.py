@@ -20,13 +20,13 @@ from tallystick.memory.read import is_over
 from tallystick.memory.supersession import is_current
 from tallystick.policy import ROLES
 from tallystick.records import (
+    AccessKind,
     Action,
     Actor,
     CorrectionKind,
     Freshness,
     Inspection,
     Memory,
-    Operation,
     ReasonCode,
     Scope,
 )
@@ -174,7 +174,7 @@ def _freshness(
 def _actions(
     connection: Connection, context: MemoryContext, actor: Actor, memory: Memory, now: int
 ) -> tuple[Action, ...]:
-    def action(name: str, operation: Operation, fits: bool, *, previewed: bool) -> Action:
+    def action(name: str, operation: AccessKind, fits: bool, *, previewed: bool) -> Action:
         decision = context.gate.decide(connection, actor, operation, memory.scope)
         if not decision.allowed:
             return Action(name=name, allowed=False, reason=decision.reason, previewed=previewed)

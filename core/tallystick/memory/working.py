@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryContext
-from tallystick.records import LAST_MOMENT, Actor, Json, Operation, Scope, is_storable
+from tallystick.records import LAST_MOMENT, AccessKind, Actor, Json, Scope, is_storable
 from tallystick.storage import journal, scopes, tables
 from tallystick.storage.idempotency import Once
 
@@ -126,7 +126,7 @@ class WorkingMemory:
         return self._remove(_t.c.name.is_not(None), "working.clear", idempotency_key, None)
 
     def _remove(self, condition: Any, called: str, key: str | None, name: str | None) -> int:
-        operation: Operation = "write"
+        operation: AccessKind = "write"
         self._context.gate.require(self._actor, operation, self._scope)
         once = Once(self._scope, called, key, [self._run_id, name])
 

@@ -14,9 +14,9 @@ from typing import Literal, get_args
 
 from tallystick.records import (
     AccessDecision,
+    AccessKind,
     Actor,
     MemorySpace,
-    Operation,
     ReasonCode,
     Scope,
     SpaceMember,
@@ -43,14 +43,14 @@ AccessRole = Literal[
     "operator",
 ]
 
-OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+OPERATIONS: tuple[AccessKind, ...] = get_args(AccessKind)
 
-_READER = frozenset[Operation]({"read", "inspect"})
-_WRITER = _READER | frozenset[Operation]({"write", "record", "reflect", "correct"})
-_MAINTAINER = _WRITER | frozenset[Operation]({"delete", "export"})
-_ALL_OF_MEMORY = _MAINTAINER | frozenset[Operation]({"share", "promote"})
+_READER = frozenset[AccessKind]({"read", "inspect"})
+_WRITER = _READER | frozenset[AccessKind]({"write", "record", "reflect", "correct"})
+_MAINTAINER = _WRITER | frozenset[AccessKind]({"delete", "export"})
+_ALL_OF_MEMORY = _MAINTAINER | frozenset[AccessKind]({"share", "promote"})
 
-ROLES: Mapping[AccessRole, frozenset[Operation]] = MappingProxyType(
+ROLES: Mapping[AccessRole, frozenset[AccessKind]] = MappingProxyType(
     {
         "principal": _ALL_OF_MEMORY,
         "diarist": _MAINTAINER,
@@ -58,19 +58,19 @@ ROLES: Mapping[AccessRole, frozenset[Operation]] = MappingProxyType(
         "reader": _READER,
         "writer": _WRITER,
         "maintainer": _MAINTAINER,
-        "steward": _ALL_OF_MEMORY | frozenset[Operation]({"manage"}),
-        "operator": frozenset[Operation]({"inspect", "manage"}),
+        "steward": _ALL_OF_MEMORY | frozenset[AccessKind]({"manage"}),
+        "operator": frozenset[AccessKind]({"inspect", "manage"}),
     }
 )
 """The one table of role by operation. docs/policy.md repeats it and is tested against it."""
 
-MUTATIONS = frozenset[Operation]({"write", "reflect", "share", "promote", "correct", "delete"})
+MUTATIONS = frozenset[AccessKind]({"write", "reflect", "share", "promote", "correct", "delete"})
 """Operations that change memory: an operator may suspend them. Runs and checkpoints are recorded
 all the same.
 """
 
-_CROSSING = frozenset[Operation]({"share", "promote"})
-_WHILE_CLOSED = frozenset[Operation]({"inspect", "manage"})
+_CROSSING = frozenset[AccessKind]({"share", "promote"})
+_WHILE_CLOSED = frozenset[AccessKind]({"inspect", "manage"})
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class _Standing:
 
     reason: ReasonCode
     roles: frozenset[AccessRole] = frozenset()
-    permissions: frozenset[Operation] = frozenset()
+    permissions: frozenset[AccessKind] = frozenset()
 
-    def allows(self, operation: Operation) -> bool:
+    def allows(self, operation: AccessKind) -> bool:
         if operation in self.permissions:
             return True
         # Written out: this runs in every read and write.
@@ -112,7 +112,7 @@ _SOMEBODY_ELSE = _Standing("principal_mismatch")
 
 
 def decide(
-    actor: Actor | None, operation: Operation, scope: Scope, state: PolicyState = _NOTHING_STORED
+    actor: Actor | None, operation: AccessKind, scope: Scope, state: PolicyState = _NOTHING_STORED
 ) -> AccessDecision:
     """Whether `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
     if actor is None:
@@ -130,7 +130,7 @@ def decide(
 
 
 def settle(
-    actor: Actor, operation: Operation, scope: Scope, state: PolicyState
+    actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
 ) -> tuple[bool, ReasonCode]:
     """Same as `decide`, as the two values alone: for what runs in every write."""
     allowed, reason = _settle(actor, operation, scope, state)
@@ -140,7 +140,7 @@ def settle(
 
 
 def _settle(
-    actor: Actor, operation: Operation, scope: Scope, state: PolicyState
+    actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
 ) -> tuple[bool, ReasonCode]:
     space = state.spaces.get(scope)
     standing = _standing(actor, scope, space, state.now)
@@ -245,7 +245,7 @@ def _as_member(
     living = [member for member in named if _lives(member, now)]
     if not living:
         return _Standing(ended if named else absent)
-    permissions: frozenset[Operation] = frozenset(
+    permissions: frozenset[AccessKind] = frozenset(
         operation for member in living for operation in member.permissions
     )
     roles: set[AccessRole] = {member.role for member in living}

@@ -79,9 +79,9 @@ from tallystick.records.memory import (
 )
 from tallystick.records.policy import (
     AccessDecision,
+    AccessKind,
     ApprovalRequest,
     Limited,
-    Operation,
     PolicyConditions,
     PolicyEffect,
     PolicyRule,
@@ -180,7 +180,7 @@ __all__ = [
     "Micros",
     "Names",
     "NewMemory",
-    "Operation",
+    "AccessKind",
     "PackItem",
     "Persisted",
     "PolicyConditions",

@@ -11,14 +11,14 @@ __all__ = [
     "AccessDecision",
     "ApprovalRequest",
     "Limited",
-    "Operation",
+    "AccessKind",
     "PolicyConditions",
     "PolicyEffect",
     "PolicyRule",
     "ReasonCode",
 ]
 
-Operation = Literal[
+AccessKind = Literal[
     "read",
     "write",
     "reflect",
@@ -76,7 +76,7 @@ class AccessDecision(Record):
 
     allowed: bool
     reason: ReasonCode
-    operation: Operation
+    operation: AccessKind
     scope: Scope | None = None
     surface: str
     audit_id: str | None = None

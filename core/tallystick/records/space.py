@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from tallystick.records._base import Micros, Persisted, Record
 from tallystick.records.identity import Scope
-from tallystick.records.policy import AccessDecision, Operation
+from tallystick.records.policy import AccessDecision, AccessKind
 
 __all__ = [
     "AccessPreview",
@@ -32,7 +32,7 @@ class SpaceMember(Record):
     principal_id: str = ""
     """Compared whole; empty for `everyone` only."""
     role: SpaceRole = "reader"
-    permissions: tuple[Operation, ...] = ()
+    permissions: tuple[AccessKind, ...] = ()
     """Operations granted beyond those of the role; never `manage`, which only the role of a steward
     gives.
     """

@@ -70,7 +70,7 @@ def _refuse_newer(found: str) -> None:
 
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if found not in known:
-        raise NewerTally(found, HEAD)
+        raise NewerTally(found, supported=HEAD)
 
 
 def upgrade(connection: Connection, revision: str = HEAD) -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Denied, NotFound, StateConflict
+from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, Hit, MemoryState, Scope, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.storage import parts
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
-from tallystick.toolkit import MEMORY_TOOLS
 
 __all__ = ["SUITES", "Outcome", "run_suite", "run_suites"]
 

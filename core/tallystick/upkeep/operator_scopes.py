@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from tallystick.memory import MemoryContext
-from tallystick.records import Actor, Operation, Scope
+from tallystick.records import AccessKind, Actor, Scope
 from tallystick.storage import scopes
 
 __all__ = ["Reach"]
@@ -19,12 +19,12 @@ class Reach:
     """The scopes in which an actor may do an operation, as one snapshot sees them."""
 
     def __init__(
-        self, connection: Connection, context: MemoryContext, actor: Actor, operation: Operation
+        self, connection: Connection, context: MemoryContext, actor: Actor, operation: AccessKind
     ) -> None:
         self.whole = actor.is_operator and actor.organization is None
         """Whether it is all of the tally."""
         self._connection, self._context, self._actor = connection, context, actor
-        self._operation: Operation = operation
+        self._operation: AccessKind = operation
         self._known: dict[Scope, bool] = {}
 
     def covers(self, scope: Scope) -> bool:

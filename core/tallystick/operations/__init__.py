@@ -1,0 +1,25 @@
+"""The table of operations: one definition for the command line, tools, servers and clients."""
+
+from tallystick.operations.operation import Arguments, Effect, Operation
+from tallystick.operations.status import STATUS, WireStatus, error_json, wire_status
+from tallystick.operations.surface import Offer, Surface
+from tallystick.operations.table import NOT_OPERATIONS, OPERATIONS
+from tallystick.operations.tools import MEMORY_TOOLS, NOTICE, MemoryTool, not_approved
+
+__all__ = [
+    "MEMORY_TOOLS",
+    "NOTICE",
+    "NOT_OPERATIONS",
+    "OPERATIONS",
+    "Arguments",
+    "Effect",
+    "MemoryTool",
+    "Offer",
+    "Operation",
+    "STATUS",
+    "Surface",
+    "WireStatus",
+    "error_json",
+    "not_approved",
+    "wire_status",
+]

@@ -1,0 +1,519 @@
+"""Operations on memory: remember, recall, change, correct, share, inspect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tallystick.memory.recall import Recalled
+from tallystick.operations.operation import (
+    Arguments,
+    Confirmed,
+    IdempotencyKey,
+    IfVersion,
+    MemoryId,
+    Moment,
+    Operation,
+    Reason,
+    Scopes,
+)
+from tallystick.records import (
+    AccessPreview,
+    Actor,
+    Change,
+    Changed,
+    ContextPack,
+    Correction,
+    CorrectionKind,
+    Crossing,
+    Explored,
+    Forgetting,
+    Forgotten,
+    HistoryEntry,
+    Inspection,
+    JsonObject,
+    Memory,
+    MemoryState,
+    NewMemory,
+    Remembered,
+    SourceRef,
+)
+
+__all__ = ["OPERATIONS"]
+
+_WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch")
+_CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
+_READ = ("denied", "invalid_input", "rate_limited")
+
+Before = Annotated[str | None, Field(description="The last id of the page before.")]
+States = Annotated[
+    tuple[MemoryState, ...], Field(description="States of the memories; by default active ones.")
+]
+Budget = Annotated[int, Field(description="Tokens at most.", ge=1)]
+Model = Annotated[
+    str | None, Field(description="The model whose tokens are counted; else an estimate.")
+]
+
+
+class Remember(Arguments):
+    """Arguments of `remember`."""
+
+    content: Annotated[str, Field(description="What to remember, word for word.")]
+    kind: Annotated[
+        str, Field(description="Such as note, fact, preference, decision, constraint.")
+    ] = "note"
+    subject: Annotated[str | None, Field(description="What it is about.")] = None
+    speaker: Annotated[str | None, Field(description="Who said it.")] = None
+    category: Annotated[str | None, Field(description="A category of your own.")] = None
+    occurred_at: Annotated[
+        Moment | None, Field(description="When it was said or happened, microseconds UTC.")
+    ] = None
+    conversation: Annotated[
+        str | None, Field(description="The conversation that it is a turn of.")
+    ] = None
+    position: Annotated[int | None, Field(description="Its place in the conversation.")] = None
+    source: Annotated[SourceRef | None, Field(description="Where it came from.")] = None
+    tags: Annotated[tuple[str, ...], Field(description="Tags.")] = ()
+    attributes: Annotated[JsonObject | None, Field(description="Further fields.")] = None
+    importance: Annotated[int, Field(description="0 to 100.")] = 50
+    confidence: Annotated[int, Field(description="0 to 100.")] = 100
+    pinned: Annotated[bool, Field(description="Keep it in every pack; never forget it.")] = False
+    valid_from: Annotated[
+        Moment | None, Field(description="Since when it holds, microseconds UTC.")
+    ] = None
+    valid_until: Annotated[
+        Moment | None, Field(description="Until when it holds, microseconds UTC.")
+    ] = None
+    expires_at: Annotated[
+        Moment | None, Field(description="When it leaves every recall, microseconds UTC.")
+    ] = None
+    derived_from: Annotated[
+        tuple[str, ...], Field(description="Ids of memories that it was concluded from.")
+    ] = ()
+    idempotency_key: IdempotencyKey = None
+
+
+class RememberMany(Arguments):
+    """Arguments of `remember_many`."""
+
+    items: Annotated[
+        tuple[NewMemory, ...], Field(description="Memories with the fields of `remember`.")
+    ]
+    idempotency_key: IdempotencyKey = None
+
+
+class Recall(Arguments):
+    """Arguments of `recall`."""
+
+    query: Annotated[str, Field(description="What to look for, in plain words.")]
+    limit: Annotated[int | None, Field(description="Hits at most; 10 by default.")] = None
+    kinds: Annotated[tuple[str, ...], Field(description="Only memories of these kinds.")] = ()
+    conversation: Annotated[str | None, Field(description="Only turns of this one.")] = None
+    scopes: Scopes = None
+    tags: Annotated[tuple[str, ...], Field(description="Only memories with all of these.")] = ()
+    source: Annotated[str | None, Field(description="Only from this source id or address.")] = None
+    since: Annotated[
+        Moment | None, Field(description="Said or happened at this moment or later.")
+    ] = None
+    until: Annotated[Moment | None, Field(description="Said or happened before it.")] = None
+    asked_at: Annotated[
+        Moment | None, Field(description='The moment from which "last week" is counted.')
+    ] = None
+    budget_tokens: Annotated[
+        int | None, Field(description="Tokens at most: the best hits that fit together.")
+    ] = None
+    states: Annotated[
+        tuple[MemoryState, ...], Field(description="Only memories in these states.")
+    ] = ()
+    as_of: Annotated[Moment | None, Field(description="What was valid at this moment.")] = None
+
+
+class Get(Arguments):
+    """Arguments of `get`."""
+
+    memory_id: MemoryId
+
+
+class Memories(Arguments):
+    """Arguments of `memories`."""
+
+    kinds: Annotated[tuple[str, ...], Field(description="Only memories of these kinds.")] = ()
+    states: States = ("active",)
+    conversation: Annotated[str | None, Field(description="Only turns of this one.")] = None
+    limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50
+    before: Before = None
+
+
+class Modify(Arguments):
+    """Arguments of `modify`."""
+
+    memory_id: MemoryId
+    reason: Reason
+    changes: Annotated[
+        JsonObject,
+        Field(description="Fields and their new values, such as content, tags, kind, pinned."),
+    ]
+    if_version: IfVersion = None
+    idempotency_key: IdempotencyKey = None
+    manual_override: Annotated[
+        Moment | bool,
+        Field(description="Lock it against agents: until this moment, or for a while."),
+    ] = False
+
+
+class ModifyMany(Arguments):
+    """Arguments of `modify_many`."""
+
+    items: Annotated[
+        tuple[JsonObject, ...],
+        Field(description="For each memory its id, the reason and the fields to change."),
+    ]
+    idempotency_key: IdempotencyKey = None
+
+
+class Forget(Arguments):
+    """Arguments of `forget`."""
+
+    memory_id: MemoryId
+    reason: Reason
+    if_version: IfVersion = None
+    force: Annotated[bool, Field(description="Also what is pinned.")] = False
+    idempotency_key: IdempotencyKey = None
+
+
+class ForgetMatching(Arguments):
+    """Arguments of `forget_matching`."""
+
+    query: Annotated[str, Field(description="What to forget, in plain words.")]
+    reason: Reason
+    mode: Annotated[
+        Literal["preview", "execute"],
+        Field(description="Preview what would be forgotten, or do it with the preview's token."),
+    ] = "preview"
+    threshold: Annotated[float, Field(description="The least score of a match.", ge=0)] = 0.5
+    limit: Annotated[int, Field(description="Matches at most.", ge=1)] = 100
+    confirm_token: Annotated[str | None, Field(description="The token of the preview.")] = None
+    idempotency_key: IdempotencyKey = None
+
+
+class Recover(Arguments):
+    """Arguments of `recover`."""
+
+    memory_id: MemoryId
+    reason: Reason
+    if_version: IfVersion = None
+    idempotency_key: IdempotencyKey = None
+
+
+class Correct(Confirmed):
+    """Arguments of `correct`."""
+
+    memory_id: MemoryId
+    correction: Annotated[CorrectionKind, Field(description="What to do with it.")]
+    reason: Reason
+    by: Annotated[
+        str | None, Field(description="The replacement, or the memory that it repeats.")
+    ] = None
+    field: Annotated[str, Field(description="What to redact, such as attributes.phone.")] = (
+        "content"
+    )
+    replacement: Annotated[str, Field(description="The text in its place.")] = "[redacted]"
+    evidence: Annotated[tuple[str, ...], Field(description="Ids of the sources that show it.")] = ()
+    valid_from: Annotated[
+        Moment | None, Field(description="Since when the replacement holds, microseconds UTC.")
+    ] = None
+    if_version: IfVersion = None
+    force: Annotated[bool, Field(description="Also what is pinned.")] = False
+
+
+class Cross(Confirmed):
+    """Arguments of `promote` and `share`."""
+
+    memory_id: MemoryId
+    into: Annotated[str, Field(description="Where to, such as project:apollo.")]
+    reason: Reason
+    if_version: IfVersion = None
+
+
+class Inspect(Arguments):
+    """Arguments of `inspect`."""
+
+    memory_id: MemoryId
+
+
+class Explore(Arguments):
+    """Arguments of `explore`."""
+
+    around: Annotated[
+        str | None, Field(description="A scope such as project:apollo, or the id of a memory.")
+    ] = None
+    depth: Annotated[int, Field(description="Links away from a memory.", ge=1, le=2)] = 1
+    limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50
+    before: Before = None
+    states: States = ("active",)
+
+
+class Pack(Arguments):
+    """Arguments of `context_pack`."""
+
+    query: Annotated[str, Field(description="What the text should answer.")]
+    budget_tokens: Budget = 2_000
+    scopes: Scopes = None
+    model: Model = None
+
+
+class Wake(Arguments):
+    """Arguments of `wake`."""
+
+    budget_tokens: Budget = 1_200
+    scopes: Scopes = None
+    model: Model = None
+
+
+class History(Arguments):
+    """Arguments of `history`."""
+
+    memory_id: MemoryId
+
+
+class PreviewAccess(Arguments):
+    """Arguments of `preview_access`."""
+
+    actor: Annotated[
+        Actor | None, Field(description="Whose access to preview; by default one's own.")
+    ] = None
+    scopes: Scopes = None
+
+
+OPERATIONS = (
+    Operation(
+        name="remember",
+        title="Remember",
+        description="Remember a text as it is; it can be recalled at once.",
+        model_description="Store one statement in long-term memory, word for word.",
+        effect="change",
+        arguments=Remember,
+        result=Remembered,
+        errors=(*_WRITE, "position_taken"),
+        verb="remember",
+    ),
+    Operation(
+        name="remember_many",
+        title="Remember many",
+        description="Remember many texts in one transaction, all or none.",
+        model_description="Store several statements in long-term memory, all or none.",
+        effect="change",
+        arguments=RememberMany,
+        result=list[Remembered],
+        errors=(*_WRITE, "position_taken"),
+        verb="remember_many",
+    ),
+    Operation(
+        name="recall",
+        title="Recall",
+        description="Find the memories that answer a question, best first, with the reasons.",
+        model_description="Search long-term memory for what answers a question. Returns the best "
+        "matches with their ids and sources.",
+        effect="read",
+        arguments=Recall,
+        result=Recalled,
+        errors=_READ,
+        verb="recall",
+    ),
+    Operation(
+        name="get",
+        title="Read a memory",
+        description="Read one memory by its id.",
+        model_description="Read one memory by its id.",
+        effect="read",
+        arguments=Get,
+        result=Memory,
+        errors=("not_found", "rate_limited"),
+        verb="get",
+    ),
+    Operation(
+        name="memories",
+        title="List memories",
+        description="List memories of a scope, newest first; what is hidden or forgotten comes "
+        "without its text.",
+        model_description="List memories, newest first. Give the last id of a page as `before` to "
+        "see older ones.",
+        effect="read",
+        arguments=Memories,
+        result=list[Memory],
+        errors=_READ,
+        verb="memories",
+    ),
+    Operation(
+        name="modify",
+        title="Change a memory",
+        description="Change a memory; the old version stays in its history.",
+        model_description="Change a memory. Give the version that you read as `if_version`, and "
+        "why as `reason`.",
+        effect="change",
+        arguments=Modify,
+        result=Change,
+        errors=_CHANGE,
+        verb="modify",
+        spread="changes",
+    ),
+    Operation(
+        name="modify_many",
+        title="Change many memories",
+        description="Change many memories, each by itself; what is refused is listed in its place.",
+        model_description="Change several memories; each is changed or refused by itself.",
+        effect="change",
+        arguments=ModifyMany,
+        result=list[Changed],
+        errors=("idempotency_mismatch",),
+        verb="modify_many",
+    ),
+    Operation(
+        name="forget",
+        title="Forget",
+        description="Remove a memory from every recall; it can be recovered for a while.",
+        model_description="Take a memory out of recall, with the reason. A person can recover it "
+        "for a while.",
+        effect="change",
+        arguments=Forget,
+        result=Forgotten,
+        errors=_CHANGE,
+        verb="forget",
+    ),
+    Operation(
+        name="forget_matching",
+        title="Forget by query",
+        description="Preview what a query would forget, then forget exactly that with the token.",
+        model_description="Preview which memories match a query, and forget them once a person "
+        "confirmed with the token.",
+        effect="change",
+        arguments=ForgetMatching,
+        result=Forgetting,
+        errors=(*_CHANGE, "rate_limited"),
+        verb="forget_matching",
+        needs_preview=True,
+    ),
+    Operation(
+        name="recover",
+        title="Recover",
+        description="Bring a forgotten memory back as it was, within its window.",
+        model_description="Bring a forgotten memory back as it was.",
+        effect="change",
+        arguments=Recover,
+        result=Change,
+        errors=_CHANGE,
+        verb="recover",
+    ),
+    Operation(
+        name="correct",
+        title="Correct",
+        description="Preview a correction and what it affects, then apply it with the token.",
+        model_description="Preview a correction of a memory, and apply it once a person confirmed "
+        "with the token.",
+        effect="change",
+        arguments=Correct,
+        result=Correction,
+        errors=(*_CHANGE, "rate_limited"),
+        verb="correct",
+        needs_preview=True,
+    ),
+    Operation(
+        name="promote",
+        title="Promote",
+        description="Preview a copy of a memory into another scope and who would read it, then "
+        "make it with the token.",
+        model_description="Preview a copy of a memory into another scope, and make it once a "
+        "person confirmed with the token.",
+        effect="change",
+        arguments=Cross,
+        result=Crossing,
+        errors=(*_CHANGE, "rate_limited"),
+        verb="promote",
+        needs_preview=True,
+    ),
+    Operation(
+        name="share",
+        title="Share",
+        description="Same as promote, for a copy that follows its origin and is withdrawn with it.",
+        model_description="Preview a shared copy of a memory, and make it once a person confirmed "
+        "with the token.",
+        effect="change",
+        arguments=Cross,
+        result=Crossing,
+        errors=(*_CHANGE, "rate_limited"),
+        verb="share",
+        needs_preview=True,
+    ),
+    Operation(
+        name="inspect",
+        title="Inspect a memory",
+        description="Show what a memory is, why it can or cannot be seen, what depends on it, and "
+        "what may be done next.",
+        model_description="Explain one memory: its visibility, sources, dependents and history.",
+        effect="read",
+        arguments=Inspect,
+        result=Inspection,
+        errors=("not_found", "rate_limited"),
+        verb="inspect",
+    ),
+    Operation(
+        name="explore",
+        title="Explore",
+        description="Look around: what there is, what a scope contains, what a memory links to.",
+        model_description="Look around without a query: scopes, the contents of one, or what a "
+        "memory is linked to.",
+        effect="read",
+        arguments=Explore,
+        result=Explored,
+        errors=(*_READ, "not_found"),
+        verb="explore",
+    ),
+    Operation(
+        name="context_pack",
+        title="Context pack",
+        description="Get what answers a question as one framed text within a budget.",
+        model_description="Get what memory answers to a question as one text with sources.",
+        effect="read",
+        arguments=Pack,
+        result=ContextPack,
+        errors=_READ,
+        verb="context_pack",
+    ),
+    Operation(
+        name="wake",
+        title="Wake",
+        description="Get pins, constraints, preferences, decisions and open tasks as one text.",
+        model_description="Get what should be known at the start: pins, constraints, preferences, "
+        "decisions, open tasks.",
+        effect="read",
+        arguments=Wake,
+        result=ContextPack,
+        errors=_READ,
+        verb="wake",
+    ),
+    Operation(
+        name="history",
+        title="History of a memory",
+        description="Show everything that happened to a memory.",
+        model_description="Show everything that happened to a memory, oldest first.",
+        effect="read",
+        arguments=History,
+        result=list[HistoryEntry],
+        errors=("not_found", "rate_limited"),
+        verb="history",
+    ),
+    Operation(
+        name="preview_access",
+        title="Preview access",
+        description="Show what an agent or person could recall, scope by scope, and why not the "
+        "rest. Changes nothing.",
+        model_description="Show what an actor could recall, scope by scope, and why not the rest.",
+        effect="read",
+        arguments=PreviewAccess,
+        result=AccessPreview,
+        errors=("invalid_scope", "rate_limited"),
+        verb="preview_access",
+    ),
+)
+"""In the order in which surfaces list them."""

@@ -1,0 +1,256 @@
+"""Operations of somebody in charge: erase and prove it, purge, freeze, check, export, import."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tallystick.operations.operation import (
+    Arguments,
+    Confirmed,
+    IdempotencyKey,
+    MemoryId,
+    Operation,
+    Reason,
+    RunId,
+    Scopes,
+)
+from tallystick.records import Erasure, Finding, Proof, Purge, Scope, Transfer
+
+__all__ = ["OPERATIONS"]
+
+Applied = Annotated[Literal["preview", "apply"], Field(description="Only count it, or remove it.")]
+
+
+class Erase(Confirmed):
+    """Arguments of `erase`."""
+
+    memory_ids: Annotated[tuple[str, ...], Field(description="Ids of memories.")]
+    reason: Reason
+
+
+class EraseRecorded(Arguments):
+    """Arguments of `erase_recorded`."""
+
+    run_id: RunId
+    step_id: Annotated[str | None, Field(description="One step; by default all of the run.")] = None
+    reason: Reason
+    mode: Annotated[
+        Literal["preview", "apply"], Field(description="Only name the steps, or erase them.")
+    ] = "preview"
+    idempotency_key: IdempotencyKey = None
+
+
+class ProveUnreachable(Arguments):
+    """Arguments of `prove_unreachable`."""
+
+    memory_id: MemoryId
+
+
+class ProveErased(Arguments):
+    """Arguments of `prove_erased`."""
+
+    memory_id: MemoryId
+    text: Annotated[
+        str | None, Field(description="The erased text, to search every byte for it.")
+    ] = None
+
+
+class PurgeArguments(Arguments):
+    """Arguments of `purge`."""
+
+    mode: Applied = "preview"
+    idempotency_key: IdempotencyKey = None
+
+
+class ChooseJournalWindow(Arguments):
+    """Arguments of `choose_journal_window`."""
+
+    days: Annotated[int | None, Field(description="Days that journals are kept; None for ever.")]
+    idempotency_key: IdempotencyKey = None
+
+
+class Doctor(Arguments):
+    """Arguments of `doctor`."""
+
+    repair: Annotated[bool, Field(description="Mend what can be mended.")] = False
+
+
+class Freeze(Arguments):
+    """Arguments of `freeze` and `thaw`."""
+
+    reason: Reason
+    idempotency_key: IdempotencyKey = None
+
+
+class Export(Arguments):
+    """Arguments of `export`."""
+
+    folder: Annotated[str, Field(description="A new folder.")]
+    scopes: Scopes = None
+
+
+class Import(Arguments):
+    """Arguments of `import_from`."""
+
+    folder: Annotated[str, Field(description="The folder of an export.")]
+    idempotency_key: IdempotencyKey = None
+
+
+class NoArguments(Arguments):
+    """No arguments."""
+
+
+_OPERATE = ("denied", "idempotency_mismatch")
+
+OPERATIONS = (
+    Operation(
+        name="erase",
+        title="Erase",
+        description="Preview the destruction of memories' text in every copy, then do it with the "
+        "token, with proof.",
+        model_description="Preview the destruction of memories' text. A person confirms it.",
+        effect="operate",
+        arguments=Erase,
+        result=Erasure,
+        errors=(*_OPERATE, "not_found", "state_conflict", "storage_error"),
+        verb="operator.erase",
+        needs_preview=True,
+    ),
+    Operation(
+        name="erase_recorded",
+        title="Erase recorded payloads",
+        description="Name the steps whose recorded payloads would be erased, then erase them; "
+        "receipts stay and verify.",
+        model_description="Erase the recorded payloads of a run or a step.",
+        effect="operate",
+        arguments=EraseRecorded,
+        result=list[str],
+        errors=(*_OPERATE, "not_found", "invalid_input", "storage_error"),
+        verb="operator.erase_recorded",
+    ),
+    Operation(
+        name="prove_unreachable",
+        title="Prove that it is unreachable",
+        description="Try every read path for a forgotten memory, and list the copies still kept.",
+        model_description="Show that a forgotten memory is reached by no read path.",
+        effect="read",
+        arguments=ProveUnreachable,
+        result=Proof,
+        errors=("not_found", "state_conflict", "rate_limited"),
+        verb="operator.prove_unreachable",
+    ),
+    Operation(
+        name="prove_erased",
+        title="Prove that it is erased",
+        description="Search for what is left of an erased memory; with its text in every byte.",
+        model_description="Show that nothing is left of an erased memory.",
+        effect="operate",
+        arguments=ProveErased,
+        result=Proof,
+        errors=("denied", "not_found"),
+        verb="operator.prove_erased",
+    ),
+    Operation(
+        name="purge",
+        title="Purge",
+        description="Count what is past its window, then remove it. Nothing within its window is "
+        "removed.",
+        model_description="Count or remove what is past its retention window.",
+        effect="operate",
+        arguments=PurgeArguments,
+        result=Purge,
+        errors=_OPERATE,
+        verb="operator.purge",
+    ),
+    Operation(
+        name="choose_journal_window",
+        title="Choose the journal's window",
+        description="Choose after how many days journal entries may be purged.",
+        model_description="Choose after how many days journal entries may be purged.",
+        effect="operate",
+        arguments=ChooseJournalWindow,
+        result=None,
+        errors=(*_OPERATE, "invalid_input"),
+        verb="operator.choose_journal_window",
+    ),
+    Operation(
+        name="doctor",
+        title="Doctor",
+        description="Check chains, commitments, jobs, retention and the index.",
+        model_description="Check the tally and list what is wrong or needs attention.",
+        effect="operate",
+        arguments=Doctor,
+        result=tuple[Finding, ...],
+        errors=("denied",),
+        verb="operator.doctor",
+    ),
+    Operation(
+        name="freeze",
+        title="Freeze",
+        description="Suspend every change of memory, by anybody, until it is thawed.",
+        model_description="Suspend every change of memory.",
+        effect="operate",
+        arguments=Freeze,
+        result=None,
+        errors=_OPERATE,
+        verb="operator.freeze",
+    ),
+    Operation(
+        name="thaw",
+        title="Thaw",
+        description="Allow changes of memory again.",
+        model_description="Allow changes of memory again.",
+        effect="operate",
+        arguments=Freeze,
+        result=None,
+        errors=_OPERATE,
+        verb="operator.thaw",
+    ),
+    Operation(
+        name="export",
+        title="Export",
+        description="Write scopes to a folder of JSON lines and blobs, each with its digest.",
+        model_description="Write scopes to a folder.",
+        effect="operate",
+        arguments=Export,
+        result=Transfer,
+        errors=("denied", "invalid_input", "storage_error", "rate_limited"),
+        verb="operator.export",
+    ),
+    Operation(
+        name="import_from",
+        title="Import",
+        description="Import an export into a new tally; every digest is checked first.",
+        model_description="Import an export into a new tally.",
+        effect="operate",
+        arguments=Import,
+        result=Transfer,
+        errors=(*_OPERATE, "invalid_input", "state_conflict", "corrupt_tally"),
+        verb="operator.import_from",
+    ),
+    Operation(
+        name="rebuild_index",
+        title="Rebuild the index",
+        description="Rebuild Chroma's index from the database.",
+        model_description="Rebuild the vector index from the database.",
+        effect="operate",
+        arguments=NoArguments,
+        result=int,
+        errors=("storage_error",),
+        verb="tally.rebuild_index",
+    ),
+    Operation(
+        name="scopes",
+        title="List scopes",
+        description="List every scope that was written to.",
+        model_description="List every scope that was written to.",
+        effect="operate",
+        arguments=NoArguments,
+        result=list[Scope],
+        errors=(),
+        verb="tally.scopes",
+    ),
+)
+"""In the order in which surfaces list them."""

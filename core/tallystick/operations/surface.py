@@ -1,0 +1,40 @@
+"""Surfaces: which operations a surface offers, and which it leaves out and why.
+
+A surface presents by hand: commands with positionals and prompts, tools with signatures that a
+runtime reads. What it says of its offers here is compared with the table by a test: every operation
+is offered or excluded with a reason, and each argument has the table's name, type, default and help
+unless the offer says why it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Offer", "Surface"]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """How a surface offers an operation, or several, under one name."""
+
+    operations: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The operation's argument by the name that the surface gives it."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of the surface that are not, or not as, in the operation, each with the reason."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of the operation that the surface does not take, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What a surface offers."""
+
+    name: str
+    offers: Mapping[str, Offer]
+    """By the name of the command or tool."""
+    excluded: Mapping[str, str]
+    """Operations that it does not offer, each with the reason."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Commands of its own that are no operation, each with the reason."""

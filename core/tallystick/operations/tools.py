@@ -1,0 +1,196 @@
+"""The six memory tools that runtimes offer to models: operations with the arguments a model gives.
+
+Their answers are JSON values. Memory text is data: it is in fields of its own, under a notice that
+says so, with the source and the reason for each item. A refusal or a conflict is an answer that the
+model can act on, not a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
+from tallystick.operations.operation import Operation
+from tallystick.operations.table import OPERATIONS
+from tallystick.records import Change, Memory
+from tallystick.records.framing import NOTICE
+from tallystick.tally import BoundTally
+
+__all__ = ["MEMORY_TOOLS", "NOTICE", "MemoryTool", "not_approved"]
+
+P = ParamSpec("P")
+
+Answer = dict[str, Any]
+_CITE = f"{NOTICE} Cite them by id."
+
+
+@dataclass(frozen=True)
+class MemoryTool:
+    """One tool as a runtime needs to know it."""
+
+    name: str
+    operation: Operation
+    """The operation that it offers to a model."""
+    function: Callable[..., Answer]
+    """Takes a BoundTally first; the rest are the arguments that the model gives."""
+    needs_approval: bool
+    """True if it changes or forgets memory: then the runtime asks a person first."""
+    own_arguments: Mapping[str, str] = field(default_factory=dict)
+    """Arguments, or defaults, that differ from those of the operation, each with the reason."""
+
+    @property
+    def description(self) -> str:
+        """What a model reads of it."""
+        return (self.function.__doc__ or "").strip()
+
+
+def not_approved(tool: str, message: str) -> Answer:
+    """Return the answer of a tool that a person did not approve."""
+    return {
+        "error": "Denied",
+        "reason": "not_approved",
+        "message": f"{tool} was not done. {message}",
+    }
+
+
+def _answering(
+    function: Callable[Concatenate[BoundTally, P], Answer],
+) -> Callable[Concatenate[BoundTally, P], Answer]:
+    """Turn what a model can act on into answers: refusals, conflicts, bad input."""
+
+    @wraps(function)
+    def answer(bound: BoundTally, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+        try:
+            return function(bound, *args, **kwargs)
+        except (Conflict, InvalidInput, NotFound) as error:
+            return {"error": type(error).__name__, "message": str(error)}
+        except Denied as error:
+            return {"error": "Denied", "reason": error.reason, "message": str(error)}
+
+    return answer
+
+
+@_answering
+def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
+    """Search long-term memory for what answers a question. Returns the best matches with their ids
+    and sources.
+    """
+    recalled = bound.recall(query, limit=max(1, min(limit, 50)))
+    hits = [
+        {
+            **_memory_fields(hit.memory),
+            "score": round(hit.score, 4),
+            "visible_to": str(hit.visible_to),
+            "reason": hit.reason,
+            **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
+        }
+        for hit in recalled
+    ]
+    warnings = {"warnings": list(recalled.warnings)} if recalled.warnings else {}
+    return {"notice": _CITE, "memories": hits, **warnings}
+
+
+@_answering
+def memory_store(
+    bound: BoundTally, content: str, kind: str = "note", tags: list[str] | None = None
+) -> Answer:
+    """Store one statement in long-term memory, word for word. Kinds: note, fact, preference,
+    decision, constraint.
+    """
+    stored = bound.remember(content, kind=kind, tags=tags or ())
+    return {"memory_id": stored.memory_id, "status": stored.status}
+
+
+@_answering
+def memory_get(bound: BoundTally, memory_id: str) -> Answer:
+    """Read one memory by its id."""
+    return {"notice": _CITE, "memory": _memory_fields(bound.get(memory_id))}
+
+
+@_answering
+def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -> Answer:
+    """List memories, newest first. Give the last id of a page as `before` to see older ones."""
+    memories = bound.memories(limit=max(1, min(limit, 100)), before=before)
+    return {"notice": _CITE, "memories": [_memory_fields(memory) for memory in memories]}
+
+
+@_answering
+def memory_modify(
+    bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+) -> Answer:
+    """Correct the text of a memory. Give the version that you read as `if_version`, and why as
+    `reason`.
+    """
+    change = bound.modify(memory_id, content=content, reason=reason, if_version=if_version)
+    return _change_fields(change)
+
+
+@_answering
+def memory_forget(bound: BoundTally, memory_id: str, reason: str) -> Answer:
+    """Take a memory out of recall, with the reason. A person can recover it for a while."""
+    return _change_fields(bound.forget(memory_id, reason=reason))
+
+
+def _memory_fields(memory: Memory) -> Answer:
+    fields = {
+        "id": memory.id,
+        "version": memory.version,
+        "kind": memory.kind,
+        "text": memory.content,
+        "who": memory.who,
+        "tags": list(memory.tags),
+        "source_ids": [source.source_id for source in memory.sources],
+    }
+    return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+def _change_fields(change: Change) -> Answer:
+    return {
+        "memory_id": change.memory_id,
+        "status": change.status,
+        "version": change.version,
+        "state": change.state,
+    }
+
+
+_TOOLS = (
+    MemoryTool(
+        "memory_search",
+        OPERATIONS["recall"],
+        memory_search,
+        needs_approval=False,
+        own_arguments={"limit": "a prompt has room for 5 by default, 50 at most"},
+    ),
+    MemoryTool(
+        "memory_store",
+        OPERATIONS["remember"],
+        memory_store,
+        needs_approval=False,
+        own_arguments={"tags": "runtimes read a list that may be left out"},
+    ),
+    MemoryTool("memory_get", OPERATIONS["get"], memory_get, needs_approval=False),
+    MemoryTool(
+        "memory_list",
+        OPERATIONS["memories"],
+        memory_list,
+        needs_approval=False,
+        own_arguments={"limit": "a prompt has room for 20 by default, 100 at most"},
+    ),
+    MemoryTool(
+        "memory_modify",
+        OPERATIONS["modify"],
+        memory_modify,
+        needs_approval=True,
+        own_arguments={
+            "content": "a model changes the text alone",
+            "if_version": "a model changes only what it has read",
+        },
+    ),
+    MemoryTool("memory_forget", OPERATIONS["forget"], memory_forget, needs_approval=True),
+)
+
+MEMORY_TOOLS: Mapping[str, MemoryTool] = {tool.name: tool for tool in _TOOLS}
+"""The tools by name, in the order in which they are offered."""
