@@ -20,6 +20,7 @@ from tallystick_cli.options import acting as _acting
 from tallystick_cli.options import opened as _opened
 from tallystick_cli.options import print_json as _print_json
 from tallystick_cli.options import printed as _print
+from tallystick_cli.surface import command_help
 
 __all__ = ["app", "main"]
 
@@ -59,7 +60,7 @@ spaces.register(app)
 receipts.register(app)
 
 
-@app.command()
+@app.command(help=command_help("runs"))
 def runs(
     where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False
 ) -> None:
@@ -77,7 +78,7 @@ def runs(
             _print(render.run_table(found))
 
 
-@app.command()
+@app.command(help=command_help("show"))
 def show(
     identity: Annotated[
         str, typer.Argument(metavar="STEP", help="Id of a step or run, or how it begins or ends.")
@@ -94,7 +95,7 @@ def show(
             _show_step(owner, found, as_json)
 
 
-@app.command()
+@app.command(help=command_help("recall"))
 def recall(
     text: Annotated[str, typer.Argument(help="What to look for.")],
     where: Where = ".tally",
@@ -118,7 +119,7 @@ def recall(
         )
 
 
-@app.command()
+@app.command(help=command_help("recompile"))
 def recompile(
     identity: Annotated[
         str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")
@@ -307,7 +308,7 @@ def import_checkpoints(
     )
 
 
-@app.command("rebuild-index")
+@app.command("rebuild-index", help=command_help("rebuild-index"))
 def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
     """Make the Chroma index anew from the database. With --check only say whether it matches."""
     with _opened(where) as owner:

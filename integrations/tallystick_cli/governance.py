@@ -12,6 +12,7 @@ from rich.text import Text
 from tallystick_cli import views
 from tallystick_cli.memory import Apply, Id, Key, Reason, Token, identity, shown
 from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli.surface import command_help, help_of
 
 __all__ = ["register"]
 
@@ -80,9 +81,7 @@ def prove(
     memory: Id,
     text: Annotated[
         str | None,
-        typer.Option(
-            "--text", help="What it said: of an erased memory, to search every byte for it."
-        ),
+        typer.Option("--text", help=help_of("prove_erased", "text")),
     ] = None,
     where: Where = ".tally",
     as_json: AsJson = False,
@@ -131,4 +130,5 @@ def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJs
 def register(app: typer.Typer) -> None:
     """Add the commands of this page."""
     for command in (promote, share, prove, freeze, thaw):
-        app.command(command.__name__)(command)
+        name = command.__name__
+        app.command(name, help=command_help(name))(command)

@@ -19,22 +19,23 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick_cli import views
 from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_json, printed
+from tallystick_cli.surface import command_help, help_of
 
 __all__ = ["Apply", "Id", "IfVersion", "Key", "Reason", "Token", "identity", "register", "shown"]
 
 Id = Annotated[
     str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")
 ]
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is kept in the history.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help=help_of("forget", "reason"))]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Only show what would be done.")]
-Token = Annotated[str | None, typer.Option("--token", help="The token that the preview printed.")]
+Token = Annotated[str | None, typer.Option("--token", help=help_of("correct", "confirm_token"))]
 Key = Annotated[
     str | None,
-    typer.Option("--key", help="Id of this request: given again, it is answered as at first."),
+    typer.Option("--key", help=help_of("forget", "idempotency_key")),
 ]
 IfVersion = Annotated[
-    int | None, typer.Option("--if-version", help="Only if the memory is at this version.")
+    int | None, typer.Option("--if-version", help=help_of("modify", "if_version"))
 ]
 
 
@@ -244,7 +245,7 @@ def correct(
         str, typer.Option("--field", help="What to redact, such as attributes.phone.")
     ] = "content",
     replacement: Annotated[
-        str, typer.Option("--replacement", help="What stands there then.")
+        str, typer.Option("--replacement", help=help_of("correct", "replacement"))
     ] = "[redacted]",
     apply: Apply = False,
     token: Token = None,
@@ -403,7 +404,7 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="What `tally export` wrote.")],
+    folder: Annotated[Path, typer.Argument(help=help_of("import_from", "folder"))],
     key: Key = None,
     where: Where = ".tally",
     as_json: AsJson = False,
@@ -482,7 +483,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
 def register(app: typer.Typer) -> None:
     """Add the commands of this page."""
     for name, command in _COMMANDS:
-        app.command(name)(command)
+        app.command(name, help=command_help(name))(command)
 
 
 def shown(view: RenderableType, token: str | None) -> None:

@@ -20,6 +20,7 @@ from tallystick.tally import BoundTally
 from tallystick_cli import render
 from tallystick_cli.memory import identity
 from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli.surface import command_help, help_of
 
 __all__ = ["register"]
 
@@ -35,7 +36,8 @@ FoilText = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     for command in (verify, diff, why, trace, uses, tape, keygen):
-        app.command()(command)
+        name = command.__name__
+        app.command(name, help=command_help(name))(command)
     app.command("export-receipt")(export_receipt)
 
 
@@ -157,7 +159,7 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
 
 def trace(
     step: StepId,
-    text: Annotated[str, typer.Argument(help="Words of the context.")],
+    text: Annotated[str, typer.Argument(help=help_of("trace", "text"))],
     where: Where = ".tally",
     as_json: AsJson = False,
 ) -> None:

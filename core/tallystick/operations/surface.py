@@ -25,6 +25,8 @@ class Offer:
     """Arguments of the surface that are not, or not as, in the operation, each with the reason."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Arguments of the operation that the surface does not take, each with the reason."""
+    note: str = ""
+    """A sentence that the surface adds to the description."""
 
 
 @dataclass(frozen=True)
@@ -38,3 +40,5 @@ class Surface:
     """Operations that it does not offer, each with the reason."""
     own: Mapping[str, str] = field(default_factory=dict)
     """Commands of its own that are no operation, each with the reason."""
+    common: Mapping[str, str] = field(default_factory=dict)
+    """Arguments that every command of the surface may have, each with what it is for."""

@@ -1,0 +1,247 @@
+"""What the command line offers of the table of operations, and what it leaves out and why.
+
+Commands are written by hand, for a person at a terminal; a test compares their arguments, types,
+defaults and help with the table.
+"""
+
+from __future__ import annotations
+
+from tallystick.operations import OPERATIONS, Offer, Surface
+
+__all__ = ["CLI", "command_help", "help_of"]
+
+_END_OF_ID = "takes the end of an id too"
+_APPLY = "a flag, beside the preview that is the default"
+_MEMORY = {"memory": _END_OF_ID}
+_STEP = {"step": _END_OF_ID}
+_CONFIRM = {"apply": "mode", "token": "confirm_token", "key": "idempotency_key"}
+_OF_CHANGES = "a field of `changes`"
+_LISTS = "the option of all lists"
+_ELSEWHERE = "an application's argument; the command keeps to what a person types"
+
+CLI = Surface(
+    name="cli",
+    common={
+        "where": "which tally",
+        "as_json": "for programs",
+        "scope": "which scope the command works in",
+    },
+    offers={
+        "memories": Offer(
+            ("memories",),
+            renamed={"state": "states"},
+            own={"limit": "a terminal shows fewer", "state": "one each time; active by default"},
+            absent=dict.fromkeys(("kinds", "conversation", "before"), _ELSEWHERE),
+        ),
+        "recall": Offer(
+            ("recall",),
+            renamed={"text": "query"},
+            own={"text": "an uppercase word in the help", "limit": "the default, spelled out"},
+            absent=dict.fromkeys(
+                (
+                    "kinds",
+                    "conversation",
+                    "scopes",
+                    "tags",
+                    "source",
+                    "since",
+                    "until",
+                    "asked_at",
+                    "budget_tokens",
+                    "states",
+                    "as_of",
+                ),
+                _ELSEWHERE,
+            ),
+        ),
+        "explore": Offer(
+            ("explore",),
+            own={"around": _END_OF_ID, "limit": _LISTS},
+            absent={"states": _ELSEWHERE},
+        ),
+        "inspect": Offer(("inspect",), renamed={"memory": "memory_id"}, own=_MEMORY),
+        "history": Offer(("history",), renamed={"memory": "memory_id"}, own=_MEMORY),
+        "modify": Offer(
+            ("modify",),
+            renamed={
+                "memory": "memory_id",
+                "key": "idempotency_key",
+                "lock": "manual_override",
+                "content": "changes",
+            },
+            own={
+                **_MEMORY,
+                **dict.fromkeys(("content", "tag", "kind", "importance", "pinned"), _OF_CHANGES),
+                "lock": "a flag: for as long as the settings say",
+            },
+        ),
+        "correct": Offer(
+            ("correct",),
+            renamed={"memory": "memory_id", **_CONFIRM},
+            own={
+                **_MEMORY,
+                "apply": _APPLY,
+                "by": _END_OF_ID,
+                "correction": "text, whose values its help lists",
+            },
+            absent=dict.fromkeys(("evidence", "valid_from", "if_version", "force"), _ELSEWHERE),
+        ),
+        "forget": Offer(
+            ("forget", "forget_matching"),
+            renamed={"what": "memory_id", "matching": "query", **_CONFIRM},
+            own={
+                "what": "an id, or with --matching a query",
+                "matching": "a flag that makes WHAT a query",
+                "preview": "what a forget would do, which `correct` previews",
+                "apply": _APPLY,
+            },
+            absent=dict.fromkeys(("if_version", "limit"), _ELSEWHERE),
+        ),
+        "recover": Offer(
+            ("recover",),
+            renamed={"memory": "memory_id", "key": "idempotency_key"},
+            own=_MEMORY,
+            absent={"if_version": _ELSEWHERE},
+        ),
+        "promote": Offer(
+            ("promote",),
+            renamed={"memory": "memory_id", **_CONFIRM},
+            own={**_MEMORY, "apply": _APPLY},
+            absent={"if_version": _ELSEWHERE},
+        ),
+        "share": Offer(
+            ("share",),
+            renamed={"memory": "memory_id", **_CONFIRM},
+            own={**_MEMORY, "apply": _APPLY},
+            absent={"if_version": _ELSEWHERE},
+        ),
+        "preview-agent": Offer(
+            ("preview_access",),
+            renamed={"user": "actor", "scope": "scopes"},
+            own={
+                **dict.fromkeys(("user", "agent", "project", "delegation"), "a part of the actor"),
+                "scope": "by default all there are",
+            },
+        ),
+        "runs": Offer(("runs",), own={"limit": _LISTS}),
+        "show": Offer(
+            ("run", "steps", "step", "entries", "receipt"),
+            renamed={"identity": "step_id"},
+            own={"identity": "a step, or a run whose steps are listed"},
+            absent={
+                "run_id": "either id is taken",
+                "after": "all steps are shown",
+                "limit": "all steps are shown",
+            },
+        ),
+        "why": Offer(
+            ("knew", "unseen", "changed", "written"),
+            renamed={"step": "step_id"},
+            own=_STEP,
+            absent={"run_id": "that of the step"},
+        ),
+        "trace": Offer(("trace",), renamed={"step": "step_id"}, own=_STEP),
+        "diff": Offer(("diff",), own=dict.fromkeys(("before", "after"), _END_OF_ID)),
+        "uses": Offer(
+            ("uses",), renamed={"memory": "memory_id"}, own=_MEMORY, absent={"most": _ELSEWHERE}
+        ),
+        "verify": Offer(
+            ("verify",),
+            renamed={"run": "run_id"},
+            own={
+                "run": "the end of an id, or the file of a bundle",
+                "foil": "COUNT:DIGEST, as the command prints it",
+                "public_key": "of a bundle, which is checked without the tally",
+            },
+            note="A bundle is checked without the tally. Exits with 1 when something differs.",
+        ),
+        "recompile": Offer(
+            ("replay",),
+            renamed={"identity": "step_id", "drop": "recipe"},
+            own={
+                "identity": _END_OF_ID,
+                "keep": "records it; without it nothing is recorded",
+                **dict.fromkeys(
+                    ("drop", "source", "model", "budget", "rules"), "a part of the recipe"
+                ),
+            },
+        ),
+        "spaces": Offer(("spaces",)),
+        "space": Offer(
+            ("create_space", "update_space"),
+            renamed={"key": "idempotency_key", "member": "members", "state": "changes"},
+            own={
+                "scope": "which scope, as an argument",
+                "name": "needed to create it",
+                "description": "kept as it is where it is left out",
+                "member": "one member each time",
+                "if_version": "the option that memories have too",
+                "without": "a part of `changes`",
+                "state": "a part of `changes`",
+            },
+        ),
+        "erase": Offer(
+            ("erase",),
+            renamed={"memory": "memory_ids", **_CONFIRM},
+            own={**_MEMORY, "apply": _APPLY},
+        ),
+        "prove": Offer(
+            ("prove_unreachable", "prove_erased"), renamed={"memory": "memory_id"}, own=_MEMORY
+        ),
+        "purge": Offer(
+            ("purge",),
+            renamed={"apply": "mode", "key": "idempotency_key"},
+            own={"apply": _APPLY},
+        ),
+        "doctor": Offer(("doctor",), note="Exits with 1 when something is wrong."),
+        "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
+        "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
+        "export": Offer(
+            ("export",), renamed={"scope": "scopes"}, own={"scope": "by default all one may take"}
+        ),
+        "import": Offer(("import_from",), renamed={"key": "idempotency_key"}),
+        "rebuild-index": Offer(("rebuild_index",), own={"check": "only compares"}),
+        "init": Offer(
+            ("choose_journal_window",),
+            renamed={"journal_days": "days"},
+            own={
+                "journal_days": "asked for at a terminal",
+                "owner": "who owns a new tally",
+                "project": "a project of the owner",
+            },
+            absent={"idempotency_key": "a new tally has no earlier request"},
+        ),
+    },
+    excluded={
+        "remember": "an application remembers what was said; a person looks after it",
+        "remember_many": "an application's call",
+        "get": "`inspect` shows a memory with its reasons",
+        "modify_many": "an application's call",
+        "context_pack": "text for a model, which an application asks for",
+        "wake": "text for a model, which an application asks for",
+        "space": "`spaces` lists them all",
+        "erase_recorded": "an application's call, which has no preview's token yet",
+        "scopes": "`explore` lists scopes with counts",
+    },
+    own={
+        "state": "reads checkpoints, which belong to a runtime",
+        "verify-threads": "reads checkpoints, which belong to a runtime",
+        "import-checkpoints": "reads the database of another saver",
+        "export-receipt": "writes a bundle to a file",
+        "tape": "writes a tape to a file",
+        "keygen": "makes a key, without a tally",
+    },
+)
+
+
+def help_of(operation: str, argument: str) -> str:
+    """Return the table's help of an argument, for the option that gives it."""
+    return OPERATIONS[operation].help(argument)
+
+
+def command_help(command: str) -> str | None:
+    """Return the table's description for a command of one operation; None for all others."""
+    offer = CLI.offers.get(command)
+    if offer is None or len(offer.operations) > 1:
+        return None
+    return f"{OPERATIONS[offer.operations[0]].description} {offer.note}".strip()

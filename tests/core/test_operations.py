@@ -1,0 +1,244 @@
+"""The table of operations is the verbs of a bound tally: names, arguments, defaults, results."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from tallystick import errors
+from tallystick.access import Spaces
+from tallystick.errors import InvalidInput, TallystickError
+from tallystick.operations import (
+    MEMORY_TOOLS,
+    NOT_OPERATIONS,
+    OPERATIONS,
+    STATUS,
+    Operation,
+    error_json,
+    wire_status,
+)
+from tallystick.recorder import Recordings
+from tallystick.records import Actor
+from tallystick.tally import BoundTally, Operator, Tally
+
+OpenTally = Callable[..., Tally]
+
+PARTS: Mapping[str, type] = {
+    "": BoundTally,
+    "operator.": Operator,
+    "spaces.": Spaces,
+    "recordings.": Recordings,
+    "tally.": Tally,
+}
+OF_A_PROGRAM = {
+    "call": "a callable that reaches a model",
+    "render": "a callable that makes a request",
+    "progress": "a callable that is told of the progress",
+    "weights": "an object that only Python code has",
+}
+"""Parameters of verbs that no surface can give."""
+
+
+def verb_of(operation: Operation) -> Any:
+    part, _, name = operation.verb.rpartition(".")
+    return getattr(PARTS[f"{part}." if part else ""], name)
+
+
+def plain(annotation: Any) -> str:
+    """An annotation as what a surface is given for it."""
+    if get_origin(annotation) is Annotated:
+        return plain(get_args(annotation)[0])
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        names = {plain(argument) for argument in arguments}
+        if "Scope" in names:
+            names -= {"Scope"}
+        if "datetime" in names:
+            names -= {"datetime"}
+        if "PathLike" in names:
+            names -= {"PathLike"}
+        if any(name.startswith("list[") for name in names):
+            names -= {"str"}
+        return " | ".join(sorted(names))
+    if origin in (list, tuple, Sequence, Iterable):
+        inner = [plain(argument) for argument in arguments if argument is not ...]
+        return f"list[{', '.join(inner)}]"
+    if origin is Literal:
+        return f"Literal{sorted(map(str, arguments))}"
+    if origin in (dict, Mapping):
+        return "object"
+    if annotation is type(None):
+        return "None"
+    if annotation is datetime:
+        return "datetime"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_takes_what_its_verb_takes(name: str) -> None:
+    operation = OPERATIONS[name]
+    verb = verb_of(operation)
+    hints = get_type_hints(verb, include_extras=True)
+    parameters = {
+        parameter.name: parameter
+        for parameter in inspect.signature(verb).parameters.values()
+        if parameter.name != "self"
+        and parameter.name not in OF_A_PROGRAM
+        and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    fields = dict(operation.arguments.model_fields)
+    if operation.spread is not None:
+        fields.pop(operation.spread)
+
+    assert set(fields) == set(parameters)
+    for argument, field in fields.items():
+        parameter = parameters[argument]
+        required = parameter.default is parameter.empty
+        assert field.is_required() == required, argument
+        assert field.description, argument
+        if not required:
+            assert field.default == parameter.default or not (field.default or parameter.default)
+        taken = plain(get_type_hints(operation.arguments, include_extras=True)[argument])
+        wanted = plain(hints[argument])
+        assert taken == wanted or (name, argument) in LOOSER, f"{argument}: {taken} != {wanted}"
+
+
+LOOSER = {
+    ("remember_many", "items"): "the verb takes mappings and texts beside records",
+    ("modify_many", "items"): "each item is a mapping of the verb's arguments",
+    ("remember", "attributes"): "a JSON object under another name",
+}
+"""Arguments whose verb takes more kinds of values in Python than JSON has."""
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_returns_what_its_verb_returns(name: str) -> None:
+    operation = OPERATIONS[name]
+    returned = get_type_hints(verb_of(operation))["return"]
+
+    assert operation.result == (None if returned is type(None) else returned)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_described_and_its_arguments_have_a_schema(name: str) -> None:
+    operation = OPERATIONS[name]
+    schema: Any = operation.schema()
+
+    assert operation.title
+    assert operation.description.endswith(".")
+    assert operation.model_description.endswith(".")
+    assert json.loads(json.dumps(schema))["additionalProperties"] is False
+    assert operation.needs_preview == ("confirm_token" in operation.arguments.model_fields)
+    assert set(operation.errors) <= set(STATUS)
+    assert "tallystick_error" not in operation.errors
+
+
+def test_every_verb_is_an_operation_or_says_why_not() -> None:
+    verbs = {
+        f"{prefix}{name}"
+        for prefix, part in PARTS.items()
+        if prefix != "tally."
+        for name, value in inspect.getmembers(part)
+        if not name.startswith("_")
+        and (callable(value) or isinstance(value, property))
+        and name not in getattr(part, "__dataclass_fields__", {})
+    }
+    offered = {operation.verb for operation in OPERATIONS.values()}
+
+    assert {verb for verb in offered if not verb.startswith("tally.")} <= verbs
+    assert verbs - offered == set(NOT_OPERATIONS)
+    assert all(NOT_OPERATIONS.values())
+
+
+def test_an_operation_is_called_by_its_arguments(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(Actor(user="ada"))
+        stored = OPERATIONS["remember"].call(bound, {"content": "The heron nests in March."})
+        [hit] = OPERATIONS["recall"].call(bound, {"query": "when does the heron nest?"})
+        change = OPERATIONS["modify"].call(
+            bound,
+            {"memory_id": stored.memory_id, "reason": "r", "changes": {"tags": ["birds"]}},
+        )
+
+        assert hit.memory.id == stored.memory_id
+        assert (change.status, bound.get(stored.memory_id).tags) == ("changed", ("birds",))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("recall", {}, "query: Field required"),
+        ("recall", {"query": "x", "limt": 3}, "limt: Extra inputs are not permitted"),
+        ("get", {"memory_id": 7}, "memory_id: Input should be a valid string"),
+    ],
+)
+def test_arguments_that_do_not_validate_are_refused_by_name(
+    open_sqlite: OpenTally, name: str, arguments: dict[str, Any], problem: str
+) -> None:
+    with open_sqlite() as tally, pytest.raises(InvalidInput, match=problem):
+        OPERATIONS[name].call(tally.bind(Actor(user="ada")), arguments)
+
+
+ERRORS = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, TallystickError)
+]
+
+
+def test_every_error_has_a_code_of_its_own_and_a_status() -> None:
+    codes = [error.code for error in ERRORS]
+
+    assert len(set(codes)) == len(codes)
+    assert set(codes) == set(STATUS)
+
+
+def test_an_error_goes_over_the_wire_as_code_message_and_facts(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(Actor(user="ada"))
+        stored = bound.remember("The heron nests in March.")
+        with pytest.raises(TallystickError) as conflict:
+            bound.modify(stored.memory_id, content="x", reason="r", if_version=7)
+        with pytest.raises(TallystickError) as denied:
+            tally.bind(Actor(user="bob")).operator.freeze(reason="r")
+
+    answer = error_json(conflict.value)
+    assert answer["code"] == "version_conflict"
+    assert answer["facts"] == {"memory_id": stored.memory_id, "expected": 7, "actual": 1}
+    assert wire_status(conflict.value).http == 409
+    facts = error_json(denied.value)["facts"]
+    assert (facts["reason"], facts["operation"]) == (denied.value.reason, "manage")  # type: ignore[attr-defined]
+    assert json.loads(json.dumps(error_json(denied.value)))["facts"] == facts
+
+
+def test_an_error_of_a_user_s_own_class_has_the_status_of_the_class_above() -> None:
+    class OwnConflict(errors.Conflict):
+        """A conflict of an application."""
+
+        code = "own_conflict"
+
+    assert wire_status(OwnConflict()).http == 409
+
+
+@pytest.mark.parametrize("name", MEMORY_TOOLS)
+def test_a_memory_tool_takes_arguments_of_its_operation(name: str) -> None:
+    tool = MEMORY_TOOLS[name]
+    fields = tool.operation.arguments.model_fields
+    hints = get_type_hints(tool.function)
+    for parameter in list(inspect.signature(tool.function).parameters.values())[1:]:
+        if parameter.name in tool.own_arguments:
+            assert tool.own_arguments[parameter.name]
+            continue
+        field = fields[parameter.name]
+        declared = typing.get_type_hints(tool.operation.arguments)[parameter.name]
+        assert plain(hints[parameter.name]) == plain(declared)
+        assert field.is_required() == (parameter.default is parameter.empty)
+        if parameter.default is not parameter.empty:
+            assert field.default == parameter.default
