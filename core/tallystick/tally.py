@@ -273,7 +273,7 @@ class Tally:
     @property
     def recordings(self) -> Recordings:
         """The recorder as the owner sees it. Raises Denied where a tally has no owner: use
-        `bind(actor).recorder`.
+        `bind(actor).recordings`.
         """
         return self.bind(None).recordings
 
@@ -368,12 +368,13 @@ class Tally:
         """Let go of text that is kept in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
-        self.recording.let_go()
+        self.recording.clear_caches()
 
     def close(self) -> None:
         """Write what is still in memory and close. Closing twice is allowed."""
         if self.store.database.closed:
             return
+        self.recording.close_subscriptions()
         self.indexer.stop()
         self.gate.flush()
         if self.index is not None:
@@ -1471,7 +1472,7 @@ class BoundTally:
                 and active.context is self.tally.recording
                 and active.record.ended_at is None
             ):
-                active.see(self.actor.surface)
+                active.add_surface(self.actor.surface)
                 return active, False
         return self.run(agent_name, **options), True
 
@@ -1548,7 +1549,7 @@ class BoundTally:
         except BaseException as error:
             own.fail(error)
             raise
-        own.close()
+        own.end(wait=False)
 
     def _new(self, item: NewMemory | Mapping[str, Any] | str, step: Step | None) -> NewMemory:
         if isinstance(item, NewMemory):
@@ -1709,10 +1710,10 @@ def _record_compile(
     """The request, the decisions and how the prompt follows the one before; or what it waits for,
     as none is sent.
     """
-    step.counted_by(compiled.token_method)
+    step.set_token_method(compiled.token_method)
     # Before anything is handed to the thread that seals, which would take turns with what is left
     # to do here.
-    reuse = None if waiting else step.run.follows(compiled)
+    reuse = None if waiting else step.run.prefix_reuse(compiled)
     step.record(
         "compile_request",
         request,

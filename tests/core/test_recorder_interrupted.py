@@ -83,7 +83,7 @@ def _left(tally: Tally) -> str:
     done.end()
     step = run.step("model_call", name="patch")
     step.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
-    run.miss("langchain", KeyError("odd"))
+    run.count_gap("langchain", KeyError("odd"))
     tally.store.database.write(lambda tx: None, name="test.flush")
     return run.id
 
@@ -125,7 +125,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 with Tally.open(sys.argv[1], background=False) as other:
-    print(other.bind().recorder.run(run.id).status)
+    print(other.bind().recordings.run(run.id).status)
 """
 
 

@@ -421,7 +421,7 @@ def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
             assert Scripted("heron").chat([ChatMessage("Say heron.")]).message.content == "heron"
 
         assert watching.failures > 0
-        assert any(where.startswith("llama_index") for where in tally.recording.health.missed)
+        assert any(where.startswith("llama_index") for where in tally.recording.health.gaps)
 
 
 def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(

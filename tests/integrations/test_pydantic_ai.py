@@ -282,7 +282,7 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
         watching = TallyRecorder(tally, actor=Actor(user="eve"), scope="project:apollo")
         assert _run(Agent(_says("fine"), capabilities=[watching]), "go").output == "fine"
         assert watching.failures == 1
-        assert any(where.startswith("pydantic_ai") for where in tally.recording.health.missed)
+        assert any(where.startswith("pydantic_ai") for where in tally.recording.health.gaps)
 
 
 def test_a_strict_recorder_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:

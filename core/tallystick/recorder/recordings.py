@@ -14,13 +14,15 @@ from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
 from tallystick.recorder.bundle import bundle
-from tallystick.recorder.context import DOMAIN, RecorderContext
+from tallystick.recorder.chain import run_stream
+from tallystick.recorder.context import RecorderContext
+from tallystick.recorder.payloads import DOMAIN
+from tallystick.recorder.receipts import receipt_about, receipts_in, receipts_of
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
-from tallystick.recorder.step import run_stream
 from tallystick.recorder.tape import Player, tape_of
-from tallystick.recorder.verify import Stored, receipt_about, receipts_in, receipts_of, verify
+from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
     Actor,
     CompilationRequest,
