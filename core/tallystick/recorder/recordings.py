@@ -21,6 +21,7 @@ from tallystick.recorder.receipts import receipt_about, receipts_in, receipts_of
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
+from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscription
 from tallystick.recorder.tape import Player, tape_of
 from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
@@ -106,6 +107,17 @@ class Recordings:
             metadata=metadata or {},
         )
         return Run(self._context, self._actor, record)
+
+    def subscribe(self, listener: Listener, *, max_waiting: int = MAX_WAITING) -> Subscription:
+        """Call `listener` with each run that starts or ends and each step that ends, after the
+        commit, until the subscription is closed or the tally is.
+
+        Only what this process records in scopes that the actor may inspect is passed. The listener
+        runs on a thread of its own and may read the tally. While `max_waiting` events wait for it,
+        further ones are dropped and counted in `Subscription.missed`; exceptions that it raises are
+        logged and counted in `failures`.
+        """
+        return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
     def runs(
         self, scopes: list[Scope], *, limit: int = 20, before: int | None = None
@@ -467,6 +479,11 @@ class Recordings:
         if step is None or found is None or not self._may_see(connection, found[0].scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
         return step, *found
+
+    def _may_inspect(self, scope: Scope) -> bool:
+        """Decide by the policy as it is committed now. Raises ClosedTally, StorageError."""
+        with self._context.store.database.read() as connection:
+            return self._may_see(connection, scope)
 
     def _may_see(self, connection: Connection, scope: Scope) -> bool:
         return self._context.gate.decide(connection, self._actor, "inspect", scope).allowed
