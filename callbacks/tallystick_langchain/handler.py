@@ -56,7 +56,7 @@ def _captured(hook: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             handler = args[0]
             assert isinstance(handler, TallyCallbackHandler)
-            handler._capture.miss(error, handler._run_under_way(kwargs))
+            handler._capture.count_gap(error, handler._run_under_way(kwargs))
             if handler.raise_error:
                 raise
 
@@ -332,7 +332,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         )
         step.record("note", {"event": name, "data": data}, summary={"event": name})
         if not within:
-            step.close()
+            step.end(wait=False)
 
     @_captured
     def on_tool_start(
@@ -456,7 +456,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
             self._calls.pop(child, None)
         self._context.claims.release(("langchain", run_id), self)
         if call.tree is not None and call.tree.owned:
-            call.tree.run.close("blocked" if call.tree.waits and status == "completed" else status)
+            call.tree.run.end(
+                "blocked" if call.tree.waits and status == "completed" else status, wait=False
+            )
 
     def _begin(
         self,
@@ -502,7 +504,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             if call is not None and call.step is not None:
                 call.step.record(kind, payload, summary=summary)
                 if call.owned:
-                    call.step.close(status)
+                    call.step.end(status, wait=False)
         finally:
             self._leave(run_id, "completed")
 
@@ -516,7 +518,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def _tell(self, call: _Call, tree: _Tree, error: BaseException) -> None:
         """Record what went wrong in a chain, or what it waits for, unless a step has said so."""
-        if tree.run.record.ended_at is not None or tree.run.has_told(error):
+        if tree.run.record.ended_at is not None or tree.run.has_noted(error):
             return
         asked = interrupts_of(error)
         if asked is None and _bubbles(error):
@@ -536,10 +538,10 @@ def stop(step: Step, error: BaseException) -> bool:
         step.record(
             "approval", {"interrupts": asked}, summary={"state": "asked", "interrupts": len(asked)}
         )
-        step.run.tell(error)
-        step.close("blocked")
+        step.run.note_error(error)
+        step.end("blocked", wait=False)
     elif _bubbles(error):
-        step.close()
+        step.end(wait=False)
     else:
         step.fail(error)
     return asked is not None

@@ -179,7 +179,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """The run that this call belongs to; one whose process ended goes on as a new one."""
         active = _under_way()
         if active is not None:
-            active.see("langchain")
+            active.add_surface("langchain")
         if active is not None or not self._record:
             return active
         name = state.get("tally_run")
@@ -209,7 +209,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _noted(self, step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
         with self._capture(step.run):
             _note(step, request, response)
-            step.close()
+            step.end(wait=False)
 
     # Model calls
 
@@ -457,4 +457,4 @@ def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) 
 def _note_result(step: Step, result: ToolMessage | Command[Any]) -> None:
     step.record("tool_result", {"result": result})
     failed = isinstance(result, ToolMessage) and result.status == "error"
-    step.close("failed" if failed else "completed")
+    step.end("failed" if failed else "completed", wait=False)

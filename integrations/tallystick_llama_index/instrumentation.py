@@ -506,7 +506,7 @@ class TallyInstrumentation:
         try:
             doing.step.record(kind, payload, summary=summary)
             if doing.owned:
-                doing.step.close(status)
+                doing.step.end(status, wait=False)
         finally:
             self._settle(doing.tree)
 
@@ -546,7 +546,7 @@ class TallyInstrumentation:
             known = self._trees.pop(tree.root, None)
         self._claims.release(("llama_index", tree.root), self)
         if known is not None and tree.run is not None and tree.owned:
-            tree.run.close(status)
+            tree.run.end(status, wait=False)
 
 
 class _Events(BaseEventHandler):

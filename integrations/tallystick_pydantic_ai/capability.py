@@ -161,7 +161,7 @@ class TallyRecorder(AbstractCapability[Any]):
             return result
         except BaseException as error:
             status = status_for(type(error))
-            if status == "failed" and not run.has_told(error):
+            if status == "failed" and not run.has_noted(error):
                 with self.capturing(run):
                     run.step("other", name=run.record.agent_name).fail(error)
             raise
@@ -199,7 +199,7 @@ class TallyRecorder(AbstractCapability[Any]):
                 "tool_call_id": call.tool_call_id,
             }
             step.record("approval", asked, summary={"tool": call.tool_name, "state": "asked"})
-            step.close("blocked")
+            step.end("blocked", wait=False)
         return bool(waiting)
 
     def _begun(self, kind: StepKind, name: str, ctx: RunContext[Any]) -> tuple[Step | None, bool]:
@@ -219,7 +219,7 @@ class TallyRecorder(AbstractCapability[Any]):
         with self.capturing(step.run):
             note()
             if owned:
-                step.close(status)
+                step.end(status, wait=False)
 
     def _failed(self, step: Step, owned: bool, error: BaseException) -> None:
         with self.capturing(step.run):

@@ -319,7 +319,7 @@ def _growth(console: Console, lengths: Sequence[int]) -> None:
                     step = run.step("model_call", name="model")
                     step.record("request", {"messages": list(history), "model": "m"})
                     step.record("response", {"text": _text(place, 100)})
-                    step.close()
+                    step.end(wait=False)
             table.add_row(
                 str(length), f"{_size(tally) / length / 1_000:.2f}", f"{full / length / 1_000:.1f}"
             )
@@ -350,7 +350,7 @@ def _long(console: Console, steps: int) -> None:
                 step = run.step("model_call", name="model")
                 step.record("request", {"messages": history, "model": "m"})
                 step.record("response", {"text": _text(place, 100)})
-                step.close()
+                step.end(wait=False)
                 ids.append(step.id)
         recorder = bound.recordings
         table = Table(title=f"A run of {steps:,} steps", title_justify="left", box=box.MARKDOWN)

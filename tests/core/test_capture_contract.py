@@ -36,7 +36,7 @@ class TestDirectCalls(CaptureContract):
                         {"name": "erase", "arguments": {"value": 1}, "tool_call_id": "c1"},
                     )
                     step.record("approval", {"name": "erase", "arguments": {"value": 1}})
-                    step.close("blocked")
+                    step.end("blocked", wait=False)
                 self._called(run, "erase", {"value": 1}, lambda: "gone")
             if scene != "text":
                 self._asked(run)

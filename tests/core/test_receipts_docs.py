@@ -76,7 +76,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
                 services_of(bound.tally).recorder.backlog.add(1 << 40)
                 step.record("note", "left out")
                 services_of(bound.tally).recorder.backlog.add(-(1 << 40))
-            run.miss("test", ValueError("lost"))
+            run.count_gap("test", ValueError("lost"))
         bound.operator.erase_recorded(run.id, step_id=erased.id, reason="asked to", mode="apply")
         return bound.recordings.export_receipt(run.id)
 
@@ -201,7 +201,7 @@ def _going_on(tally: Tally, clock: StepClock) -> str:
     run = tally.bind(OWNER).run("coder")
     _talk(tally.bind(OWNER), run)
     run.step("tool_call", name="read").record("tool_call", {"arguments": {}})
-    run.miss("test", ValueError("lost"))
+    run.count_gap("test", ValueError("lost"))
     return run.id
 
 

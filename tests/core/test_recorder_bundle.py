@@ -283,7 +283,7 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
             ids = []
             for _ in range(7):
                 step = run.step("other")
-                step.close()
+                step.end(wait=False)
                 ids.append(step.id)
         recorder = bound.recordings
         first = recorder.steps(run.id, limit=3)

@@ -85,7 +85,7 @@ def _left(tally: Tally) -> str:
     done.end()
     step = run.step("model_call", name="patch")
     step.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
-    run.miss("langchain", KeyError("odd"))
+    run.count_gap("langchain", KeyError("odd"))
     services_of(tally).store.database.write(lambda tx: None, name="test.flush")
     return run.id
 

@@ -21,9 +21,10 @@ from sqlalchemy import func, select, update
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, ClosedTally, RecorderError
 from tallystick.recorder import write_queue
-from tallystick.recorder.context import Backlog, Salts
-from tallystick.recorder.pieces import Preserialized, pieces_of, plain
-from tallystick.recorder.step import Step
+from tallystick.recorder.context import Backlog
+from tallystick.recorder.payloads import Preserialized, Salts, pieces_of, plain
+from tallystick.recorder.pending import PendingStep
+from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
 from tallystick.storage import database, recordings, tables
@@ -228,7 +229,7 @@ def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
         good, bad = run.step("tool_call", name="good"), run.step("tool_call", name="bad")
         good.record("tool_result", {"tons": 3})
         bad.record("tool_result", {"tons": 4}, summary={"refuse": True})
-        good.close()
+        good.end(wait=False)
         with pytest.raises(RecorderError, match="1 entries of step"):
             bad.end()
         run.end()
@@ -241,7 +242,7 @@ def test_one_step_that_cannot_be_stored_leaves_the_others_of_its_batch_alone(
         assert verified.ok, verified
         assert verified.gaps == {f"step {bad.id}": {"RecorderError": 1}}
         assert recorder.run(run.id).gaps == 1
-        assert services_of(tally).recorder.health.missed
+        assert services_of(tally).recorder.health.gaps
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_what_a_compile_was_given_is_recorded_as_it_was_when_it_was_asked(
             holding = services_of(tally).store.database.submit(
                 lambda tx: leave.wait(60), name="slow"
             )
-            busy = services_of(tally).recorder._sealer.submit(leave.wait, 60)
+            busy = services_of(tally).recorder.payloads._executor.submit(leave.wait, 60)
             compiled = bound.compile([item, ask, memory], budget=500)
             item.metadata["value"] = memory.attributes["value"] = "edited since"
             leave.set()
@@ -351,7 +352,7 @@ def test_steps_that_end_faster_than_they_are_stored_are_not_looked_at_again_and_
         leave = threading.Event()
         holding = services_of(tally).store.database.submit(lambda tx: leave.wait(60), name="slow")
         for _ in range(2_000):
-            run.step("other").close()
+            run.step("other").end(wait=False)
         assert looks < 2 * 2_000
         leave.set()
         holding.result()
@@ -434,8 +435,8 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
         run = bound.run("coder")
         step = run.step("model_call")
         step.record("request", {"prompt": "Mend it."})
-        step.close()
-        run.close()
+        step.end(wait=False)
+        run.end(wait=False)
         with pytest.raises(BusyTally):
             services_of(impatient).store.database.settle()
     services_of(impatient).store.database.settle()
@@ -449,11 +450,11 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
 def test_whoever_reads_sees_what_waited_for_the_database(
     impatient: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_queue, "_AGAIN", 3_600)
+    monkeypatch.setattr(write_queue, "_RETRY_SECONDS", 3_600)
     bound = impatient.bind(OWNER)
     with _held(tmp_path):
         run = bound.run("coder")
-        run.step("model_call").close()
+        run.step("model_call").end(wait=False)
         with pytest.raises(BusyTally):
             bound.recordings.run(run.id)
     assert bound.recordings.run(run.id).status == "running"
@@ -464,7 +465,7 @@ def test_whoever_reads_sees_what_waited_for_the_database(
 def test_what_waited_for_the_database_is_written_without_being_asked_for(
     impatient: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_queue, "_AGAIN", 0.01)
+    monkeypatch.setattr(write_queue, "_RETRY_SECONDS", 0.01)
     with _held(tmp_path):
         step = impatient.bind(OWNER).run("coder").step("model_call")
         with pytest.raises(BusyTally):
@@ -481,28 +482,28 @@ def test_what_an_adapter_misses_once_the_tally_is_closed_is_counted_and_raises_n
     tally = open_tally()
     run = tally.bind(OWNER).run("coder")
     tally.close()
-    run.miss("langchain", KeyError("odd"))
-    assert services_of(tally).recorder.health.missed["langchain: KeyError"] == 1
+    run.count_gap("langchain", KeyError("odd"))
+    assert services_of(tally).recorder.health.gaps["langchain: KeyError"] == 1
 
 
 def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_receipt(
     open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Step._kept
+    storable = PendingStep._storable
 
-    def ending(step: Step, waiting: Any) -> Any:
-        monkeypatch.setattr(Step, "_kept", kept)
-        hook = threading.Thread(target=step.close)
+    def ending(pending: PendingStep, waiting: Any) -> Any:
+        monkeypatch.setattr(PendingStep, "_storable", storable)
+        hook = threading.Thread(target=lambda: step.end(wait=False))
         hook.start()
         hook.join()
-        return kept(step, waiting)
+        return storable(pending, waiting)
 
     with open_tally() as tally:
         run = tally.bind(OWNER).run("coder")
         rows: list[Any] = []
         for name in ("add_steps", "end_steps"):
             monkeypatch.setattr(recordings, name, _noting(rows, getattr(recordings, name)))
-        monkeypatch.setattr(Step, "_kept", ending)
+        monkeypatch.setattr(PendingStep, "_storable", ending)
         step = run.step("model_call")
         services_of(tally).store.database.settle()
         run.end()
@@ -527,7 +528,7 @@ def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTa
         run = bound.run("coder")
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
-        step.close()
+        step.end(wait=False)
         told = bound.recordings.verify(run.id)
         assert (told.ok, len(told.gaps), bound.recordings.run(run.id).gaps) == (True, 1, 1)
         before = update(tables.runs).where(tables.runs.c.id == run.id)
@@ -550,13 +551,13 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
     with open_tally(clock=clock) as tally:
         bound = tally.bind(OWNER)
         with bound.run("coder") as run:
-            run.step("model_call").close()
+            run.step("model_call").end(wait=False)
         operator = tally.bind(Actor(user="root", role="operator")).operator
         operator.choose_journal_window(30)
         clock.advance(days=40)
         operator.purge(mode="apply")
         assert bound.recordings.verify(run.id).purged is not None
-        run.miss("langchain", KeyError("late"))
+        run.count_gap("langchain", KeyError("late"))
         services_of(tally).store.database.settle()
         verified = bound.recordings.verify(run.id)
         assert (verified.ok, verified.gaps) == (True, {f"run {run.id}": {"KeyError": 1}})
@@ -576,7 +577,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
             during.setattr(database, "_commit", _refuse)
             with pytest.raises((ValueError, RecorderError)):
                 step.end()
-        run.miss("langchain", KeyError("odd"))
+        run.count_gap("langchain", KeyError("odd"))
         services_of(tally).store.database.settle()
         assert bound.recordings.verify(run.id).ok
         run.end()
@@ -600,11 +601,11 @@ def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
         with monkeypatch.context() as during:
             during.setattr(recordings, "end_steps", lambda tx, rows: _refuse() if rows else None)
             step.record("note", {"text": "left out"})
-            step.close()
+            step.end(wait=False)
             services_of(tally).store.database.settle()
-        run.miss("langchain", KeyError("odd"))
+        run.count_gap("langchain", KeyError("odd"))
         with monkeypatch.context() as during:
-            during.setattr(write_queue, "_AGAIN", 3_600)
+            during.setattr(write_queue, "_RETRY_SECONDS", 3_600)
             services_of(tally).store.database.settle()
             assert (bound.recordings.run(run.id).gaps, bound.recordings.verify(run.id).ok) == (
                 1,
@@ -622,7 +623,7 @@ def test_a_tally_that_is_closed_while_its_database_is_busy_counts_what_is_lost(
         step = impatient.bind(OWNER).run("coder").step("model_call")
         step.record("request", {"prompt": "Mend it."})
         impatient.close()
-    assert services_of(impatient).recorder.health.missed == {"recorder: ClosedTally": 1}
+    assert services_of(impatient).recorder.health.gaps == {"recorder: ClosedTally": 1}
 
 
 def test_a_full_queue_leaves_payloads_out_and_says_so(open_tally: OpenTally) -> None:
@@ -661,15 +662,15 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        run.miss("langchain", ValueError("odd"))
+        run.count_gap("langchain", ValueError("odd"))
         assert told() == (True, 1, {f"run {run.id}": {"ValueError": 1}})
-        run.miss("langchain", ValueError("odd again"))
-        run.miss("langchain", KeyError("odd"))
+        run.count_gap("langchain", ValueError("odd again"))
+        run.count_gap("langchain", KeyError("odd"))
         assert told() == (True, 3, {f"run {run.id}": {"ValueError": 2, "KeyError": 1}})
-        run.miss("langchain", KeyError("and again"))
+        run.count_gap("langchain", KeyError("and again"))
         run.end()
         assert told() == (True, 4, {f"run {run.id}": {"ValueError": 2, "KeyError": 2}})
-        run.miss("langchain", TypeError("after the end"))
+        run.count_gap("langchain", TypeError("after the end"))
         assert told() == (
             True,
             5,
@@ -687,10 +688,10 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
         services_of(tally).store.database.settle()
         with monkeypatch.context() as during:
             during.setattr(recordings, "note_gaps", _refuse)
-            run.miss("langchain", KeyError("odd"))
+            run.count_gap("langchain", KeyError("odd"))
             services_of(tally).store.database.settle()
         assert bound.recordings.verify(run.id).gaps == {}
-        run.miss("langchain", TypeError("odd"))
+        run.count_gap("langchain", TypeError("odd"))
         services_of(tally).store.database.settle()
         assert bound.recordings.verify(run.id).gaps == {
             f"run {run.id}": {"KeyError": 1, "TypeError": 1}

@@ -35,7 +35,7 @@ def _model(run: Run, request: Any, answer: Any = None, error: BaseException | No
         step.fail(error)
     else:
         step.record("response", {"answer": answer})
-        step.close()
+        step.end(wait=False)
 
 
 def _tool(run: Run, name: str, arguments: Any, result: Any) -> None:
@@ -427,8 +427,8 @@ def test_a_call_that_got_no_answer_cannot_be_played(open_sqlite: OpenTally) -> N
         waiting, stopped = run.step("tool_call", name="pay"), run.step("tool_call", name="look")
         for step in (waiting, stopped):
             step.record("tool_call", {"name": "?", "arguments": {}})
-        waiting.close("blocked")
-        stopped.close("cancelled")
+        waiting.end("blocked", wait=False)
+        stopped.end("cancelled", wait=False)
         run.end()
         player = tally.recordings.player(run.id)
     with pytest.raises(NotReplayable, match=r"it waits for a person .*name it in `safe`"):
@@ -442,7 +442,7 @@ def test_a_call_that_a_person_answered_is_played_with_its_answer(open_sqlite: Op
         with tally.bind().run("clerk") as run:
             waiting = run.step("tool_call", name="pay")
             waiting.record("tool_call", {"name": "pay", "arguments": {"amount": 7}})
-            waiting.close("blocked")
+            waiting.end("blocked", wait=False)
             _tool(run, "pay", {"amount": 7}, "paid")
         player = tally.recordings.player(run.id)
     assert player.tool("pay", {"arguments": {"amount": 7}}) == "paid"

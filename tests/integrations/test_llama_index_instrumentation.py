@@ -423,7 +423,7 @@ def test_a_recorder_that_may_not_write_breaks_no_call_and_counts_what_it_missed(
 
         assert watching.failures > 0
         assert any(
-            where.startswith("llama_index") for where in services_of(tally).recorder.health.missed
+            where.startswith("llama_index") for where in services_of(tally).recorder.health.gaps
         )
 
 

@@ -284,7 +284,7 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
         assert _run(Agent(_says("fine"), capabilities=[watching]), "go").output == "fine"
         assert watching.failures == 1
         assert any(
-            where.startswith("pydantic_ai") for where in services_of(tally).recorder.health.missed
+            where.startswith("pydantic_ai") for where in services_of(tally).recorder.health.gaps
         )
 
 

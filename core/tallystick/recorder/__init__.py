@@ -6,13 +6,13 @@ from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.capture import Capture, Speakers
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.parameters import offered, recordable
-from tallystick.recorder.pieces import Preserialized
+from tallystick.recorder.payloads import Preserialized
 from tallystick.recorder.recordings import Recordings
 from tallystick.recorder.recovery import recover_interrupted_runs
 from tallystick.recorder.replay import Call, Render, neutral_request
-from tallystick.recorder.run import Run, current_run
-from tallystick.recorder.step import Step, current_step, status_for
+from tallystick.recorder.run import Run, Step, current_run, current_step, status_for
 from tallystick.recorder.stream import streamed
+from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 from tallystick.recorder.text_memo import TextMemo, clear_text_memos
 from tallystick.recorder.wire import asks, tap
@@ -20,15 +20,18 @@ from tallystick.recorder.wire import asks, tap
 __all__ = [
     "Call",
     "Capture",
-    "TextMemo",
+    "Listener",
     "Player",
+    "Preserialized",
     "Recordings",
     "RecorderContext",
+    "RecordingEvent",
     "Render",
     "Run",
     "Speakers",
     "Step",
-    "Preserialized",
+    "Subscription",
+    "TextMemo",
     "asks",
     "current_run",
     "current_step",

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import InvalidInput, InvalidRecord
+from tallystick.recorder.chain import run_stream
 from tallystick.recorder.signing import check
-from tallystick.recorder.step import run_stream
 from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
     Foil,

@@ -1,5 +1,5 @@
-"""Capture: what an adapter could not record is counted, logged and shown, and breaks the user's run
-only if asked.
+"""Capture: failures of an adapter's hooks are counted and logged, and reach the user's run only if
+asked.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from tallystick.recorder.run import Run
 __all__ = ["Capture", "Speakers"]
 
 Speakers = Literal["off", "user", "both"]
-"""Whose words of a conversation become memories: nobody's, the user's, or those of the agent too.
-"""
+"""Speakers whose words become memories: nobody, the user, or the agent too."""
 
 
 class Capture:
@@ -27,30 +26,30 @@ class Capture:
         self._surface = surface
         self._guard = threading.Lock()
         self.strict = strict
-        """Whether a failure is raised into the runtime."""
+        """True if a failure is raised into the runtime."""
         self.failures = 0
-        """Events that could not be recorded."""
+        """Number of events that could not be recorded."""
         self.error: Exception | None = None
         """The first failure."""
 
     @contextmanager
     def __call__(self, run: Run | None = None) -> Iterator[None]:
-        """Count an exception of the code inside; raise it only if strict. The chain of `run` tells
-        of it.
+        """Count an exception of the code inside; raise it only if strict. The chain of `run` names
+        it.
         """
         try:
             yield
         except Exception as error:
-            self.miss(error, run)
+            self.count_gap(error, run)
             if self.strict:
                 raise
 
-    def miss(self, error: Exception, run: Run | None = None) -> None:
+    def count_gap(self, error: Exception, run: Run | None = None) -> None:
         """Count an event that could not be recorded."""
         with self._guard:
             self.failures += 1
             self.error = self.error or error
         if run is None:
-            self._context.health.miss(self._surface, error)
+            self._context.health.count_gap(self._surface, error)
         else:
-            run.miss(self._surface, error)
+            run.count_gap(self._surface, error)

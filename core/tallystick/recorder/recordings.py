@@ -14,13 +14,16 @@ from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
 from tallystick.recorder.bundle import bundle
-from tallystick.recorder.context import DOMAIN, RecorderContext
+from tallystick.recorder.chain import run_stream
+from tallystick.recorder.context import RecorderContext
+from tallystick.recorder.payloads import DOMAIN
+from tallystick.recorder.receipts import receipt_about, receipts_in, receipts_of
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, replay
 from tallystick.recorder.run import Run
 from tallystick.recorder.signing import sign
-from tallystick.recorder.step import run_stream
+from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscription
 from tallystick.recorder.tape import Player, tape_of
-from tallystick.recorder.verify import Stored, receipt_about, receipts_in, receipts_of, verify
+from tallystick.recorder.verify import Stored, verify
 from tallystick.records import (
     Actor,
     CompilationRequest,
@@ -104,6 +107,17 @@ class Recordings:
             metadata=metadata or {},
         )
         return Run(self._context, self._actor, record)
+
+    def subscribe(self, listener: Listener, *, max_waiting: int = MAX_WAITING) -> Subscription:
+        """Call `listener` with each run that starts or ends and each step that ends, after the
+        commit, until the subscription is closed or the tally is.
+
+        Only what this process records in scopes that the actor may inspect is passed. The listener
+        runs on a thread of its own and may read the tally. While `max_waiting` events wait for it,
+        further ones are dropped and counted in `Subscription.missed`; exceptions that it raises are
+        logged and counted in `failures`.
+        """
+        return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
     def runs(
         self, scopes: list[Scope], *, limit: int = 20, before: int | None = None
@@ -465,6 +479,11 @@ class Recordings:
         if step is None or found is None or not self._may_see(connection, found[0].scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
         return step, *found
+
+    def _may_inspect(self, scope: Scope) -> bool:
+        """Decide by the policy as it is committed now. Raises ClosedTally, StorageError."""
+        with self._context.store.database.read() as connection:
+            return self._may_see(connection, scope)
 
     def _may_see(self, connection: Connection, scope: Scope) -> bool:
         return self._context.gate.decide(connection, self._actor, "inspect", scope).allowed

@@ -12,9 +12,10 @@ import json
 from sqlalchemy import Connection
 
 from tallystick.logs import get_logger
+from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.step import NOT_COUNTED, receipt_body, run_stream
-from tallystick.recorder.verify import missed_in, receipts_of
+from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_of
+from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import journal, recordings
 
@@ -65,7 +66,7 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
             _journal(tx, context, actor, run, "receipt", now, body, subject=step.step_id)
     gaps = sum(
         sum(told.values())
-        for told in missed_in(
+        for told in gaps_in(
             journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)
         ).values()
     )

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.ports import TokenCounter
-from tallystick.recorder.pieces import plain
-from tallystick.recorder.step import Step
+from tallystick.recorder.payloads import plain
+from tallystick.recorder.run import Step
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,
@@ -69,7 +69,7 @@ class Replayed(NamedTuple):
             "note", {"recipe": result.recipe, "comparison": compared}, summary={"replay": told}
         )
         if self.compiled is not None and self.compile_request is not None:
-            step.counted_by(self.compiled.token_method)
+            step.set_token_method(self.compiled.token_method)
             step.record(
                 "compile_request",
                 self.compile_request,

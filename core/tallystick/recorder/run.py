@@ -1,5 +1,12 @@
-"""Runs while they happen: steps may be added from any thread, and the end acknowledges everything
-in them.
+"""Runs and steps while they happen: the handles of whoever records.
+
+Recording serialises and returns. What waits is committed together, when nothing more comes for a
+twentieth of a second, at the latest after half a second. `end` acknowledges: it returns after the
+commit of the step and its receipt, or of everything in the run, so that what it acknowledged
+survives a killed process. `end(wait=False)` acknowledges nothing.
+
+The two handles are in one file because each names the other: a run makes steps, and a step knows
+its run. All that is stored is behind them, in `pending` and `chain`.
 """
 
 from __future__ import annotations
@@ -10,41 +17,231 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from tallystick.compiler import prefix_reuse
-from tallystick.errors import ClosedTally, ForkedTally, InsideTransaction, RunClosed
+from tallystick.errors import (
+    ApprovalRequired,
+    ClosedTally,
+    ForkedTally,
+    InsideTransaction,
+    RunClosed,
+)
+from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.step import Step, current_step, run_stream, status_for
-from tallystick.recorder.write_queue import Batch
+from tallystick.recorder.payloads import Payload, Summary
+from tallystick.recorder.pending import PendingRun, PendingRunEnd, PendingStep
 from tallystick.records import (
     Actor,
     CompiledContext,
+    EntryKind,
     Foil,
     PrefixReuse,
+    Receipt,
     Retention,
     RunRecord,
     Scope,
     StepKind,
+    StepRecord,
     StepStatus,
 )
-from tallystick.storage import ScopeRow, journal
+from tallystick.storage import journal
 
-__all__ = ["Run", "current_run"]
+__all__ = ["Run", "Step", "current_run", "current_step", "status_for"]
 
 _run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
+_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
+
+_MAX_ENDING = 256
+"""Steps that have ended beyond which those that are stored are dropped from the list."""
+
+_MAX_CAUSES = 8
+"""Links of a chain of errors that are followed."""
 
 
 def current_run() -> Run | None:
-    """The run whose `with` block this code stands in, or None."""
+    """Return the run whose `with` block this code is in, or None."""
     return _run.get()
 
 
-_SETTLED = 256
-"""Steps that have ended beyond which those that are stored are let go of."""
+def current_step() -> Step | None:
+    """Return the step whose `with` block this code is in, or None."""
+    return _step.get()
 
-_CAUSES = 8
-"""How far an error is followed to what it was made from."""
+
+class Step:
+    """A step that is being recorded. Made by `Run.step`."""
+
+    def __init__(self, run: Run, pending: PendingStep, on_end: Callable[[Step], None]) -> None:
+        self._run = run
+        self._pending = pending
+        self._on_end = on_end
+        self._token: Token[Step | None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the step."""
+        return self._pending.id
+
+    @property
+    def run(self) -> Run:
+        """The run that this step belongs to."""
+        return self._run
+
+    @property
+    def step_record(self) -> StepRecord:
+        """The step as it is now."""
+        return StepRecord.load(self._pending.row())
+
+    @property
+    def kind(self) -> StepKind:
+        """The kind of the step."""
+        return self._pending.kind
+
+    @property
+    def started_at(self) -> int:
+        """Time of the start, microseconds UTC."""
+        return self._pending.started_at
+
+    @property
+    def is_open(self) -> bool:
+        """True if more can be recorded."""
+        return self._pending.ended_at is None
+
+    @property
+    def is_stored(self) -> bool:
+        """True once the step has ended and is committed with its receipt."""
+        return self._pending.is_stored
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt, once the step has ended and is committed."""
+        return self._pending.receipt
+
+    @property
+    def gaps(self) -> dict[str, int]:
+        """Number of entries that could not be recorded, by reason."""
+        return self._pending.gaps
+
+    def has(self, kind: EntryKind) -> bool:
+        """Return True if an entry of this kind was recorded already."""
+        return self._pending.has(kind)
+
+    def record(self, kind: EntryKind, payload: Payload = None, *, summary: Summary = None) -> None:
+        """Record an entry. Serialised now, hashed and stored in the background, acknowledged by
+        `end`.
+
+        A record of ours is serialised in the background too, because it does not change. A payload
+        that is costly to make may be given as a function, which is called if payloads are kept.
+        `summary` goes into the receipt as it is: ids, counts and reason codes only. Where too many
+        payloads wait to be stored, this one is left out, and the receipt says so. Raises RunClosed
+        after the step ended.
+        """
+        run = self._run
+        context = run.context
+        full = context.backlog.full
+        self._pending.add(
+            context.payloads.capture(
+                kind,
+                payload,
+                retention="metadata_only" if full else run.retention,
+                summary=summary,
+            ),
+            payload_omitted=full and run.retention != "metadata_only",
+        )
+
+    def set_token_method(self, method: str) -> None:
+        """Set how the tokens of this step were counted, for its receipt."""
+        self._pending.token_method = method
+
+    @overload
+    def end(
+        self,
+        status: StepStatus = ...,
+        *,
+        wait: Literal[True] = ...,
+        metadata: Mapping[str, Any] | None = ...,
+    ) -> Receipt: ...
+    @overload
+    def end(
+        self,
+        status: StepStatus = ...,
+        *,
+        wait: Literal[False],
+        metadata: Mapping[str, Any] | None = ...,
+    ) -> None: ...
+    def end(
+        self,
+        status: StepStatus = "completed",
+        *,
+        wait: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Receipt | None:
+        """End the step and return its receipt after the commit. Ending twice returns the same
+        receipt.
+
+        Without `wait` it returns None at once, for hooks that must not stall their caller. Raises
+        the error of storage that kept the receipt from being written, and RecorderError where an
+        entry could not be stored: then the receipt exists, with an entry `gap`.
+        """
+        future = self._pending.close(status, metadata, wait=wait)
+        self._on_end(self)
+        if not wait:
+            return None
+        if future is not None:
+            future.result()
+        return self._pending.stored_receipt()
+
+    def fail(self, error: BaseException) -> None:
+        """Record an error and end the step as failed, cancelled or blocked, without waiting."""
+        if self.is_open:
+            kind, status = type(error).__name__, status_for(type(error))
+            self._run.note_error(error)
+            # A blocked step has no error: the approval that it waits for is recorded already.
+            if status != "blocked":
+                self.record("error", {"type": kind, "message": str(error)}, summary={"type": kind})
+            self.end(status, wait=False)
+
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """Make this the current step of the code inside, without ending it."""
+        leave = self.enter()
+        try:
+            yield self
+        finally:
+            leave()
+
+    def enter(self) -> Callable[[], None]:
+        """Make this the current step from here on; call the returned function to leave it.
+
+        For hooks that have a start and an end but no block in between.
+        """
+        before = _step.get()
+        _step.set(self)
+
+        def leave() -> None:
+            # Set rather than reset by token: an end hook may run in another context than its start.
+            if _step.get() is self:
+                _step.set(before)
+
+        return leave
+
+    def __enter__(self) -> Self:
+        self._token = _step.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._token is not None:
+            _step.reset(self._token)
+            self._token = None
+        if error is not None:
+            self.fail(error)
+        self.end(status_for(kind))
 
 
 class Run:
@@ -53,62 +250,45 @@ class Run:
     def __init__(self, context: RecorderContext, actor: Actor, record: RunRecord) -> None:
         self.context = context
         """The recorder that this run belongs to."""
-        self._actor = actor
-        self._record = record
         self.retention: Retention = record.retention
-        """What is kept of payloads."""
+        """How much of payloads is kept."""
+        self._chain = RunChain(context, actor, record)
         self._guard = threading.Lock()
-        self._next_index = 0
+        self._step_count = 0
         self._open: dict[str, Step] = {}
-        self._closing: dict[str, Step] = {}
+        self._ending: dict[str, Step] = {}
         """Steps that have ended and may not be stored yet."""
-        self._sweep_at = _SETTLED
+        self._sweep_at = _MAX_ENDING
         self._token: Token[Run | None] | None = None
         self._compiled: CompiledContext | None = None
-        self._missed: dict[str, int] = {}
-        """What could not be recorded, by the type of the error, and what of it the chain does not
-        say yet.
-        """
-        self._untold: dict[str, int] = {}
-        self._telling: dict[str, int] = {}
-        self._process = context.store.liveness.hold()
-        self._end = _End(self)
-        self._is_stored = False
-        self._row: ScopeRow | None = None
-        self._chain_end: journal.End | None = None
-        """Where the run's chain ends, as far as this process knows."""
-        self._gapped: dict[str, int] = {}
-        """How much each step could not store."""
-        self._begun = False
-        self._told: BaseException | None = None
+        self._error: BaseException | None = None
         self._latest: dict[StepKind, str] = {}
-        self._seen_by = {actor.surface}
-        self.noted = False
-        context.write_queue.note(self)
+        self._pending = PendingRun(self._chain)
+        self._pending_end = PendingRunEnd(self._chain)
 
     @property
     def id(self) -> str:
         """The id of the run."""
-        return self._record.run_id
+        return self._chain.run_id
 
     @property
     def record(self) -> RunRecord:
-        """The run as it stands now."""
-        return self._record
+        """The run as it is now."""
+        return self._chain.record
 
     @property
     def actor(self) -> Actor:
-        """Who acts in this run."""
-        return self._actor
+        """The actor of the run."""
+        return self._chain.actor
 
     @property
     def scope(self) -> Scope:
-        """Where the run is recorded."""
-        return self._record.scope
+        """The scope in which the run is recorded."""
+        return self.record.scope
 
-    def follows(self, compiled: CompiledContext) -> PrefixReuse:
-        """How a prompt of this run begins like the one compiled before it, which it takes the place
-        of.
+    def prefix_reuse(self, compiled: CompiledContext) -> PrefixReuse:
+        """Return how much of a prompt of this run begins like the one compiled before it, and
+        remember it for the next.
         """
         with self._guard:
             before, self._compiled = self._compiled, compiled
@@ -126,110 +306,123 @@ class Run:
         ended.
         """
         with self._guard:
-            if self._record.ended_at is not None:
+            if self.record.ended_at is not None:
                 raise RunClosed(f"Run {self.id} has ended; start a new one to record more steps.")
             store = self.context.store
-            step = Step(
-                self,
+            pending = PendingStep(
+                self._chain,
                 store.ids.new(),
-                self._next_index,
+                self._step_count,
                 kind,
                 name,
                 parent,
                 metadata or {},
                 store.clock.now(),
             )
-            self._next_index += 1
-            self._open[step.id] = step
-            self._latest[kind] = step.id
+            step = Step(self, pending, self._step_ended)
+            self._step_count += 1
+            self._open[pending.id] = step
+            self._latest[kind] = pending.id
             return step
 
     def latest(self, kind: StepKind) -> str | None:
-        """The id of the step of this kind that began last, if there was one."""
+        """Return the id of the step of this kind that began last, or None."""
         return self._latest.get(kind)
 
-    def see(self, surface: str) -> None:
-        """Note that an observer of this surface records in the run too; the chain's end names all
-        of them.
+    def add_surface(self, surface: str) -> None:
+        """Add a surface whose observer records in the run too; the chain's end names all of
+        them.
         """
-        self._seen_by.add(surface)
+        self._chain.add_surface(surface)
 
-    def miss(self, where: str, error: BaseException) -> None:
-        """Note that an event of this run could not be recorded: its chain, and `verify`, say so."""
-        with self._guard:
-            name = type(error).__name__
-            for counts in (self._missed, self._untold):
-                counts[name] = counts.get(name, 0) + 1
-        self.context.health.miss(where, error)
-        # It is counted: an adapter's failure must not become another where the tally takes no more.
+    def count_gap(self, surface: str, error: BaseException) -> None:
+        """Count an event of this run that could not be recorded: its chain, and `verify`, say
+        so.
+        """
+        self._chain.count_gap(error)
+        self.context.health.count_gap(surface, error)
+        # The gap is counted. That a closed tally writes no entry for it must not raise in a hook
+        # that only reports its own failure.
         with suppress(ClosedTally, ForkedTally, InsideTransaction):
-            self.context.write_queue.note(self)
+            self.context.write_queue.enqueue(self._pending)
 
-    def tell(self, error: BaseException) -> None:
-        """Note that a step of this run has recorded an error: it passes through other hooks on its
-        way up.
+    def note_error(self, error: BaseException) -> None:
+        """Note that a step of this run has recorded an error, which passes through other hooks on
+        its way up.
         """
-        self._told = error
+        self._error = error
 
-    def has_told(self, error: BaseException) -> bool:
-        """Whether a step has recorded this error, or one that it was made from."""
-        seen: BaseException | None = error
-        for _ in range(_CAUSES):
-            if seen is None or self._told is None:
+    def has_noted(self, error: BaseException) -> bool:
+        """Return True if a step has recorded this error, or one of its causes."""
+        link: BaseException | None = error
+        for _ in range(_MAX_CAUSES):
+            if link is None or self._error is None:
                 return False
-            if seen is self._told:
+            if link is self._error:
                 return True
-            seen = seen.__cause__ or seen.__context__
+            link = link.__cause__ or link.__context__
         return False
 
-    def close(self, status: StepStatus = "completed") -> None:
-        """End the run without waiting, and as `interrupted` every step still open in it, or as
-        `cancelled` with it.
+    @overload
+    def end(self, status: StepStatus = ..., *, wait: Literal[True] = ...) -> Foil: ...
+    @overload
+    def end(self, status: StepStatus = ..., *, wait: Literal[False]) -> None: ...
+    def end(self, status: StepStatus = "completed", *, wait: bool = True) -> Foil | None:
+        """End the run, and as `interrupted` every step still open in it, or as `cancelled` with it.
 
-        Ending twice changes nothing. For hooks that must not stall their caller; whoever reads the
-        tally in this process sees the end all the same.
+        Returns the head of the chain after everything in the run is committed: keep it as the foil.
+        Raises the first error that kept a receipt from being written. Without `wait` it returns
+        None at once, for hooks that must not stall their caller; readers in this process see the
+        end all the same. Ending twice returns the same foil.
         """
-        self._close(status, soon=True)
-
-    def end(self, status: StepStatus = "completed") -> Foil:
-        """End the run, and as `interrupted` or `cancelled`, as `close` says, every step still open
-        in it; the head of its chain: keep it as the foil.
-
-        Returns after everything in the run is committed, and raises the first error that kept a
-        receipt from being written. Ending twice returns the same foil.
-        """
-        end = self._close(status, soon=False)
-        if end is not None:
-            end.result()
+        future = self._close(status, wait=wait)
+        if not wait:
+            return None
+        if future is not None:
+            future.result()
         with self._guard:
-            closing, self._closing = self._closing, {}
-        for step in closing.values():
+            ending, self._ending = self._ending, {}
+        for step in ending.values():
             if not step.is_stored:
                 step.end()
-        if self._end.error is not None:
-            raise self._end.error
+        if self._pending_end.error is not None:
+            raise self._pending_end.error
         with self.context.store.database.read() as connection:
-            return journal.foil(connection, run_stream(self.id), self.id)
+            return journal.foil(connection, self._chain.stream, self.id)
 
-    def _close(self, status: StepStatus, *, soon: bool) -> Future[None] | None:
+    def _close(self, status: StepStatus, *, wait: bool) -> Future[None] | None:
         for step in list(self._open.values()):
-            step.close("cancelled" if status == "cancelled" else "interrupted")
-        self._told = None
+            step.end("cancelled" if status == "cancelled" else "interrupted", wait=False)
+        self._error = None
+        pending_end, write_queue = self._pending_end, self.context.write_queue
         with self._guard:
-            if self._record.ended_at is None:
-                now = self.context.store.clock.now()
-                self._record = self._record.model_copy(update={"status": status, "ended_at": now})
-            elif self._end.is_stored:
+            self._chain.close(status)
+            pending_end.steps = self._step_count
+            if pending_end.is_stored:
                 return None
-            return self.context.write_queue.add(self._end, soon=soon)
+            if wait:
+                return write_queue.enqueue_urgent(pending_end)
+            write_queue.enqueue(pending_end)
+            return None
+
+    def _step_ended(self, step: Step) -> None:
+        with self._guard:
+            self._open.pop(step.id, None)
+            self._ending[step.id] = step
+            if len(self._ending) > self._sweep_at:
+                self._ending = {
+                    key: other for key, other in self._ending.items() if not other.is_stored
+                }
+                # Where steps end faster than they are stored, each sweep is rarer than the last.
+                self._sweep_at = max(_MAX_ENDING, 2 * len(self._ending))
 
     def join(
         self, kind: StepKind, *, name: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> tuple[Step, bool]:
-        """The step for a call that an adapter sees, and whether the adapter is to end it.
+        """Return the step for a call that an adapter sees, and True if the adapter is to end it.
 
-        Inside an open step of the same kind that nobody has described yet, that step is it: its
-        first observer claimed it, and an adapter adds its view. Otherwise a new one, a child of the
+        Inside an open step of the same kind that has no request yet, it is that step: its first
+        observer claimed it, and an adapter adds its view. Otherwise it is a new one, a child of the
         open step of this run.
         """
         active = current_step()
@@ -249,7 +442,7 @@ class Run:
             _run.reset(token)
 
     def enter(self) -> Callable[[], None]:
-        """Make this the current run from here on; call what is returned to leave it. Same as
+        """Make this the current run from here on; call the returned function to leave it. Same as
         `Step.enter`.
         """
         before = _run.get()
@@ -276,174 +469,13 @@ class Run:
             self._token = None
         self.end(status_for(kind))
 
-    def ready(self) -> None:
-        """Nothing needs to be made ready."""
 
-    def put(self, batch: Batch) -> None:
-        """Give the start of the run to be written, and what could not be recorded. On the writer's
-        thread.
-        """
-        self._begun = self._begin(batch)
-        self._telling = self._take_untold()
-        if self._telling:
-            details = {"missed": dict(sorted(self._telling.items()))}
-            self._append(batch, "run.gap", self.context.store.clock.now(), details, subject=self.id)
-            batch.gapped(self.id, run_stream(self.id), self._gaps)
-
-    def back(self) -> None:
-        """Take it back: it was not written."""
-        begun, self._begun = self._begun, False
-        self._back(begun=begun)
-        self._give_back(self._telling)
-        self._telling = {}
-
-    def lose(self, error: BaseException) -> None:
-        """The first step writes the start, or the end does."""
-
-    def stored(self) -> None:
-        """The start is committed."""
-        self._begun, self._telling = False, {}
-
-    @property
-    def _gaps(self) -> int:
-        """How much is missing, as the chain says it."""
-        with self._guard:
-            return (
-                sum(self._gapped.values()) + sum(self._missed.values()) - sum(self._untold.values())
-            )
-
-    def _take_untold(self) -> dict[str, int]:
-        with self._guard:
-            untold, self._untold = self._untold, {}
-            return untold
-
-    def _give_back(self, untold: Mapping[str, int]) -> None:
-        with self._guard:
-            for name, count in untold.items():
-                self._untold[name] = self._untold.get(name, 0) + count
-
-    def _gap(self, batch: Batch, step_id: str, count: int) -> None:
-        """A step could not store so much. On the writer's thread."""
-        self._gapped[step_id] = count
-        batch.gapped(self.id, run_stream(self.id), self._gaps)
-
-    def _ungap(self, step_id: str) -> None:
-        """What was said of a step's gap was not written. On the writer's thread."""
-        self._gapped.pop(step_id, None)
-
-    def _closed(self, step: Step) -> None:
-        with self._guard:
-            self._open.pop(step.id, None)
-            self._closing[step.id] = step
-            if len(self._closing) > self._sweep_at:
-                self._closing = {
-                    key: one for key, one in self._closing.items() if not one.is_stored
-                }
-                # Where steps end faster than they are stored, all are looked at ever more seldom.
-                self._sweep_at = max(_SETTLED, 2 * len(self._closing))
-
-    def _begin(self, batch: Batch) -> bool:
-        """Give the start of the run unless that is done; whether it was done now. On the writer's
-        thread.
-        """
-        if self._is_stored:
-            return False
-        record = self._record
-        self._row = batch.scope(record.scope)
-        started = record.model_copy(update={"status": "running", "ended_at": None})
-        batch.begin_run(started, self._row.id, self._process)
-        details = {
-            "agent_name": record.agent_name,
-            "domain": record.domain,
-            "retention": record.retention,
-            "scope": str(record.scope),
-        }
-        self._append(batch, "run.start", record.started_at, details, subject=self.id)
-        self._is_stored = True
-        return True
-
-    def _back(self, *, begun: bool) -> None:
-        """What was appended to the chain was not written, nor, if it was `begun`, the start."""
-        self._chain_end = None
-        if begun:
-            self._is_stored = False
-
-    def _append(
-        self,
-        batch: Batch,
-        event: str,
-        at: int,
-        details: Mapping[str, Any],
-        *,
-        subject: str,
-        plain: bool = False,
-    ) -> journal.Appended:
-        entry = batch.append(
-            journal.Event(
-                stream=run_stream(self.id),
-                event=event,
-                actor=self._actor,
-                at=at,
-                audit_id=self.context.store.ids.new(),
-                subject_id=subject,
-                details=details,
-                plain=plain,
-            ),
-            self._chain_end,
-        )
-        self._chain_end = journal.End(entry.position + 1, entry.digest)
-        return entry
-
-
-class _End:
-    """The end of a run, which is written after all of its steps."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._begun = self._is_put = self.is_stored = False
-        self._telling: dict[str, int] = {}
-        self.noted = False
-        self.error: BaseException | None = None
-
-    def ready(self) -> None:
-        """Nothing needs to be made ready."""
-
-    def put(self, batch: Batch) -> None:
-        """Give the end to be written, once. On the writer's thread."""
-        run = self._run
-        if self.is_stored:
-            return
-        self._is_put, self.error = True, None
-        self._begun = run._begin(batch)
-        self._telling = run._take_untold()
-        record = run._record = run._record.model_copy(update={"gaps": run._gaps})
-        assert record.ended_at is not None
-        batch.end_run(record)
-        details: dict[str, Any] = {
-            "status": record.status,
-            "steps": run._next_index,
-            "seen_by": sorted(run._seen_by),
-        }
-        if self._telling:
-            details["missed"] = dict(sorted(self._telling.items()))
-        run._append(batch, "run.end", record.ended_at, details, subject=run.id)
-
-    def back(self) -> None:
-        """Take it back: it was not written."""
-        if self.is_stored:
-            return
-        self._is_put = False
-        self._run._back(begun=self._begun)
-        self._run._give_back(self._telling)
-        self._telling = {}
-
-    def lose(self, error: BaseException) -> None:
-        """The end is not written: whoever waits for it is told why."""
-        if self.is_stored:
-            return
-        self.error = error
-        self._run.context.health.miss("recorder", error)
-
-    def stored(self) -> None:
-        """The end is committed, unless it was taken back."""
-        self.is_stored, self._telling = self.is_stored or self._is_put, {}
+def status_for(kind: type[BaseException] | None) -> StepStatus:
+    """Return the status of a run or step that an exception of this type, or none, left."""
+    if kind is None:
+        return "completed"
+    if issubclass(kind, ApprovalRequired):
+        return "blocked"
+    # asyncio.CancelledError and friends derive from BaseException alone: the step was stopped, it
+    # did not fail.
+    return "failed" if issubclass(kind, Exception) else "cancelled"

@@ -27,8 +27,7 @@ from tallystick.errors import (
 )
 from tallystick.policy.redaction import Redactor
 from tallystick.recorder.answers import diff_lines
-from tallystick.recorder.context import Redacts
-from tallystick.recorder.pieces import plain
+from tallystick.recorder.payloads import PayloadRedactor, plain
 from tallystick.records import (
     Divergence,
     Json,
@@ -158,7 +157,7 @@ class Player:
         self,
         tape: Tape,
         *,
-        redactor: Redacts | None = None,
+        redactor: PayloadRedactor | None = None,
         ignore: Iterable[str] = (),
         errors: Iterable[type[Exception]] = (),
     ) -> None:
@@ -168,7 +167,7 @@ class Player:
         ones are known. Raises InvalidInput.
         """
         self.tape = tape
-        self._redactor: Redacts = redactor or Redactor()
+        self._redactor: PayloadRedactor = redactor or Redactor()
         self._errors = tuple(errors)
         try:
             self._ignore = tuple(re.compile(pattern) for pattern in ignore)

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from tallystick.recorder.pieces import Preserialized
+from tallystick.recorder.payloads import Preserialized
 
 __all__ = ["TextMemo", "clear_text_memos"]
 

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from tallystick.errors import TallystickError
-from tallystick.recorder.context import DOMAIN
-from tallystick.recorder.step import receipt_from, run_stream
+from tallystick.recorder.chain import run_stream
+from tallystick.recorder.payloads import DOMAIN
+from tallystick.recorder.receipts import receipts_in
 from tallystick.records import (
     Foil,
     JournalEntry,
@@ -35,10 +36,7 @@ __all__ = [
     "RUN_FACTS",
     "Stock",
     "Stored",
-    "missed_in",
-    "receipt_about",
-    "receipts_in",
-    "receipts_of",
+    "gaps_in",
     "verify",
 ]
 
@@ -77,24 +75,6 @@ _CANNOT = (
     "elsewhere",
     "that somebody with write access did not rewrite the whole chain, unless you give such a foil",
 )
-
-
-def receipt_about(connection: Connection, step_id: str) -> Receipt | None:
-    """The receipt of one step, or None. Raises InvalidRecord where it is not readable."""
-    return next(iter(_receipts(journal.about(connection, step_id))), None)
-
-
-def receipts_in(chain: Iterable[JournalEntry]) -> list[tuple[JournalEntry, Receipt]]:
-    """The receipts of a chain, each with the entry that holds it."""
-    found = [entry for entry in chain if entry.event == "receipt"]
-    return list(zip(found, _receipts(found), strict=True))
-
-
-def receipts_of(connection: Connection, run_id: str) -> list[Receipt]:
-    """The receipts of a run in the order of its chain. Raises InvalidRecord where one is not
-    readable.
-    """
-    return _receipts(journal.entries(connection, run_stream(run_id)))
 
 
 class Stock(Protocol):
@@ -175,7 +155,7 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     receipts: list[Receipt] = []
     try:
         chain = stock.chain()
-        receipts = _receipts(chain)
+        receipts = [receipt for _, receipt in receipts_in(chain)]
         found += _run_problems(chain, receipts, run)
     except TallystickError as error:
         found.append(_problem(stream, f"an entry is not readable: {error}"))
@@ -209,7 +189,7 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
         foil=stock.end(),
         foil_matches=matches,
         problems=tuple(found),
-        gaps=missed_in(chain, receipts),
+        gaps=gaps_in(chain, receipts),
         not_covered=NOT_COVERED,
         purged=purged,
         cannot_prove=(_CANNOT if matches is None else _CANNOT[:1])
@@ -241,22 +221,6 @@ def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
     )
 
 
-def _receipts(chain: Iterable[JournalEntry]) -> list[Receipt]:
-    return [
-        receipt_from(
-            entry.details,
-            entry.stream,
-            entry.subject_id,
-            entry.at,
-            entry.previous,
-            entry.digest,
-            entry.position,
-        )
-        for entry in chain
-        if entry.event == "receipt"
-    ]
-
-
 def _foil_matches(
     chain: list[JournalEntry], stream: str, foil: Foil, purged: PurgedRun | None
 ) -> bool | None:
@@ -272,7 +236,7 @@ def _foil_matches(
     return any(entry.position == foil.count - 1 and entry.digest == foil.head for entry in chain)
 
 
-def missed_in(
+def gaps_in(
     chain: Iterable[JournalEntry], receipts: Iterable[Receipt]
 ) -> dict[str, dict[str, int]]:
     """What could not be recorded, by where it is missing and by the reason, as receipts and the
@@ -314,7 +278,7 @@ def _run_problems(
         "started_at": start.at,
         "ended_at": end.at if end else None,
         "status": end.details.get("status") if end else "running",
-        "gaps": sum(sum(told.values()) for told in missed_in(chain, receipts).values()),
+        "gaps": sum(sum(told.values()) for told in gaps_in(chain, receipts).values()),
     }
     stored = run.dump()
     if end is None and not any(entry.event == "run.gap" for entry in chain):

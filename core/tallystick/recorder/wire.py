@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from tallystick.recorder.parameters import recordable
-from tallystick.recorder.step import Step, current_step
+from tallystick.recorder.run import Step, current_step
 from tallystick.records import Json
 
 __all__ = ["asks", "tap"]
@@ -67,7 +67,7 @@ def _sent(request: Any) -> None:
         try:
             _note_request(step, request, request.read())
         except Exception as error:  # noqa: BLE001 - what is sent comes first; counted
-            step.run.miss("wire", error)
+            step.run.count_gap("wire", error)
 
 
 async def _sent_later(request: Any) -> None:
@@ -76,7 +76,7 @@ async def _sent_later(request: Any) -> None:
         try:
             _note_request(step, request, await request.aread())
         except Exception as error:  # noqa: BLE001 - what is sent comes first; counted
-            step.run.miss("wire", error)
+            step.run.count_gap("wire", error)
 
 
 def _answered(response: Any) -> None:
@@ -85,7 +85,7 @@ def _answered(response: Any) -> None:
         try:
             _note_response(step, response)
         except Exception as error:  # noqa: BLE001 - what is answered comes first; counted
-            step.run.miss("wire", error)
+            step.run.count_gap("wire", error)
 
 
 async def _answered_later(response: Any) -> None:

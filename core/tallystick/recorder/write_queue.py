@@ -1,9 +1,19 @@
-"""What steps and runs hand over is written together: a handful of statements for all that came
-within the window.
+"""The write queue: what steps and runs hand over is committed together, in a handful of statements
+for all that came within the window.
 
-A batch that fails is taken apart: each step is written again by itself, and one that cannot be
-written gets a receipt that says how much is missing. A batch that finds no database, because others
-keep it busy, is tried again.
+A batch that fails is taken apart: each item is written again by itself, and a step that cannot be
+written gets a receipt that says how much is missing. A batch that finds no database, because other
+processes keep it busy, is tried again.
+
+The queue relies on these properties of `storage.database.Database`, which explains how a commit may
+be delayed:
+
+- `submit` runs units in the order of submission, on the writer's thread, each in a savepoint of one
+  transaction. Its future is done only after the commit, or with the error that undid the unit.
+- `ready` is called before the transaction begins, so that redacting and hashing hold up nobody.
+- `grown` keeps the window open while hooks hand over more; `hurry` closes it.
+- `gathers` is called before the database settles or closes, so that nothing that waits here is
+  forgotten.
 """
 
 from __future__ import annotations
@@ -13,58 +23,61 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
 from tallystick.errors import ClosedTally
 from tallystick.logs import get_logger
+from tallystick.recorder.payloads import PreparedPayload
 from tallystick.records import RunRecord, Scope, part_key
-from tallystick.storage import Bases, ScopeRow, journal, parts, payloads, recordings, scopes
+from tallystick.storage import Bases, ScopeRow, Store, journal, parts, payloads, recordings, scopes
 from tallystick.storage.database import savepoint
 
-if TYPE_CHECKING:
-    from tallystick.storage import Store
+__all__ = ["Batch", "Pending", "WriteQueue"]
 
-__all__ = ["Batch", "WriteQueue", "Item"]
-
-_AGAIN = 0.5
-"""Seconds after which a write that the database refused is tried again."""
+_RETRY_SECONDS = 0.5
+"""Delay after which a write that the database refused is tried again."""
 
 
-class Item(Protocol):
-    """Something that hands over: a step or a run. Called on the writer's thread."""
+class Pending(Protocol):
+    """Something that waits to be committed: a step, a run, or the end of one.
 
-    noted: bool
-    """Whether the writer knows that it has something to give; False at first."""
+    `pending` describes the stages of a hand-over. All but the flag is used on the writer's thread.
+    """
 
-    def ready(self) -> None:
-        """Do what may be done before the database is taken."""
+    queued: bool
+    """True while the item waits in the queue; only the queue sets it. False at first."""
+
+    def prepare(self) -> None:
+        """Do what may be done before the database is taken. Must not raise."""
         ...
 
-    def put(self, batch: Batch) -> None:
-        """Add to `batch` what waits."""
+    def add_to(self, batch: Batch) -> None:
+        """Add everything that waits to `batch`."""
         ...
 
-    def back(self) -> None:
-        """Take back what `put` added last: it was not written."""
+    def take_back(self) -> None:
+        """Restore what `add_to` changed last: it was not written. Also called where `add_to` never
+        ran.
+        """
         ...
 
-    def lose(self, error: BaseException) -> None:
-        """Let go of what waits, and count it as missing."""
+    def drop(self, error: BaseException) -> None:
+        """Drop what waits, and count it as missing."""
         ...
 
-    def stored(self) -> None:
-        """What was put is committed."""
+    def committed(self) -> None:
+        """Note that the hand-over has ended: what was added and not taken back is committed."""
         ...
 
 
 class Stale(Exception):
-    """What this process took for granted of the database is not so any more."""
+    """A cached end of a chain, or a cached base, differs from the database."""
 
 
 class Batch:
-    """Rows that are written together."""
+    """Rows that are written together, in one savepoint."""
 
     def __init__(self, tx: Connection, store: Store, bases: Bases) -> None:
         self.tx = tx
@@ -72,63 +85,58 @@ class Batch:
         self._bases = bases
         self._parts: dict[tuple[int, str], dict[str, Any]] = {}
         self._entries: list[dict[str, Any]] = []
-        self._new: set[str] = set()
-        self._rest_on: set[str] = set()
+        self._entry_ids: set[str] = set()
+        self._base_ids: set[str] = set()
+        """Stored entries that payloads of this batch share bytes with."""
         self._runs: dict[str, tuple[RunRecord, int, str]] = {}
         self._ended_runs: list[RunRecord] = []
         self._gaps: dict[str, tuple[str, int]] = {}
         self._scopes: dict[Scope, ScopeRow] = {}
         self._steps: list[Mapping[str, Any]] = []
-        self._ended: list[Mapping[str, Any]] = []
-        self._chained: list[journal.Appended] = []
+        self._ended_steps: list[Mapping[str, Any]] = []
+        self._journal: list[journal.Appended] = []
         self._ends: dict[str, tuple[journal.End, journal.End]] = {}
-        """For each stream where it ended, and where it will."""
+        """For each stream its end before the batch, and after it."""
 
     def scope(self, scope: Scope) -> ScopeRow:
-        """The row of a scope, made when it is new."""
+        """Return the row of a scope, and create it when it is new."""
         if scope not in self._scopes:
             self._scopes[scope] = scopes.ensure(self.tx, scope)
         return self._scopes[scope]
 
     def begin_run(self, run: RunRecord, scope_id: int, process: str) -> None:
-        """A run starts."""
+        """Add a run that starts."""
         self._runs[run.run_id] = (run, scope_id, process)
 
     def end_run(self, run: RunRecord) -> None:
-        """A run has ended; its record says how much of it is missing by now."""
+        """Add the end of a run; its record has the gaps up to here."""
         self._gaps.pop(run.run_id, None)
-        begun = self._runs.get(run.run_id)
-        if begun is None:
+        started = self._runs.get(run.run_id)
+        if started is None:
             self._ended_runs.append(run)
         else:
-            self._runs[run.run_id] = (run, *begun[1:])
+            self._runs[run.run_id] = (run, *started[1:])
 
-    def gapped(self, run_id: str, stream: str, gaps: int) -> None:
-        """So much of a run is missing by now."""
+    def set_gaps(self, run_id: str, stream: str, gaps: int) -> None:
+        """Set how much of a run is missing up to here."""
         self._gaps[run_id] = (stream, gaps)
 
     def begin_step(self, row: Mapping[str, Any]) -> None:
-        """A step starts, or started and ended within the window."""
+        """Add a step that starts, or that started and ended within the window."""
         self._steps.append(row)
 
     def end_step(self, row: Mapping[str, Any]) -> None:
-        """A step that was written before has ended."""
-        self._ended.append(row)
+        """Add the end of a step that was written before."""
+        self._ended_steps.append(row)
 
-    def entry(
-        self,
-        scope: ScopeRow,
-        step_id: str,
-        position: int,
-        at: int,
-        salt: bytes | None,
-        said: dict[str, Any],
-        pieces: Sequence[bytes] | None,
+    def add_entry(
+        self, scope: ScopeRow, step_id: str, position: int, at: int, payload: PreparedPayload
     ) -> None:
-        """Something was recorded in a step."""
-        layout, key, id = None, None, self._store.ids.new()
+        """Add an entry of a step."""
+        pieces, salt, receipt_entry = payload
+        layout, key, entry_id = None, None, self._store.ids.new()
         if pieces is not None:
-            layout = self._bases.lay(self.tx, scope, said["kind"], id, pieces)
+            layout = self._bases.lay(self.tx, scope, receipt_entry["kind"], entry_id, pieces)
             key = part_key(scope.secret, layout.own)
             if (scope.id, key) not in self._parts:
                 self._parts[scope.id, key] = {
@@ -137,42 +145,48 @@ class Batch:
                     "body": layout.own,
                     "created_at": at,
                 }
-            if layout.base_id is not None and layout.base_id not in self._new:
-                self._rest_on.add(layout.base_id)
-        self._new.add(id)
+            if layout.base_id is not None and layout.base_id not in self._entry_ids:
+                self._base_ids.add(layout.base_id)
+        self._entry_ids.add(entry_id)
         self._entries.append(
-            recordings.entry_row(step_id, position, id, scope.id, at, salt, said, key, layout)
+            recordings.entry_row(
+                step_id, position, entry_id, scope.id, at, salt, receipt_entry, key, layout
+            )
         )
 
-    def append(self, event: journal.Event, known: journal.End | None) -> journal.Appended:
-        """An entry of a stream's chain; `known` is where the caller takes it to end."""
+    def append(self, event: journal.Event, cached_end: journal.End | None) -> journal.Appended:
+        """Add an entry to the end of its stream.
+
+        `cached_end` is the caller's cache of that end, or None. It is used for the first entry of
+        the stream in this batch alone, and compared with the database by `write`.
+        """
         stream = event.stream
         if stream not in self._ends:
-            end = known or journal.end_of(self.tx, stream)
+            end = cached_end or journal.end_of(self.tx, stream)
             self._ends[stream] = (end, end)
         before, end = self._ends[stream]
         entry = journal.chained(event, end)
         self._ends[stream] = (before, journal.End(entry.position + 1, entry.digest))
-        self._chained.append(entry)
+        self._journal.append(entry)
         return entry
 
     def write(self) -> None:
-        """Write it all. Raises Stale where the chain or a base is not where it was taken to be."""
+        """Write all rows. Raises Stale where a cached end or base differs from the database."""
         tx = self.tx
         recordings.add_runs(tx, list(self._runs.values()))
         recordings.add_steps(tx, self._steps)
-        if not payloads.there(tx, self._rest_on):
+        if not payloads.there(tx, self._base_ids):
             raise Stale
         parts.put_keyed(tx, list(self._parts.values()))
         recordings.add_entries(tx, self._entries)
-        if self._chained:
-            journal.add_many(tx, self._chained)
-        last = {entry.event.stream: entry for entry in self._chained}
+        if self._journal:
+            journal.add_many(tx, self._journal)
+        last = {entry.event.stream: entry for entry in self._journal}
         if not journal.move_all(
             tx, {stream: (before, last[stream]) for stream, (before, _) in self._ends.items()}
         ):
             raise Stale
-        recordings.end_steps(tx, self._ended)
+        recordings.end_steps(tx, self._ended_steps)
         for run in self._ended_runs:
             recordings.end_run(tx, run)
         for run_id, gaps in self._gaps.items():
@@ -180,141 +194,157 @@ class Batch:
 
 
 class WriteQueue:
-    """Gathers what steps and runs hand over until the writer comes to it. Thread-safe."""
+    """Gathers pending items until the writer takes them. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bases = Bases()
-        """Touched on the writer's thread alone."""
+        """Used on the writer's thread alone."""
         self._guard = threading.Lock()
-        self._waiting: deque[Item] = deque()
-        self._queued: Future[None] | None = None
+        self._waiting: deque[Pending] = deque()
+        self._write: Future[None] | None = None
+        """The write that will take what waits; None while none is submitted."""
         self._count = 0
         store.database.gathers(self._hand_over)
 
-    def add(self, item: Item, *, soon: bool) -> Future[None]:
-        """Let `item` be written; the future is done after the commit. What became of it, the item
-        knows.
+    def enqueue_urgent(self, item: Pending) -> Future[None]:
+        """Write `item` now. The future is done after the commit; the item itself knows the outcome.
+
+        The future never fails for what is wrong with one item, because items share it.
         """
-        self._wait(item)
-        queued = self._queue()
-        if not soon:
-            self._store.database.hurry()
-        return queued
+        self._add(item)
+        write = self._submit()
+        self._store.database.hurry()
+        return write
 
-    def note(self, item: Item) -> None:
-        """Let `item` be written soon; call it when the item holds all that it is to give."""
+    def enqueue(self, item: Pending) -> None:
+        """Write `item` soon. Call it after the item was given what it is to write."""
         self._count += 1
-        self._wait(item)
-        # What is read here without the guard is at worst taken just now: then the item was, too.
-        if self._queued is None:
-            self._queue()
+        self._add(item)
+        # Read without the guard. If it is not None, the write either has yet to drain the queue,
+        # and takes the item, or it drained it after the line above, and took the item: `_run` sets
+        # None before it drains.
+        if self._write is None:
+            self._submit()
 
-    def _wait(self, item: Item) -> None:
-        if not item.noted:
-            item.noted = True
+    def _add(self, item: Pending) -> None:
+        # `queued` is False again before a drained item is asked for what waits, so that a hook
+        # which adds to it meanwhile queues it once more: at worst it then has nothing to write.
+        if not item.queued:
+            item.queued = True
             self._waiting.append(item)
 
-    def _queue(self) -> Future[None]:
-        """The write that takes what waits now."""
+    def _submit(self) -> Future[None]:
+        """Return the write that takes what waits now; submit it if there is none."""
         database = self._store.database
         with self._guard:
-            # One that is done was refused, or it would have made place for the next.
-            if self._queued is not None and not self._queued.done():
-                return self._queued
-            taken: list[Item] = []
-            self._queued = database.submit(
-                lambda tx: self._write(tx, taken),
+            # A write that is done but still here was refused: `_run` clears it before it begins.
+            if self._write is not None and not self._write.done():
+                return self._write
+            items: list[Pending] = []
+            self._write = database.submit(
+                lambda tx: self._run(tx, items),
                 name="recorder",
                 soon=True,
                 grown=lambda: self._count,
-                ready=self._ready,
+                ready=self._prepare,
             )
-            queued = self._queued
-        queued.add_done_callback(lambda done: self._settled(done, taken))
-        return queued
+            write = self._write
+        write.add_done_callback(lambda future: self._finish(future, items))
+        return write
 
-    def _ready(self) -> None:
+    # On the writer's thread
+
+    def _prepare(self) -> None:
         for item in list(self._waiting):
-            item.ready()
+            item.prepare()
 
-    def _write(self, tx: Connection, taken: list[Item]) -> None:
-        # In this order: what comes from here on is queued anew; what came before is taken.
+    def _run(self, tx: Connection, items: list[Pending]) -> None:
+        # In this order: an item that comes after the next line submits a write of its own; one that
+        # came before it is drained here.
         with self._guard:
-            self._queued = None
-        taken += self._drained()
+            self._write = None
+        items += self._drain()
         try:
-            self._together(tx, taken)
+            self._write_together(tx, items)
         except Exception:  # noqa: BLE001 - each item is tried by itself, and one that fails counts what is lost
-            for item in reversed(taken):
-                item.back()
+            for item in reversed(items):
+                item.take_back()
             self.bases.clear()
-            for item in taken:
-                self._alone(tx, item)
+            for item in items:
+                self._write_alone(tx, item)
 
-    def _together(self, tx: Connection, items: Sequence[Item]) -> None:
+    def _write_together(self, tx: Connection, items: Sequence[Pending]) -> None:
         batch = Batch(tx, self._store, self.bases)
         with savepoint(tx):
             for item in items:
-                item.put(batch)
+                item.add_to(batch)
             batch.write()
 
-    def _alone(self, tx: Connection, item: Item) -> None:
-        # What waits, then only that it is missing; an item that fails at both keeps its error.
+    def _write_alone(self, tx: Connection, item: Pending) -> None:
+        # First with what waits, then only with how much is missing; an item that fails at both
+        # keeps its error.
         for _ in range(2):
             try:
-                self._together(tx, [item])
+                self._write_together(tx, [item])
                 return
-            except Exception as error:  # noqa: BLE001 - counted, and raised to whoever waits for the item
-                item.back()
-                item.lose(error)
+            except Exception as error:  # noqa: BLE001 - counted, and raised to the caller who waits for the item
+                item.take_back()
+                item.drop(error)
                 self.bases.clear()
 
-    def _drained(self) -> list[Item]:
-        found: dict[Item, None] = {}
+    def _drain(self) -> list[Pending]:
+        items: dict[Pending, None] = {}
         with suppress(IndexError):
             while True:
-                found[self._waiting.popleft()] = None
-        for item in found:
-            item.noted = False
-        return list(found)
+                items[self._waiting.popleft()] = None
+        for item in items:
+            item.queued = False
+        return list(items)
 
-    def _settled(self, done: Future[None], taken: Sequence[Item]) -> None:
-        error = done.exception()
+    def _finish(self, write: Future[None], items: Sequence[Pending]) -> None:
+        """Tell items the outcome of a write. `items` is empty where the database was never entered:
+        they still wait in the queue.
+
+        Whoever waits for the future may run before this does. That `end` returns only after the
+        commit is the future's doing; the receipt or error that it then reads was set inside the
+        transaction, by `add_to` or `drop`.
+        """
+        error = write.exception()
         with self._guard:
-            if self._queued is done:
+            if self._write is write:
                 # It was refused before it took anything.
-                self._queued = None
-        for item in reversed(taken):
+                self._write = None
+        for item in reversed(items):
             if error is not None:
-                item.back()
-                item.lose(error)
-        for item in taken:
-            item.stored()
+                item.take_back()
+                item.drop(error)
+        for item in items:
+            item.committed()
             if error is not None:
-                # What is lost is told, and what has ended gets its receipt.
-                self._wait(item)
+                # Queued once more, for the count of what is missing and the receipt of what ended.
+                self._add(item)
         if error is not None and self._waiting:
-            # The database was not to be had: what waits is tried again, until it is closed.
+            # The database could not be entered: what waits is tried again until it is closed.
             if self._store.database.closed:
-                self._lose()
+                self._drop_all()
                 return
             get_logger("recorder").warning("recording.waits", error=type(error).__name__)
-            again = threading.Timer(_AGAIN, self._again)
-            again.daemon = True
-            again.start()
+            timer = threading.Timer(_RETRY_SECONDS, self._retry)
+            timer.daemon = True
+            timer.start()
 
-    def _again(self) -> None:
+    def _retry(self) -> None:
         try:
             self._hand_over()
         except ClosedTally:
-            self._lose()
+            self._drop_all()
 
     def _hand_over(self) -> None:
-        """Let what waits be written, if anything does."""
+        """Submit what waits, if anything does."""
         if self._waiting:
-            self._queue()
+            self._submit()
 
-    def _lose(self) -> None:
-        for item in self._drained():
-            item.lose(ClosedTally())
+    def _drop_all(self) -> None:
+        for item in self._drain():
+            item.drop(ClosedTally())

@@ -102,10 +102,10 @@ def _record(
 
     Where approvals are wanted nothing is sent, so they are recorded in place of the prefix.
     """
-    step.counted_by(compiled.token_method)
+    step.set_token_method(compiled.token_method)
     # Measured before anything is handed to the thread that seals payloads: both would take turns
     # for the interpreter.
-    reuse = None if approvals else step.run.follows(compiled)
+    reuse = None if approvals else step.run.prefix_reuse(compiled)
     step.record(
         "compile_request",
         request,

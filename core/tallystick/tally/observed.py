@@ -61,7 +61,7 @@ def observed(
             except BaseException as error:
                 own_step.fail(error)
                 raise
-            own_step.close()
+            own_step.end(wait=False)
 
 
 def traced_actor(recorder: RecorderContext, actor: Actor) -> Actor:

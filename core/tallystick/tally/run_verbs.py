@@ -143,7 +143,7 @@ class RunVerbs(MemoryVerbs):
                 and active.context is self._services.recorder
                 and active.record.ended_at is None
             ):
-                active.see(self.actor.surface)
+                active.add_surface(self.actor.surface)
                 return JoinedRun(active, is_own=False)
         return JoinedRun(self.run(agent_name, **options), is_own=True)
 

@@ -140,12 +140,13 @@ class Services:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
-        self.recorder.let_go()
+        self.recorder.clear_caches()
 
     def close(self) -> None:
         """Write what is still in memory, then close every part. Closing twice is allowed."""
         if self.store.database.closed:
             return
+        self.recorder.close_subscriptions()
         self.indexer.stop()
         self.gate.flush()
         if self.index is not None:

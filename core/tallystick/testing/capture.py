@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from tallystick.recorder.step import run_stream
+from tallystick.recorder.chain import run_stream
 from tallystick.records import Actor, Json
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally

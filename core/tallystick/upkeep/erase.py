@@ -25,7 +25,7 @@ from tallystick.memory.correct import TOKEN_LIFE_US
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reconcile import rebuild
-from tallystick.recorder.step import run_stream
+from tallystick.recorder.chain import run_stream
 from tallystick.records import (
     AccessDecision,
     Actor,

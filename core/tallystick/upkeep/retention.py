@@ -21,7 +21,7 @@ from tallystick.errors import Denied, InvalidInput
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one, require_mode
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.recorder.step import run_stream
+from tallystick.recorder.chain import run_stream
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
 from tallystick.storage import erasing, journal, memories, recordings, settings_rows, tables
