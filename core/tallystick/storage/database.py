@@ -71,11 +71,9 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
-_TAKE_TURN = Prepared.written(
-    sqlite="BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})"
-)
-_SNAPSHOT = Prepared.written(
-    sqlite="BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+_SNAPSHOT = Prepared(
+    "BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 )
 
 

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from tallystick.errors import CorruptTally
 from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, PreparedUpdate
-from tallystick.storage.rows import inserting
+from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row
 
 __all__ = [
     "Anchor",
@@ -51,8 +50,8 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Prepared(_HEAD)
-_NEW_STREAM = Prepared(inserting(_s, "name", "count", "head").returning(_s.c.name))
-_BEGIN = Prepared(inserting(_s, "name", "count", "head"))
+_NEW_STREAM = Prepared(f"{insert_row(_s, 'name', 'count', 'head')} RETURNING name")
+_BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
 _MOVE_HEAD = PreparedUpdate(
     update(_s)
     .where(
@@ -63,7 +62,7 @@ _MOVE_HEAD = PreparedUpdate(
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
 _COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest")
-_INSERT = Prepared(inserting(_j, *_COLUMNS))
+_INSERT = Prepared(insert_row(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
 _ENDS = "tallystick.stream_ends"

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared
-from tallystick.storage.rows import inserting
+from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 __all__ = [
     "LOCAL_ONLY",
@@ -47,28 +45,13 @@ LOCAL_ONLY = 4
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
-_ADD_VECTOR = Prepared(inserting(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
+_ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
-
-
-def _showing(statement: Any) -> Any:
-    named = statement.values({name: bindparam(name) for name in ("doc", "scope_id", *_SHOWN)})
-    return named.on_conflict_do_update(
-        index_elements=["doc"], set_={name: named.excluded[name] for name in _SHOWN}
-    )
-
-
-_SHOW = Prepared(
-    {"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))}
-)
+_SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
-_HIDE = Prepared.written(
-    sqlite="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = "
-    "NULL, "
-    "revision = :to_revision WHERE doc = :d",
-    postgresql="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', "
-    "names = NULL, "
-    "revision = %(to_revision)s WHERE doc = %(d)s",
+_HIDE = Prepared(
+    "UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
+    "revision = :to_revision WHERE doc = :d"
 )
 _TOUCH = Prepared(
     update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
