@@ -101,7 +101,7 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, scopes, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
-from tallystick.storage.idempotency import Once
+from tallystick.storage.idempotency import IdempotentCall
 from tallystick.tokens import counter_for
 from tallystick.upkeep import doctor, erase, portable, proof, retention
 
@@ -706,7 +706,7 @@ class BoundTally:
         """
         given = [dict(item) for item in items]
         database = self.tally.store.database
-        once = Once(self.actor.private_scope, "modify_many", idempotency_key, given)
+        once = IdempotentCall(self.actor.private_scope, "modify_many", idempotency_key, given)
         with database.read() as connection:
             answered = once.answered(connection)
         if answered is not None:

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sqlalchemy import Connection
-
 from tallystick.errors import ClosedTally, EmbeddingError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
@@ -24,7 +22,7 @@ from tallystick.memory.context import is_local_only
 from tallystick.pipeline.reconcile import Progress, Reconciled, give_own, rebuild, reconcile
 from tallystick.ranking import whole_vectors
 from tallystick.records import ReasonCode
-from tallystick.storage import jobs, memories, outbox, scopes, search
+from tallystick.storage import Connection, jobs, memories, outbox, scopes, search
 from tallystick.storage.chroma_layout import layout_of
 
 __all__ = ["Drained", "Indexer"]

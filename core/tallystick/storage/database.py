@@ -44,7 +44,7 @@ from tallystick.logs import get_logger
 from tallystick.ports import write_transaction
 from tallystick.storage.prepared import Prepared, driver_errors
 
-__all__ = ["Database", "Unit", "savepoint", "translate"]
+__all__ = ["Connection", "Database", "Unit", "savepoint", "translate"]
 
 T = TypeVar("T")
 Unit = Callable[[Connection], T]

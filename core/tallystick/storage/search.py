@@ -28,6 +28,8 @@ __all__ = [
     "docs_missing_vectors",
     "drop_vectors",
     "from_source",
+    "has_vectors",
+    "has_words",
     "gone",
     "hide_text",
     "large_scopes",
@@ -168,6 +170,17 @@ def gone(connection: Connection, scope_id: int, *, after: int) -> set[int]:
         _x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None)
     )
     return set(connection.execute(query).scalars())
+
+
+def has_words(connection: Connection, doc: int) -> bool:
+    """Return True if words of a memory are indexed."""
+    query = select(_x.c.doc).where(_x.c.doc == doc, _x.c.words.is_not(None))
+    return connection.execute(query).first() is not None
+
+
+def has_vectors(connection: Connection, doc: int) -> bool:
+    """Return True if a vector of a memory is stored, of any embedder."""
+    return connection.execute(select(_v.c.doc).where(_v.c.doc == doc)).first() is not None
 
 
 def vectors_of(
