@@ -33,7 +33,7 @@ from tallystick.errors import (
 from tallystick.memory import MemoryContext
 from tallystick.memory.recall import Recalled
 from tallystick.memory.working import WorkingMemory
-from tallystick.pipeline import Drained, Indexer, Reconciled
+from tallystick.pipeline import Drained, Reconciled, Worker
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
@@ -190,7 +190,7 @@ class Tally:
         recover_interrupted_runs(self.recording)
         self.checkpoints = CheckpointsContext(store, self.gate)
         upgrade(store, self.checkpoints)
-        self.indexer = Indexer(
+        self.indexer = Worker(
             self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
         )
         if background:

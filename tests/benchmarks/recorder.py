@@ -138,13 +138,13 @@ def _tally(folder: Path, retention: Any) -> _Arm:
 
     settings = Settings.read().model_copy(update={"retention": retention})
     tally = Tally.open(folder / "tally", background=False, settings=settings)
-    return _Arm([TallyCallbackHandler(tally)], tally.store.database.settle, lambda: _size(tally))
+    return _Arm([TallyCallbackHandler(tally)], tally.store.database.flush, lambda: _size(tally))
 
 
 def _size(tally: Any) -> int:
     import sqlite3
 
-    tally.store.database.settle()
+    tally.store.database.flush()
     file = tally.store.database.url.database
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

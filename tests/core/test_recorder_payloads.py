@@ -313,7 +313,7 @@ def test_what_cannot_be_sealed_is_a_gap(
         run = bound.run("coder")
         step = run.step("model_call")
         step.record("request", {"text": "fine"})
-        tally.store.database.settle()
+        tally.store.database.flush()
         monkeypatch.setattr(type(tally.recording.redactor), "may_hold", _refuse)
         step.record("compiled", payload)
         step.record("response", {"text": "fine"})
@@ -373,7 +373,7 @@ def test_an_end_that_somebody_waits_for_waits_for_no_company(
         run = tally.bind(OWNER).run("coder")
         step = run.step("model_call")
         step.record("request", {"prompt": "Mend it."})
-        tally.store.database.settle()
+        tally.store.database.flush()
         monkeypatch.setattr(database, "_PAUSE", 3_600)
         monkeypatch.setattr(database, "_LONGEST", 3_600)
         assert step.end().status == "completed"
@@ -432,8 +432,8 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
         step.close()
         run.close()
         with pytest.raises(BusyTally):
-            impatient.store.database.settle()
-    impatient.store.database.settle()
+            impatient.store.database.flush()
+    impatient.store.database.flush()
     assert bound.recordings.run(run.id).status == "completed"
     assert [entry.payload for entry in bound.recordings.entries(step.id)] == [
         {"prompt": "Mend it."}
@@ -499,7 +499,7 @@ def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_
             monkeypatch.setattr(recordings, name, _noting(rows, getattr(recordings, name)))
         monkeypatch.setattr(Step, "_kept", ending)
         step = run.step("model_call")
-        tally.store.database.settle()
+        tally.store.database.flush()
         run.end()
         assert [row["ended_at"] is None for row in rows] == [True, False]
         assert step.is_stored
@@ -548,7 +548,7 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
         operator.purge(mode="apply")
         assert bound.recordings.verify(run.id).purged is not None
         run.miss("langchain", KeyError("late"))
-        tally.store.database.settle()
+        tally.store.database.flush()
         verified = bound.recordings.verify(run.id)
         assert (verified.ok, verified.gaps) == (True, {f"run {run.id}": {"KeyError": 1}})
 
@@ -560,7 +560,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
         object.__setattr__(tally.recording, "backlog", Backlog(-1))
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        tally.store.database.settle()
+        tally.store.database.flush()
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
         with monkeypatch.context() as during:
@@ -568,7 +568,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
             with pytest.raises((ValueError, RecorderError)):
                 step.end()
         run.miss("langchain", KeyError("odd"))
-        tally.store.database.settle()
+        tally.store.database.flush()
         assert bound.recordings.verify(run.id).ok
         run.end()
         verified = bound.recordings.verify(run.id)
@@ -587,16 +587,16 @@ def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
         bound = tally.bind(OWNER)
         run = bound.run("coder")
         step = run.step("model_call")
-        tally.store.database.settle()
+        tally.store.database.flush()
         with monkeypatch.context() as during:
             during.setattr(recordings, "end_steps", lambda tx, rows: _refuse() if rows else None)
             step.record("note", {"text": "left out"})
             step.close()
-            tally.store.database.settle()
+            tally.store.database.flush()
         run.miss("langchain", KeyError("odd"))
         with monkeypatch.context() as during:
             during.setattr(write_queue, "_AGAIN", 3_600)
-            tally.store.database.settle()
+            tally.store.database.flush()
             assert (bound.recordings.run(run.id).gaps, bound.recordings.verify(run.id).ok) == (
                 1,
                 True,
@@ -643,7 +643,7 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
     open_tally: OpenTally,
 ) -> None:
     def told() -> tuple[bool, int, dict[str, dict[str, int]]]:
-        tally.store.database.settle()
+        tally.store.database.flush()
         verified = bound.recordings.verify(run.id)
         return verified.ok, bound.recordings.run(run.id).gaps, verified.gaps
 
@@ -673,14 +673,14 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        tally.store.database.settle()
+        tally.store.database.flush()
         with monkeypatch.context() as during:
             during.setattr(recordings, "note_gaps", _refuse)
             run.miss("langchain", KeyError("odd"))
-            tally.store.database.settle()
+            tally.store.database.flush()
         assert bound.recordings.verify(run.id).gaps == {}
         run.miss("langchain", TypeError("odd"))
-        tally.store.database.settle()
+        tally.store.database.flush()
         assert bound.recordings.verify(run.id).gaps == {
             f"run {run.id}": {"KeyError": 1, "TypeError": 1}
         }

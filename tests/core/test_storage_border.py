@@ -45,6 +45,7 @@ pytestmark = pytest.mark.skipif(
 def crossings(tree: ast.Module) -> Iterator[str]:
     """Yield what a module does that belongs to storage alone, each with its line."""
     for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -54,17 +55,17 @@ def crossings(tree: ast.Module) -> Iterator[str]:
             modules = []
         for module in modules:
             if module.split(".")[0] in {"sqlalchemy", "sqlite3", "psycopg"}:
-                yield f"{node.lineno}: imports {module}"
+                yield f"{line}: imports {module}"
             elif module.startswith("tallystick.storage.tables"):
-                yield f"{node.lineno}: imports the tables"
+                yield f"{line}: imports the tables"
         if isinstance(node, ast.Call) and getattr(node.func, "attr", None) in STATEMENTS:
-            yield f"{node.lineno}: runs a statement"
+            yield f"{line}: runs a statement"
         if isinstance(node, ast.Attribute) and node.attr in DIALECTS:
-            yield f"{node.lineno}: reads .{node.attr}"
+            yield f"{line}: reads .{node.attr}"
         if isinstance(node, ast.Compare):
             for side in (node.left, *node.comparators):
                 if isinstance(side, ast.Constant) and side.value in ("sqlite", "postgresql"):
-                    yield f"{node.lineno}: compares with {side.value!r}"
+                    yield f"{line}: compares with {side.value!r}"
 
 
 def connection_only(crossing: str) -> bool:

@@ -150,7 +150,7 @@ class MemoryWrite:
             return None
         return jobs.enqueue(
             self.tx,
-            kind="embed",
+            kind=jobs.EMBED,
             subject_id=memory.id,
             scope_id=scope_id,
             actor=self.actor,

@@ -190,7 +190,7 @@ class WriteQueue:
         self._waiting: deque[Item] = deque()
         self._queued: Future[None] | None = None
         self._count = 0
-        store.database.gathers(self._hand_over)
+        store.database.on_flush(self._hand_over)
 
     def add(self, item: Item, *, soon: bool) -> Future[None]:
         """Let `item` be written; the future is done after the commit. What became of it, the item
@@ -199,7 +199,7 @@ class WriteQueue:
         self._wait(item)
         queued = self._queue()
         if not soon:
-            self._store.database.hurry()
+            self._store.database.commit_now()
         return queued
 
     def note(self, item: Item) -> None:
@@ -226,9 +226,9 @@ class WriteQueue:
             self._queued = database.submit(
                 lambda tx: self._write(tx, taken),
                 name="recorder",
-                soon=True,
-                grown=lambda: self._count,
-                ready=self._ready,
+                deferred=True,
+                size=lambda: self._count,
+                prepare=self._ready,
             )
             queued = self._queued
         queued.add_done_callback(lambda done: self._settled(done, taken))

@@ -65,6 +65,13 @@ _COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "pr
 _INSERT = Prepared(insert_row(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
+# The cached end of a chain. The writer's connection remembers where it left the streams it wrote to
+# last, which saves a query for each entry. Another process may have written since, and a rollback
+# leaves the memory ahead of the database, so it is a guess and never the truth: the head of a
+# stream is moved by `UPDATE … WHERE count = :before AND head = :previous`, and only where that
+# changes a row was the guess right. Otherwise the end is read anew and the entry chained again.
+# Must hold: no entry is committed unless the head was moved from the end that it names. Else two
+# entries would follow the same one, and the stream would fail its verification for ever.
 _ENDS = "tallystick.stream_ends"
 _MOST_ENDS = 1_000
 """Streams whose ends a connection keeps in mind."""

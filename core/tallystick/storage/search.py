@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, s
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
+from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 __all__ = [
@@ -233,7 +234,7 @@ def docs_missing_vectors(
     has_job = exists().where(
         _m.c.doc == _x.c.doc,
         jobs.c.subject_id == _m.c.id,
-        jobs.c.kind == "embed",
+        jobs.c.kind == EMBED,
         jobs.c.status != "done",
     )
     query = (

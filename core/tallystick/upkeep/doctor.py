@@ -7,7 +7,7 @@ from collections import Counter
 from tallystick.access.gate import FROZEN
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Indexer
+from tallystick.pipeline import Worker
 from tallystick.records import Actor, Finding, commitment
 from tallystick.storage import Connection, integrity, jobs, journal, outbox, settings_rows
 from tallystick.upkeep.erase import PENDING, finish
@@ -20,7 +20,7 @@ _MANY = 10_000
 
 
 def diagnose(
-    context: MemoryContext, indexer: Indexer, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext, worker: Worker, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
     """Look at everything that can be checked; with `repair` mend what can be mended. Raises
     Denied.
@@ -53,19 +53,19 @@ def diagnose(
         else "nothing is past its window"
     )
     found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
-    found.append(_index(context, indexer, repair=False))
+    found.append(_index(context, worker, repair=False))
     if not repair:
         return tuple(found)
     mended: list[Finding] = []
     for one in found:
         if one.status == "problem" and one.check == "erasure":
-            with indexer.paused():
+            with worker.paused():
                 finish(context)
             one = Finding(
                 check="erasure", status="repaired", text="an erasure that was cut off is finished"
             )
         elif one.status == "problem" and one.check == "index":
-            one = _index(context, indexer, repair=True)
+            one = _index(context, worker, repair=True)
         mended.append(one)
     return tuple(mended)
 
@@ -185,7 +185,7 @@ def _outbox(connection: Connection) -> Finding:
     )
 
 
-def _index(context: MemoryContext, indexer: Indexer, *, repair: bool) -> Finding:
+def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
     if context.index is None:
         return Finding(
             check="index",
@@ -195,7 +195,7 @@ def _index(context: MemoryContext, indexer: Indexer, *, repair: bool) -> Finding
     if context.index.folder_is_empty:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
-        found = indexer.reconcile(repair=repair)
+        found = worker.reconcile(repair=repair)
     except StorageError as error:
         return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
     if found.whole:

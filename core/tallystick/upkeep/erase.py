@@ -218,7 +218,7 @@ def erase_recorded(
     require_reason(reason)
     require_mode(mode)
     database = context.store.database
-    database.settle()
+    database.flush()
     with database.read() as connection:
         found = recordings.find_run(connection, run_id)
         if (
