@@ -398,7 +398,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Same as `get_tuple`, in a worker thread."""
-        if services_of(self._binder.tally).store.database.is_postgres:
+        if services_of(self._binder.tally).store.database.is_remote:
             return await in_thread(
                 self.get_tuple, config
             )  # side by side: what costs is the way to the server

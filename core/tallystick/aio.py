@@ -1,5 +1,5 @@
-"""The asynchronous edge: one synchronous core, called from worker threads with a limiter of our
-own.
+"""The bridge for asynchronous callers: one synchronous core, called from worker threads with a
+limiter of our own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-__all__ = ["Begun", "Lane", "in_thread", "iterate_in_thread"]
+__all__ = ["Completion", "Lane", "in_thread", "iterate_in_thread"]
 
 T = TypeVar("T")
-Begun = Callable[[], T]
-"""What was begun: called, it waits for the end and gives the result."""
+Completion = Callable[[], T]
+"""Waits for the end of a call that was begun, and returns its result."""
 
 _THREADS = 16
 _limiter: RunVar[CapacityLimiter] = RunVar("tallystick_limiter")
@@ -43,7 +43,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 async def iterate_in_thread(iterator: Iterator[T]) -> AsyncGenerator[T]:
-    """Take the items of a synchronous iterator one by one, each in a worker thread."""
+    """Yield the items of a synchronous iterator, each taken in a worker thread."""
 
     def step() -> T:
         item: T = next(iterator, _END)
@@ -57,11 +57,13 @@ async def iterate_in_thread(iterator: Iterator[T]) -> AsyncGenerator[T]:
 
 
 class _Call:
-    """One asynchronous call: what begins it, the context of its caller, and who waits for it."""
+    """One asynchronous call: what begins it, its caller's context and its future result."""
 
     __slots__ = ("answer", "begin", "context", "loop")
 
-    def __init__(self, begin: Callable[[], Begun[Any]], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, begin: Callable[[], Completion[Any]], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.begin = begin
         self.context: Context = copy_context()
         self.loop = loop
@@ -71,24 +73,26 @@ class _Call:
 class Lane:
     """Short calls of many tasks, carried out in turns by one worker thread.
 
-    What has come is begun call by call, then waited for, then answered at once: tasks that write at
-    the same time share a commit and two changes of thread, where a worker for each would take turns
-    for the interpreter. A task that is cancelled waits no longer; its call is carried out all the
-    same.
+    The calls that have arrived are begun one by one, then waited for, then answered at once: tasks
+    that write at the same time share a commit and two changes of thread, where a worker for each
+    would take turns for the interpreter. A task that is cancelled waits no longer; its call is
+    carried out all the same.
     """
 
-    def __init__(self, all_begun: Callable[[], None]) -> None:
-        """`all_begun` is called between the beginning of what has come and the wait for it."""
-        self._all_begun = all_begun
+    def __init__(self, before_waiting: Callable[[], None]) -> None:
+        """Create a lane; `before_waiting` is called after calls were begun and before they are
+        waited for.
+        """
+        self._before_waiting = before_waiting
         self._guard = threading.Lock()
         self._waiting: list[_Call] = []
         self._ready: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
         self._busy = False
         self._worker: ThreadPoolExecutor | None = None
 
-    async def run(self, begin: Callable[[], Begun[T]]) -> T:
-        """The result of `begin()()`, both called in the lane and in the caller's context; errors
-        are raised here.
+    async def run(self, begin: Callable[[], Completion[T]]) -> T:
+        """Return the result of `begin()()`, both called in the lane and in the caller's context;
+        errors are raised here.
         """
         try:
             loop = asyncio.get_running_loop()
@@ -97,7 +101,7 @@ class Lane:
         call = _Call(begin, loop)
         ready = self._ready.get(loop)
         if ready is None:
-            # Tasks that were woken together call one after the other: what they ask for goes
+            # Tasks that were woken together call one after the other: their calls are sent
             # together.
             self._ready[loop] = [call]
             loop.call_soon(self._send, loop)
@@ -124,11 +128,11 @@ class Lane:
                 if not calls:
                     self._busy = False
                     return
-            begun = [(call, *_outcome(call, call.begin)) for call in calls]
-            self._all_begun()
+            started = [(call, *_outcome(call, call.begin)) for call in calls]
+            self._before_waiting()
             answers: defaultdict[asyncio.AbstractEventLoop, list[_Answer]] = defaultdict(list)
-            for call, ends, failed in begun:
-                result, error = (None, failed) if failed is not None else _outcome(call, ends)
+            for call, complete, failure in started:
+                result, error = (None, failure) if failure is not None else _outcome(call, complete)
                 answers[call.loop].append((call.answer, result, error))
             for loop, of_loop in answers.items():
                 with suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -142,7 +142,7 @@ def _tally(folder: Path, retention: Any) -> _Arm:
     tally = Tally.open(folder / "tally", background=False, settings=settings)
     return _Arm(
         [TallyCallbackHandler(tally)],
-        services_of(tally).store.database.settle,
+        services_of(tally).store.database.flush,
         lambda: _size(tally),
     )
 
@@ -150,7 +150,7 @@ def _tally(folder: Path, retention: Any) -> _Arm:
 def _size(tally: Any) -> int:
     import sqlite3
 
-    services_of(tally).store.database.settle()
+    services_of(tally).store.database.flush()
     file = str(services_of(tally).store.database.url.database)
     connection = sqlite3.connect(file)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -62,10 +62,10 @@ def noted(operations: list[Statements]) -> Iterator[Callable[[], None]]:
     plain = Prepared.__call__
 
     def call(self: Prepared, connection: Any, values: Any) -> Any:
-        text, arranged, _ = self._made["sqlite"]
+        text, in_order, _ = self._statements["sqlite"]
         if operations and text.lstrip().startswith(_WRITES):
             rows = [values] if isinstance(values, dict) else values
-            operations[-1] += [(text, arranged(row)) for row in rows]
+            operations[-1] += [(text, in_order(row)) for row in rows]
         return plain(self, connection, values)
 
     Prepared.__call__ = call  # type: ignore[method-assign]

@@ -188,7 +188,7 @@ def test_a_server_that_went_away_costs_one_read_and_one_write(open_tally: OpenTa
     with open_tally() as tally:
         database, alice = services_of(tally).store.database, tally.bind(ALICE)
         alice.remember("The heron nests.")
-        if not database.is_postgres:
+        if not database.is_remote:
             return
         barrier = threading.Barrier(3)
 

@@ -319,7 +319,7 @@ def test_what_cannot_be_sealed_is_a_gap(
         run = bound.run("coder")
         step = run.step("model_call")
         step.record("request", {"text": "fine"})
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         monkeypatch.setattr(type(services_of(tally).recorder.redactor), "may_hold", _refuse)
         step.record("compiled", payload)
         step.record("response", {"text": "fine"})
@@ -379,7 +379,7 @@ def test_an_end_that_somebody_waits_for_waits_for_no_company(
         run = tally.bind(OWNER).run("coder")
         step = run.step("model_call")
         step.record("request", {"prompt": "Mend it."})
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         monkeypatch.setattr(database, "_PAUSE", 3_600)
         monkeypatch.setattr(database, "_LONGEST", 3_600)
         assert step.end().status == "completed"
@@ -438,8 +438,8 @@ def test_what_nobody_waits_for_is_stored_once_the_database_is_free(
         step.end(wait=False)
         run.end(wait=False)
         with pytest.raises(BusyTally):
-            services_of(impatient).store.database.settle()
-    services_of(impatient).store.database.settle()
+            services_of(impatient).store.database.flush()
+    services_of(impatient).store.database.flush()
     assert bound.recordings.run(run.id).status == "completed"
     assert [entry.payload for entry in bound.recordings.entries(step.id)] == [
         {"prompt": "Mend it."}
@@ -505,7 +505,7 @@ def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_
             monkeypatch.setattr(recordings, name, _noting(rows, getattr(recordings, name)))
         monkeypatch.setattr(PendingStep, "_storable", ending)
         step = run.step("model_call")
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         run.end()
         assert [row["ended_at"] is None for row in rows] == [True, False]
         assert step.is_stored
@@ -558,7 +558,7 @@ def test_what_is_missed_of_a_run_that_was_purged_changes_nothing_that_the_purge_
         operator.purge(mode="apply")
         assert bound.recordings.verify(run.id).purged is not None
         run.count_gap("langchain", KeyError("late"))
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         verified = bound.recordings.verify(run.id)
         assert (verified.ok, verified.gaps) == (True, {f"run {run.id}": {"KeyError": 1}})
 
@@ -570,7 +570,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
         object.__setattr__(services_of(tally).recorder, "backlog", Backlog(-1))
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
         with monkeypatch.context() as during:
@@ -578,7 +578,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
             with pytest.raises((ValueError, RecorderError)):
                 step.end()
         run.count_gap("langchain", KeyError("odd"))
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         assert bound.recordings.verify(run.id).ok
         run.end()
         verified = bound.recordings.verify(run.id)
@@ -597,16 +597,16 @@ def test_a_gap_that_could_not_be_written_is_not_counted_in_the_run(
         bound = tally.bind(OWNER)
         run = bound.run("coder")
         step = run.step("model_call")
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         with monkeypatch.context() as during:
             during.setattr(recordings, "end_steps", lambda tx, rows: _refuse() if rows else None)
             step.record("note", {"text": "left out"})
             step.end(wait=False)
-            services_of(tally).store.database.settle()
+            services_of(tally).store.database.flush()
         run.count_gap("langchain", KeyError("odd"))
         with monkeypatch.context() as during:
             during.setattr(write_queue, "_RETRY_SECONDS", 3_600)
-            services_of(tally).store.database.settle()
+            services_of(tally).store.database.flush()
             assert (bound.recordings.run(run.id).gaps, bound.recordings.verify(run.id).ok) == (
                 1,
                 True,
@@ -655,7 +655,7 @@ def test_what_an_adapter_missed_is_told_while_the_run_goes_on_and_once_it_has_en
     open_tally: OpenTally,
 ) -> None:
     def told() -> tuple[bool, int, dict[str, dict[str, int]]]:
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         verified = bound.recordings.verify(run.id)
         return verified.ok, bound.recordings.run(run.id).gaps, verified.gaps
 
@@ -685,14 +685,14 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
     with open_tally() as tally:
         bound = tally.bind(OWNER)
         run = bound.run("coder")
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         with monkeypatch.context() as during:
             during.setattr(recordings, "note_gaps", _refuse)
             run.count_gap("langchain", KeyError("odd"))
-            services_of(tally).store.database.settle()
+            services_of(tally).store.database.flush()
         assert bound.recordings.verify(run.id).gaps == {}
         run.count_gap("langchain", TypeError("odd"))
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         assert bound.recordings.verify(run.id).gaps == {
             f"run {run.id}": {"KeyError": 1, "TypeError": 1}
         }

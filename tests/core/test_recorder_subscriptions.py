@@ -84,7 +84,7 @@ def test_what_storage_refused_reaches_no_listener(
     events: list[RecordingEvent] = []
     bound.recordings.subscribe(events.append)
     run = bound.run("coder")
-    services_of(tally).store.database.settle()
+    services_of(tally).store.database.flush()
     with monkeypatch.context() as during:
         during.setattr(recordings, "add_steps", _refuse)
         with pytest.raises(ValueError, match="refused"):
@@ -113,7 +113,7 @@ def test_a_slow_listener_misses_what_does_not_fit_and_holds_up_nobody(tally: Tal
     bound.recordings.subscribe(other.append)
     subscription = bound.recordings.subscribe(slow, max_waiting=2)
     with bound.run("coder") as run:
-        services_of(tally).store.database.settle()
+        services_of(tally).store.database.flush()
         assert entered.wait(60)
         # The listener does not return, and each of these is committed all the same.
         for _ in range(10):

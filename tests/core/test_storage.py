@@ -261,7 +261,7 @@ def test_a_leased_job_comes_back_when_its_worker_dies(open_tally: OpenTally) -> 
 
         def lease(seconds: int) -> list[jobs.Job]:
             return database.write(
-                lambda tx: jobs.lease(tx, kind="embed", worker="w", most=10, seconds=seconds),
+                lambda tx: jobs.lease(tx, kind=jobs.EMBED, worker="w", most=10, seconds=seconds),
                 name="test",
             )
 

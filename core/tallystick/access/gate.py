@@ -13,14 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.access.limits import Limits
 from tallystick.errors import Denied, InvalidInput, RateLimited
 from tallystick.policy import MUTATIONS, PolicyState, decide, settle
 from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
-from tallystick.storage import Store, access_log, journal, memories, settings_rows, spaces
-from tallystick.storage.idempotency import Once
+from tallystick.storage import (
+    Connection,
+    Store,
+    access_log,
+    journal,
+    memories,
+    settings_rows,
+    spaces,
+)
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Gate"]
 
@@ -163,7 +169,7 @@ class Gate:
             audit_id=self._store.ids.new(),
             reason=reason,
         )
-        once = Once(actor.private_scope, name, idempotency_key, reason)
+        once = IdempotentCall(actor.private_scope, name, idempotency_key, reason)
 
         def unit(tx: Connection) -> None:
             if once.answered(tx) is None:

@@ -8,13 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection
-
 from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import AccessDecision, Actor, MemorySpace, ReasonCode, Scope, SpaceMember
-from tallystick.storage import Store, journal, spaces
-from tallystick.storage.idempotency import Once
+from tallystick.storage import Connection, Store, journal, spaces
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Spaces"]
 
@@ -67,7 +65,7 @@ class Spaces:
         )
 
         asked = [name, description, [member.dump() for member in space.members], reason]
-        once = Once(where, "space.create", idempotency_key, asked)
+        once = IdempotentCall(where, "space.create", idempotency_key, asked)
 
         def unit(tx: Connection) -> MemorySpace:
             answered = once.answered(tx)
@@ -135,7 +133,7 @@ class Spaces:
         if "members" in changes:
             changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
         told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
-        once = Once(
+        once = IdempotentCall(
             where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version]
         )
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sqlalchemy import Connection
-
 from tallystick.access.gate import Gate
 from tallystick.records import Actor, Memory, Scope
-from tallystick.storage import edges, memories
+from tallystick.storage import Connection, edges, memories
 
 __all__ = ["UNREADABLE", "recallable", "replacements", "shown_to"]
 

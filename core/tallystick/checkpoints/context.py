@@ -101,7 +101,7 @@ class CheckpointsContext:
         self.gate = gate
         self._guard = threading.Lock()
         self._scope_caches: dict[tuple[str, int], tuple[ScopeCache, Sealer | None]] = {}
-        self.lane = Lane(store.database.hurry)
+        self.lane = Lane(store.database.commit_now)
         """Where asynchronous calls are carried out together."""
 
     def scope_cache(

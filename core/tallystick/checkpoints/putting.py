@@ -170,7 +170,7 @@ def _put(
             desk.anchor(tx, "checkpoint.put", moved, at, run=draft.run)
         return moved, ids
 
-    written_down = desk.store.database.submit(unit, name="checkpoint.put", soon=soon)
+    written_down = desk.store.database.submit(unit, name="checkpoint.put", deferred=soon)
 
     def waited() -> None:
         row, ids = written_down.result()
@@ -230,5 +230,5 @@ def begin_put_writes(
         checkpoints.add_writes(tx, [row for row in rows if row.position >= 0], replace=False)
         return ids
 
-    written_down = desk.store.database.submit(unit, name="checkpoint.writes", soon=soon)
+    written_down = desk.store.database.submit(unit, name="checkpoint.writes", deferred=soon)
     return lambda: seeds.grown(written_down.result(), desk.scope_cache)

@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection
-
 from tallystick.access import replacements
 from tallystick.memory.context import MemoryContext
 from tallystick.policy import PolicyState, decide
 from tallystick.records import AccessPreview, Actor, Scope, ScopePreview
-from tallystick.storage import memories, scopes
+from tallystick.storage import Connection, memories, scopes
 
 __all__ = ["preview_access"]
 

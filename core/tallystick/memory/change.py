@@ -8,8 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.memory_write import MemoryWrite
@@ -26,7 +24,7 @@ from tallystick.records import (
     part_key,
     validate_attributes,
 )
-from tallystick.storage import ScopeRow, edges, memories, parts, search, settings_rows
+from tallystick.storage import Connection, ScopeRow, edges, idempotency, memories, parts, search
 
 __all__ = [
     "CHANGEABLE",
@@ -609,9 +607,7 @@ def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> 
 def _answered(
     tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str
 ) -> dict[str, Any] | None:
-    return (
-        None if key is None else settings_rows.first_answer(tx, scope.id, operation, key, request)
-    )
+    return None if key is None else idempotency.first_answer(tx, scope.id, operation, key, request)
 
 
 def _keep(
@@ -624,6 +620,6 @@ def _keep(
     context: MemoryContext,
 ) -> None:
     if key is not None:
-        settings_rows.keep_answer(
+        idempotency.keep_answer(
             tx, scope.id, operation, key, request, result.dumps(), at=context.store.clock.now()
         )

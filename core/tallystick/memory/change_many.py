@@ -8,7 +8,7 @@ from typing import Any
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, VersionConflict
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, Change, Changed
-from tallystick.storage.idempotency import Once
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["modify_many"]
 
@@ -29,7 +29,7 @@ def modify_many(
     """
     requests = [dict(item) for item in items]
     database = context.store.database
-    once = Once(actor.private_scope, "modify_many", idempotency_key, requests)
+    once = IdempotentCall(actor.private_scope, "modify_many", idempotency_key, requests)
     with database.read() as connection:
         first_answer = once.answered(connection)
     if first_answer is not None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from sqlalchemy import Connection
-
 from tallystick.access import Gate
 from tallystick.errors import Denied, EmbeddingError, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
@@ -16,7 +14,7 @@ from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
 from tallystick.records import AccessKind, Actor, JsonObject, Memory, is_storable
 from tallystick.records.framing import without_recalls
-from tallystick.storage import ChromaIndex, Store, memories
+from tallystick.storage import ChromaIndex, Connection, Store, memories
 from tallystick.storage.corpus_cache import CorpusCache
 
 if TYPE_CHECKING:

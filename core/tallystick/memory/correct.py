@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection
-
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.memory.change import (
@@ -43,7 +41,7 @@ from tallystick.records import (
     is_storable,
     part_key,
 )
-from tallystick.storage import edges, memories, settings_rows
+from tallystick.storage import Connection, edges, idempotency, memories
 
 __all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "applies_to", "correct"]
 
@@ -160,7 +158,7 @@ def correct(
             row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token])
         )
         if mode == "apply" and idempotency_key is not None:
-            answered = settings_rows.first_answer(
+            answered = idempotency.first_answer(
                 connection, row.id, _OPERATION, idempotency_key, request
             )
             if answered is not None:
@@ -197,7 +195,7 @@ def correct(
         )
         done = _apply(writing, again, asked, vector if same else None)
         if idempotency_key is not None:
-            settings_rows.keep_answer(
+            idempotency.keep_answer(
                 tx, row.id, _OPERATION, idempotency_key, request, done.dumps(), at=writing.now
             )
         return done

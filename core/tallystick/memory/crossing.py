@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from sqlalchemy import Connection
-
 from tallystick.access import fits, mint
 from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import SHARED, require_mode, require_reason
@@ -31,7 +29,7 @@ from tallystick.records import (
     canonical_json,
     part_key,
 )
-from tallystick.storage import edges, memories, parts, scopes, settings_rows, spaces
+from tallystick.storage import Connection, edges, idempotency, memories, parts, scopes, spaces
 
 __all__ = ["cross"]
 
@@ -65,7 +63,7 @@ def cross(
         row = origin.scope
         request = part_key(row.secret, canonical_json([asked, if_version, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
-            answered = settings_rows.first_answer(
+            answered = idempotency.first_answer(
                 connection, row.id, operation, idempotency_key, request
             )
             if answered is not None:
@@ -102,7 +100,7 @@ def cross(
                 )
             done = _copied(writing, current, again, reason, vector)
             if idempotency_key is not None:
-                settings_rows.keep_answer(
+                idempotency.keep_answer(
                     tx, row.id, operation, idempotency_key, request, done.dumps(), at=writing.now
                 )
             return done

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from sqlalchemy import Connection
-
 from tallystick.access import shown_to
 from tallystick.errors import Denied, InvalidInput, InvalidScope
 from tallystick.memory.context import MemoryContext
@@ -30,7 +28,7 @@ from tallystick.records import (
     ReasonCode,
     Scope,
 )
-from tallystick.storage import edges, memories, scopes, spaces
+from tallystick.storage import Connection, edges, memories, scopes, spaces
 
 __all__ = ["explore"]
 

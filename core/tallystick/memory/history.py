@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, cast
 
-from sqlalchemy import Connection
-
 from tallystick.access import shown_to
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
-from tallystick.storage import journal, memories
+from tallystick.storage import Connection, journal, memories
 
 __all__ = ["entries", "history"]
 

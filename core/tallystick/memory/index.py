@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
-
 from tallystick.logs import get_logger
 from tallystick.memory.context import MemoryContext, is_local_only, searchable
 from tallystick.ranking import indexed_words, marks_of, slices
 from tallystick.records import Memory
-from tallystick.storage import memories, outbox, scopes, search, settings_rows
+from tallystick.storage import Connection, memories, outbox, scopes, search, settings_rows
 
 __all__ = ["analyze_anew", "hide", "keeps_vectors", "show", "show_anew", "text_row"]
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-from sqlalchemy import Connection
-
 from tallystick.access import replacements, shown_to
 from tallystick.memory.change import is_locked
 from tallystick.memory.context import MemoryContext
@@ -30,7 +28,7 @@ from tallystick.records import (
     ReasonCode,
     Scope,
 )
-from tallystick.storage import edges, journal, memories, spaces
+from tallystick.storage import Connection, edges, journal, memories, spaces
 
 __all__ = ["inspect"]
 

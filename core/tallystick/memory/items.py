@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.errors import InvalidInput, StateConflict
 from tallystick.memory.change import apply_modify, forget_one, require_unlocked
 from tallystick.memory.context import MemoryContext
@@ -21,8 +19,8 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import Wanted, recall
 from tallystick.memory.remember import Prepared, check_new, ingest_one, prepare
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
-from tallystick.storage import ScopeRow, items, memories, scopes, search
-from tallystick.storage.idempotency import Once
+from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = [
     "Item",
@@ -99,7 +97,7 @@ def put_items(
             check_new(new)
     ready = iter(prepare(context, actor, [new for new in made if new is not None]))
     prepared = [None if new is None else next(ready) for new in made]
-    once = Once(
+    once = IdempotentCall(
         scope,
         "store.put",
         idempotency_key,
@@ -326,7 +324,7 @@ def sweep_items(
     either. Raises Denied.
     """
     context.gate.require(actor, "delete", scope)
-    once = Once(scope, "store.sweep", idempotency_key, None)
+    once = IdempotentCall(scope, "store.sweep", idempotency_key, None)
 
     def unit(tx: Connection) -> int:
         context.gate.confirm(tx, actor, "delete", scope)

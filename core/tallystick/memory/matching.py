@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from sqlalchemy import Connection
-
 from tallystick.access import fits, mint
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import (
@@ -22,7 +20,7 @@ from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import Wanted, recall
 from tallystick.records import AccessDecision, Actor, ForgetMatch, Forgetting, Json, Scope, part_key
-from tallystick.storage import scopes, settings_rows
+from tallystick.storage import Connection, idempotency, scopes
 
 __all__ = ["forget_matching"]
 
@@ -65,7 +63,7 @@ def forget_matching(
             )
         )
         if row is not None and mode == "execute" and idempotency_key is not None:
-            answered = settings_rows.first_answer(
+            answered = idempotency.first_answer(
                 connection, row.id, _PURPOSE, idempotency_key, request
             )
             if answered is not None:
@@ -118,7 +116,7 @@ def forget_matching(
             mode="execute", matches=matches, complete=complete, results=tuple(results)
         )
         if idempotency_key is not None:
-            settings_rows.keep_answer(
+            idempotency.keep_answer(
                 tx, row.id, _PURPOSE, idempotency_key, request, done.dumps(), at=writing.now
             )
         return done

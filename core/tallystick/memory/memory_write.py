@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.memory import index
 from tallystick.memory.context import MemoryContext, is_local_only
 from tallystick.records import Actor, Memory, Scope, SourceRef
-from tallystick.storage import ScopeRow, jobs, journal, memories, outbox, scopes, search
+from tallystick.storage import Connection, ScopeRow, jobs, journal, memories, outbox, scopes, search
 
 __all__ = ["MemoryWrite"]
 
@@ -152,7 +150,7 @@ class MemoryWrite:
             return None
         return jobs.enqueue(
             self.tx,
-            kind="embed",
+            kind=jobs.EMBED,
             subject_id=memory.id,
             scope_id=scope_id,
             actor=self.actor,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
-from sqlalchemy import Connection
-
 from tallystick.errors import EmbeddingError, InvalidInput, StorageError
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.rerank import reranked
@@ -33,7 +31,7 @@ from tallystick.ranking import (
 from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, MemoryState, Scope, SourceRef
-from tallystick.storage import memories, scopes, search
+from tallystick.storage import Connection, memories, scopes, search
 from tallystick.storage.chroma_layout import layout_of
 
 if TYPE_CHECKING:

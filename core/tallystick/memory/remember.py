@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.memory_write import MemoryWrite
@@ -34,8 +32,8 @@ from tallystick.records import (
     validate_attributes,
 )
 from tallystick.records.framing import without_recalls
-from tallystick.storage import ScopeRow, edges, memories, parts, scopes, settings_rows
-from tallystick.storage.idempotency import Once
+from tallystick.storage import Connection, ScopeRow, edges, idempotency, memories, parts, scopes
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
 
@@ -78,7 +76,7 @@ def remember(
     stored: list[Remembered] = []
     if prepared:
         asked = None if idempotency_key is None else [_said(item) for item in items]
-        once = Once(scope, "remember_many", idempotency_key, asked)
+        once = IdempotentCall(scope, "remember_many", idempotency_key, asked)
         with context.gate.journaling(actor):
             stored = context.store.database.write(
                 lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, once),
@@ -164,7 +162,7 @@ def _ingest(
     scope: Scope,
     prepared: Sequence[Prepared],
     correlation_id: str | None,
-    once: Once,
+    once: IdempotentCall,
 ) -> list[Remembered]:
     context.gate.confirm(tx, actor, "write", scope)
     answered = once.answered(tx)
@@ -199,7 +197,7 @@ def ingest_one(writing: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembe
     request = ""
     if new.idempotency_key is not None:
         request = part_key(scope.secret, json.dumps(_said(new), sort_keys=True).encode())
-        before = settings_rows.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
+        before = idempotency.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
         if before is not None:
             return Remembered.load(before)
 
@@ -222,7 +220,7 @@ def ingest_one(writing: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembe
     else:
         answer = _add_memory(writing, scope, item, source_id, content_key)
     if new.idempotency_key is not None:
-        settings_rows.keep_answer(
+        idempotency.keep_answer(
             tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now
         )
     return answer

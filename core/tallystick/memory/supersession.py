@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlalchemy import Connection
-
 from tallystick.access import recallable, replacements
 from tallystick.ranking import Ranked
 from tallystick.records import Memory, Scope
-from tallystick.storage import edges, memories
+from tallystick.storage import Connection, edges, memories
 
 __all__ = ["HISTORY", "Standing", "arranged", "is_current"]
 

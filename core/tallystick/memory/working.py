@@ -6,20 +6,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
-
-from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryContext
 from tallystick.records import LAST_MOMENT, AccessKind, Actor, Json, Scope, is_storable
-from tallystick.storage import journal, scopes, tables
-from tallystick.storage.idempotency import Once
+from tallystick.storage import Connection, journal, scopes, working
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["WorkingMemory"]
 
-_t = tables.working
 _DAY = 24 * 3600
 
 
@@ -63,7 +58,7 @@ class WorkingMemory:
                 "A value of working memory is JSON: text, numbers, lists and objects."
             ) from error
         self._context.gate.require(self._actor, "write", self._scope)
-        once = Once(
+        once = IdempotentCall(
             self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds]
         )
 
@@ -72,24 +67,15 @@ class WorkingMemory:
             if once.answered(tx) is not None:
                 return
             row, now = scopes.ensure(tx, self._scope), self._context.store.clock.now()
-            made = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_t)
-            changing = {
-                key: made.excluded[key]
-                for key in ("body", "created_by", "updated_at", "expires_at")
-            }
-            tx.execute(
-                made.on_conflict_do_update(
-                    index_elements=["scope_id", "run_id", "name"], set_=changing
-                ),
-                {
-                    "scope_id": row.id,
-                    "run_id": self._run_id,
-                    "name": name,
-                    "body": body,
-                    "created_by": self._actor.user,
-                    "updated_at": now,
-                    "expires_at": now + seconds * 1_000_000,
-                },
+            working.put(
+                tx,
+                row.id,
+                self._run_id,
+                name,
+                body,
+                created_by=self._actor.user,
+                at=now,
+                expires_at=now + seconds * 1_000_000,
             )
             self._note(tx, "working.set", now, {"bytes": len(body.encode())})
             once.keep(tx, {}, at=now)
@@ -107,28 +93,23 @@ class WorkingMemory:
         now = self._context.store.clock.now()
         with self._context.store.database.read() as connection:
             ids = [row.id for row in scopes.find(connection, [self._scope])]
-            query = select(_t.c.name, _t.c.body).where(
-                _t.c.scope_id.in_(ids), _t.c.run_id == self._run_id, _t.c.expires_at > now
-            )
-            return {
-                row.name: json.loads(row.body)
-                for row in connection.execute(query.order_by(_t.c.name))
-            }
+            bodies = working.bodies_of(connection, ids, self._run_id, at=now)
+            return {name: json.loads(body) for name, body in bodies.items()}
 
     def drop(self, name: str, *, idempotency_key: str | None = None) -> bool:
         """Take a value away; whether there was one. Raises Denied, IdempotencyMismatch."""
-        return self._remove(_t.c.name == name, "working.drop", idempotency_key, name) > 0
+        return self._remove(name, "working.drop", idempotency_key) > 0
 
     def clear(self, *, idempotency_key: str | None = None) -> int:
         """Take every value of the run away; how many those were. Raises Denied,
         IdempotencyMismatch.
         """
-        return self._remove(_t.c.name.is_not(None), "working.clear", idempotency_key, None)
+        return self._remove(None, "working.clear", idempotency_key)
 
-    def _remove(self, condition: Any, called: str, key: str | None, name: str | None) -> int:
+    def _remove(self, name: str | None, call: str, key: str | None) -> int:
         operation: AccessKind = "write"
         self._context.gate.require(self._actor, operation, self._scope)
-        once = Once(self._scope, called, key, [self._run_id, name])
+        once = IdempotentCall(self._scope, call, key, [self._run_id, name])
 
         def unit(tx: Connection) -> int:
             self._context.gate.confirm(tx, self._actor, operation, self._scope)
@@ -136,11 +117,7 @@ class WorkingMemory:
             if answered is not None:
                 return int(answered["values"])
             ids = [row.id for row in scopes.find(tx, [self._scope])]
-            gone = int(
-                tx.execute(
-                    delete(_t).where(_t.c.scope_id.in_(ids), _t.c.run_id == self._run_id, condition)
-                ).rowcount
-            )
+            gone = working.remove(tx, ids, self._run_id, name)
             now = self._context.store.clock.now()
             if gone:
                 self._note(tx, "working.drop", now, {"values": gone})

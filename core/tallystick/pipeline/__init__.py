@@ -1,8 +1,8 @@
-"""Follow-up work: what a write leaves to be done, done later, with leases, retries and dead
-letters.
+"""Follow-up work: jobs that a write leaves, carried out with leases, retries and dead letters;
+a handler for each kind.
 """
 
-from tallystick.pipeline.indexer import Drained, Indexer
 from tallystick.pipeline.reconcile import Reconciled
+from tallystick.pipeline.worker import Drained, Worker
 
-__all__ = ["Drained", "Indexer", "Reconciled"]
+__all__ = ["Drained", "Reconciled", "Worker"]

@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection
-
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
 from tallystick.ranking import whole_vectors
-from tallystick.storage import ChromaIndex, outbox, scopes, search
+from tallystick.storage import ChromaIndex, Connection, outbox, scopes, search
 from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import Layout, keep_layout, layout_of
 

@@ -123,7 +123,7 @@ class RecorderContext:
             return
         database = self.store.database
         with suppress(TallystickError):
-            database.settle()
+            database.flush()
             # Events are published after a future is done, in the order of submission: when this
             # unit is answered, those of every unit before it have been.
             database.submit(lambda tx: None, name="subscriptions.close").result()

@@ -463,7 +463,7 @@ class Recordings:
         """What was recorded in this process until now is seen, whether or not somebody waited for
         it.
         """
-        self._context.store.database.settle()
+        self._context.store.database.flush()
         with self._context.store.database.read() as connection:
             yield connection
 

@@ -205,7 +205,7 @@ class WriteQueue:
         self._write: Future[None] | None = None
         """The write that will take what waits; None while none is submitted."""
         self._count = 0
-        store.database.gathers(self._hand_over)
+        store.database.on_flush(self._hand_over)
 
     def enqueue_urgent(self, item: Pending) -> Future[None]:
         """Write `item` now. The future is done after the commit; the item itself knows the outcome.
@@ -214,7 +214,7 @@ class WriteQueue:
         """
         self._add(item)
         write = self._submit()
-        self._store.database.hurry()
+        self._store.database.commit_now()
         return write
 
     def enqueue(self, item: Pending) -> None:
@@ -245,9 +245,9 @@ class WriteQueue:
             self._write = database.submit(
                 lambda tx: self._run(tx, items),
                 name="recorder",
-                soon=True,
-                grown=lambda: self._count,
-                ready=self._prepare,
+                deferred=True,
+                size=lambda: self._count,
+                prepare=self._prepare,
             )
             write = self._write
         write.add_done_callback(lambda future: self._finish(future, items))

@@ -3,10 +3,10 @@ decides.
 """
 
 from tallystick.storage.chroma import ChromaIndex
-from tallystick.storage.database import Database
+from tallystick.storage.database import Connection, Database
 from tallystick.storage.location import Location
 from tallystick.storage.payloads import Bases
 from tallystick.storage.scopes import ScopeRow
 from tallystick.storage.store import Store
 
-__all__ = ["Bases", "ChromaIndex", "Database", "Location", "ScopeRow", "Store"]
+__all__ = ["Bases", "ChromaIndex", "Connection", "Database", "Location", "ScopeRow", "Store"]

@@ -1,13 +1,13 @@
-"""Traces: where in the database and in its files the bytes of a text stand. Used to erase, and to
-prove it.
+"""Byte search: the rows and files that contain the bytes of a text. Used to erase and to prove
+it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -26,12 +26,17 @@ from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
 from tallystick.storage.payloads import Payloads, resting_on
+from tallystick.storage.portable import DERIVED, ScopeSelection
 
 __all__ = [
+    "GoalHit",
+    "PayloadHit",
+    "VersionHit",
+    "contains",
+    "contains_within",
     "files_with",
     "forms",
     "goals_with",
-    "holds",
     "payloads_with",
     "rows_with",
     "versions_with",
@@ -46,26 +51,61 @@ _WINDOW = 96
 _READ = 1 << 20
 
 
+class PayloadHit(NamedTuple):
+    """A recorded payload that contains the text."""
+
+    step_id: str
+    scope_id: int
+    entry_id: str
+
+
+class GoalHit(NamedTuple):
+    """A run whose goal contains the text."""
+
+    run_id: str
+    scope_id: int
+
+
+class VersionHit(NamedTuple):
+    """A memory of which a version contains the text."""
+
+    memory_id: str
+    scope_id: int
+
+
 def forms(text: str) -> tuple[bytes, ...]:
-    """The ways in which a text is stored: as it is, and as JSON within JSON."""
-    found: list[bytes] = []
+    """Return the bytes under which a text is stored: as it is, and as JSON within JSON."""
+    variants: list[bytes] = []
     shape = text
     for _ in range(3):
         plain = shape.encode("utf-8", "surrogatepass")
-        found.append(plain)
-        found.append(json.dumps(shape)[1:-1].encode())
+        variants.append(plain)
+        variants.append(json.dumps(shape)[1:-1].encode())
         shape = json.dumps(shape, ensure_ascii=False)[1:-1]
-    distinct = tuple(dict.fromkeys(found))
+    distinct = tuple(dict.fromkeys(variants))
     if len(distinct[0]) >= _SHORT:
         return distinct
     return (*(b'"' + form + b'"' for form in distinct[:2]), b'\\"' + distinct[0] + b'\\"')
 
 
-def holds(
+def contains_within(
+    connection: Connection,
+    column: Column[Any],
+    needles: Sequence[bytes],
+    within: Sequence[int] | None,
+) -> ColumnElement[bool]:
+    """Return the condition for rows of these scopes, or for None of all, of which a column contains
+    one of `needles`.
+    """
+    condition = contains(connection, column, needles)
+    return condition if within is None else condition & column.table.c.scope_id.in_(within)
+
+
+def contains(
     connection: Connection, column: Column[Any], needles: Sequence[bytes]
 ) -> ColumnElement[bool]:
-    """The condition that a column holds one of `needles`; no pattern, so nothing in them needs
-    escaping.
+    """Return the condition that a column contains one of `needles`; no pattern, so nothing in them
+    needs escaping.
     """
     postgres = connection.dialect.name == "postgresql"
     position = func.position if postgres else func.instr
@@ -100,85 +140,85 @@ def rows_with(
     connection: Connection,
     needles: Sequence[bytes],
     *,
-    among: Callable[[Table], ColumnElement[bool] | None] = lambda table: true(),
+    within: ScopeSelection | None = None,
 ) -> dict[str, int]:
-    """How many rows of each column of every table hold one of `needles`, as `table.column`; none
-    left out.
+    """Return the number of rows of each column that contain one of `needles`, by `table.column`;
+    columns without any are left out.
 
-    `among` says which rows of a table are looked at; None leaves the table out.
+    Every row of every table is searched or, with `within`, those that belong to its scopes.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for table in tables.metadata.sorted_tables:
-        rows = among(table)
-        if rows is None:
+        if within is not None and table.name in DERIVED:
             continue
+        rows = true() if within is None else within.condition(table)
         for column in _texts(table):
             query = (
                 select(func.count())
                 .select_from(table)
-                .where(rows, holds(connection, column, needles))
+                .where(rows, contains(connection, column, needles))
             )
             count = int(connection.execute(query).scalar_one())
             if count:
-                found[f"{table.name}.{column.name}"] = count
-    return found
+                counts[f"{table.name}.{column.name}"] = count
+    return counts
 
 
-def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[tuple[str, int, str]]:
-    """Recorded payloads that hold one of `needles`: (step id, scope id, entry id)."""
+def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[PayloadHit]:
+    """Return the recorded payloads that contain one of `needles`, in order."""
     entries, parts = tables.step_entries, tables.parts
     query = (
         select(entries)
         .join(parts, (parts.c.scope_id == entries.c.scope_id) & (parts.c.key == entries.c.part_key))
-        .where(holds(connection, parts.c.body, needles))
+        .where(contains(connection, parts.c.body, needles))
     )
-    found = {row.id: row for row in connection.execute(query)}
+    entry_rows = {row.id: row for row in connection.execute(query)}
     payloads = Payloads(connection)
-    for row in resting_on(connection, found):
-        # It may have kept of its base what stands before or after the text.
+    for row in resting_on(connection, entry_rows):
+        # It may share with its base the bytes before or after the text.
         body = payloads.of(row) or b""
         if any(needle in body for needle in needles):
-            found[row.id] = row
-    return sorted((row.step_id, row.scope_id, row.id) for row in found.values())
+            entry_rows[row.id] = row
+    return sorted(PayloadHit(row.step_id, row.scope_id, row.id) for row in entry_rows.values())
 
 
-def goals_with(connection: Connection, needles: Sequence[bytes]) -> list[tuple[str, int]]:
-    """(run id, scope id) where the goal of a run, which may be cut off, holds one of `needles` or
-    much of one.
+def goals_with(connection: Connection, needles: Sequence[bytes]) -> list[GoalHit]:
+    """Return the runs whose goal, which may be cut off, contains one of `needles` or a long piece
+    of one, in order.
     """
     runs = tables.runs
     pieces = [piece for needle in needles for piece in (needle, *_pieces(needle))]
-    found = connection.execute(
+    rows = connection.execute(
         select(runs.c.id, runs.c.scope_id, runs.c.user_goal).where(runs.c.user_goal.is_not(None))
     )
-    goals = [
-        (row.id, row.scope_id, row.user_goal.encode("utf-8", "surrogatepass")) for row in found
-    ]
-    return sorted(
-        (run_id, scope_id)
-        for run_id, scope_id, goal in goals
-        if any(piece in goal for piece in pieces)
-    )
+    hits = []
+    for row in rows:
+        goal = row.user_goal.encode("utf-8", "surrogatepass")
+        if any(piece in goal for piece in pieces):
+            hits.append(GoalHit(row.id, row.scope_id))
+    return sorted(hits)
 
 
-def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[tuple[str, int]]:
-    """(memory id, scope id) where a version of a memory holds one of `needles`."""
+def versions_with(connection: Connection, needles: Sequence[bytes]) -> list[VersionHit]:
+    """Return the memories of which a version contains one of `needles`."""
     memories, versions = tables.memories, tables.memory_versions
     query = select(memories.c.id, memories.c.scope_id).join(
         versions, versions.c.doc == memories.c.doc
     )
-    found = connection.execute(query.where(holds(connection, versions.c.body, needles)).distinct())
-    return [(row.id, row.scope_id) for row in found]
+    rows = connection.execute(
+        query.where(contains(connection, versions.c.body, needles)).distinct()
+    )
+    return [VersionHit(row.id, row.scope_id) for row in rows]
 
 
 def files_with(folder: Path, texts: Iterable[str]) -> list[str]:
-    """The files below `folder` that hold a text, or a longer piece of one, by name."""
+    """Return the names of the files below `folder` that contain a text, or a long piece of one."""
     needles = [piece for text in texts for form in forms(text) for piece in _pieces(form)]
-    found = []
+    names = []
     for file in sorted(folder.rglob("*")):
-        if file.is_file() and needles and _file_holds(file, needles):
-            found.append(str(file.relative_to(folder)))
-    return found
+        if file.is_file() and needles and _file_contains(file, needles):
+            names.append(str(file.relative_to(folder)))
+    return names
 
 
 def _pieces(form: bytes) -> list[bytes]:
@@ -187,7 +227,7 @@ def _pieces(form: bytes) -> list[bytes]:
     return [form[start : start + _WINDOW] for start in range(0, len(form) - _WINDOW + 1, _WINDOW)]
 
 
-def _file_holds(file: Path, needles: Sequence[bytes]) -> bool:
+def _file_contains(file: Path, needles: Sequence[bytes]) -> bool:
     longest = max(map(len, needles))
     with file.open("rb") as stream:
         rest = b""

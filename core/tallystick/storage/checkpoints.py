@@ -13,17 +13,15 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
-    insert,
     literal_column,
     or_,
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import tables, trees
-from tallystick.storage.prepared import Prepared
-from tallystick.storage.rows import new_key, readable
+from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, upsert
+from tallystick.storage.rows import readable
 
 __all__ = [
     "Mark",
@@ -67,6 +65,7 @@ _THREAD = (
 _FIND = Prepared(
     select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"))
 )
+_ADD_THREAD = PreparedInsert(insert_row(_t, "scope_id", "name", "created_at"), key="id")
 _MOVE = Prepared(
     update(_t)
     .where(_t.c.id == bindparam("thread"))
@@ -120,29 +119,15 @@ _BETWEEN = Prepared(
 _CODE = Prepared(select(_s.c.code).where(*_AT, _s.c.id == bindparam("id")))
 _COLUMNS = ("parent_id", "position", "marks", "metadata", "state", "code")
 
-
-def _upsert(table: Any, key: Sequence[str], columns: Sequence[str] | None) -> Prepared:
-    def of(dialect: Any) -> Any:
-        statement = dialect.insert(table)
-        if columns is None:
-            return statement.on_conflict_do_nothing(index_elements=list(key))
-        changing = {name: statement.excluded[name] for name in columns}
-        return statement.on_conflict_do_update(index_elements=list(key), set_=changing)
-
-    return Prepared({"sqlite": of(sqlite), "postgresql": of(postgresql)})
-
-
-_PUT = _upsert(_s, ("thread_id", "id", "namespace"), _COLUMNS)
-_FIRST = {
-    name: f"INSERT INTO thread_states (thread_id, id, namespace, {', '.join(_COLUMNS)}) VALUES ("
-    + ", ".join(form.format(column) for column in ("thread_id", "id", "namespace", *_COLUMNS))
-    + ") ON CONFLICT DO NOTHING RETURNING position"
-    for name, form in (("sqlite", ":{}"), ("postgresql", "%({})s"))
-}
-_PUT_FIRST = Prepared.written(sqlite=_FIRST["sqlite"], postgresql=_FIRST["postgresql"])
+_KEY = ("thread_id", "id", "namespace")
+_PUT = Prepared(upsert(_s, (*_KEY, *_COLUMNS), key=_KEY, replacing=_COLUMNS))
+_PUT_FIRST = Prepared(f"{upsert(_s, (*_KEY, *_COLUMNS))} RETURNING position")
 _WRITE_KEY = ("thread_id", "checkpoint_id", "namespace", "task_id", "position")
-_WRITE = _upsert(_w, _WRITE_KEY, None)
-_REPLACE = _upsert(_w, _WRITE_KEY, ("task_path", "channel", "value", "code"))
+_WRITE_COLUMNS = ("task_path", "channel", "value", "code")
+_WRITE = Prepared(upsert(_w, (*_WRITE_KEY, *_WRITE_COLUMNS), key=_WRITE_KEY))
+_REPLACE = Prepared(
+    upsert(_w, (*_WRITE_KEY, *_WRITE_COLUMNS), key=_WRITE_KEY, replacing=_WRITE_COLUMNS)
+)
 _WRITES = Prepared(
     select(_w).where(
         _w.c.thread_id == bindparam("thread"),
@@ -217,7 +202,7 @@ def find_thread(connection: Connection, scope_id: int, name: str) -> ThreadRow |
 
 def add_thread(tx: Connection, scope_id: int, name: str, *, at: int) -> ThreadRow:
     """A new thread."""
-    key = new_key(tx.execute(insert(_t), {"scope_id": scope_id, "name": name, "created_at": at}))
+    key = _ADD_THREAD(tx, {"scope_id": scope_id, "name": name, "created_at": at})
     return ThreadRow(key, name, 0, 0, 0, "", "", None, None)
 
 

@@ -1,15 +1,70 @@
 """The database: one writer at a time with group commit, a pool of readers, two dialects.
 
-A write is a function of the open transaction (a *unit*). Whoever writes while nobody else does runs
-its unit itself: a handover to another thread costs as much as a small unit. Units that arrive while
-a write is under way go to the writer's thread and share one commit, each inside its own savepoint.
-Every caller is answered only after the commit. A unit is marked as inside a transaction, so that an
-embedder or model called from one is refused.
+A write is a function of the open transaction (a *unit*). A caller that writes while nobody else
+does runs its unit itself. Units that arrive while a write is under way go to the writer's thread
+and share one commit, each inside its own savepoint. Every caller is answered only after the commit.
+A unit is marked as inside a transaction, so that an embedder or model called from one is refused.
 
 Every writing transaction begins with BEGIN IMMEDIATE on SQLite and with one advisory lock on
 PostgreSQL: one writer at a time, over all processes, so that the journal's sequence is the order of
 commits.
 """
+
+# How a commit may be delayed
+# ---------------------------
+# A commit costs more than the rows in it, and a change of thread about as much as a small unit.
+# Five mechanisms share the first and avoid the second. None of them weakens a promise: what was
+# answered is committed.
+#
+# 1. Group commit (`write`, `_Writer.commit_all`). Units that wait when the writer's thread becomes
+#    free run in one transaction, at most `_GROUP` of them, each in a savepoint.
+#    Used by: every write that meets another one.
+#    Must hold: a unit that raises undoes its own writes alone; no future is resolved before COMMIT
+#    returned; units commit in the order of submission.
+#    Else: one caller's error would undo the work of others, or a killed process would lose a write
+#    that was acknowledged.
+#
+# 2. Deferred units (`submit(deferred=True)`, `_Queue._gather`). The writer waits `_PAUSE` for more
+#    of the same kind before it begins, and as long as `size` keeps changing up to `_LONGEST`: a
+#    program that computes is not held up by its own bookkeeping.
+#    Used by: the recorder's write queue, and checkpoints whose caller does not wait.
+#    Must hold: a deferred unit is one that no caller waits for; whoever does wait says so with
+#    `commit_now`. A unit that is not deferred ends the pause at once, and takes the deferred ones
+#    before it along.
+#    Else: a caller would sleep up to half a second for nothing.
+#
+# 3. Collecting outside of the queue (`size`, `prepare`, `on_flush`). The recorder has one unit
+#    queued at most and adds events to it until the writer takes it: `size` tells that it grows,
+#    `prepare` does what needs no database (canonical JSON, digests) before the writer takes its
+#    turn, and `on_flush` is how `flush` and `close` learn of events that have no unit yet.
+#    Used by: `recorder/write_queue.py` alone.
+#    Must hold: `prepare` does not raise and does not touch the database; a callback of `on_flush`
+#    submits everything it has before it returns.
+#    Else: `flush` would return, or the tally close, with events that are in no transaction.
+#
+# 4. Begin now, wait later (`begin_*` of checkpoints, built on the future of `submit`). The first
+#    half checks and queues; the function it returns waits for the commit. Calls that were begun
+#    together are committed together.
+#    Used by: the LangGraph saver, and by 5.
+#    Must hold: the second half is called exactly once, by the caller that reports the result.
+#    Else: an error of the database would be reported to nobody.
+#
+# 5. The lane (`aio.Lane`). Asynchronous calls of many tasks are begun one after the other in one
+#    worker thread, then `commit_now` is called once, then all are waited for: one commit and two
+#    changes of thread for all, where a thread for each would take turns for the interpreter.
+#    Used by: the asynchronous half of checkpoints.
+#    Must hold: a call begun in the lane is short and does not wait itself.
+#    Else: it would hold up every other task of the tally.
+#
+# `flush` waits for all of these; so do `close` and the end of the interpreter (`_at_exit`).
+#
+# What a reader sees ------------------ A read takes one snapshot with its first statement
+# (`_SNAPSHOT`) and keeps it to its end: all of its statements see one committed state, and scope
+# decisions and the rows they allow belong together. A read therefore never sees what is queued;
+# whoever must see its own deferred work calls `flush` first. On SQLite the connection is
+# `query_only` besides. A connection goes back to the pool only after ROLLBACK: one that kept its
+# snapshot would show its next user an old state, and would keep the write-ahead log from being
+# emptied.
 
 from __future__ import annotations
 
@@ -44,7 +99,7 @@ from tallystick.logs import get_logger
 from tallystick.ports import write_transaction
 from tallystick.storage.prepared import Prepared, driver_errors
 
-__all__ = ["Database", "Unit", "savepoint", "translate"]
+__all__ = ["Connection", "Database", "Unit", "savepoint", "translate"]
 
 T = TypeVar("T")
 Unit = Callable[[Connection], T]
@@ -53,11 +108,11 @@ _GROUP = 256
 """Most units in one commit: bounds how long a reader of the answer waits for others."""
 
 _PAUSE, _LONGEST = 0.05, 0.5
-"""Seconds without more of it after which work that nobody waits for is done, and after which it is
-done at the latest.
+"""Seconds without new work after which deferred units are written, and after which they are written
+at the latest.
 
-Beside a thread that computes a write costs twice as much, and holds that thread up: it is better
-done when it pauses.
+Beside a thread that computes, a write costs twice as much and holds that thread up: it is better
+done when that thread pauses.
 """
 
 _WRITER_LOCK = 0x7A11_5710
@@ -71,103 +126,106 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
-_TAKE_TURN = Prepared.written(
-    sqlite="BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})"
-)
-_SNAPSHOT = Prepared.written(
-    sqlite="BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+_SNAPSHOT = Prepared(
+    "BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 )
 
 
 @dataclass
-class _Job(Generic[T]):
+class _Submitted(Generic[T]):
+    """A unit that waits for the writer, and its future result."""
+
     unit: Unit[T]
     name: str
     answer: Future[T] = field(default_factory=Future)
-    grown: Callable[[], int] = field(default=lambda: 0)
-    """A number that changes when more was added to what it will do."""
-    ready: Callable[[], None] = field(default=lambda: None)
+    size: Callable[[], int] = field(default=lambda: 0)
+    """A number that changes when work was added to the unit."""
+    prepare: Callable[[], None] = field(default=lambda: None)
     """Called before the database is taken; must not raise."""
 
 
-class _Jobs:
-    """What waits for the writer, in order of submission."""
+class _Queue:
+    """The units that wait for the writer, in order of submission."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_Job[Any]] = deque()
-        self._bell: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._rung = False
+        self._waiting: deque[_Submitted[Any]] = deque()
+        self._wake: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._wake_sent = False
+        """True if a wake-up for deferred units is on its way: one serves all that come until it is
+        taken.
+        """
         self._ended = False
         self._busy = False
         self.stopped = False
 
     @property
     def waiting(self) -> bool:
-        """Whether anything was put that is not answered yet."""
+        """True if anything was put that is not answered yet."""
         return bool(self._waiting) or self._busy
 
-    def put(self, job: _Job[Any], *, soon: bool) -> None:
-        """Add a job. What may wait rings once for all that comes within the window."""
-        self._waiting.append(job)
+    def put(self, submitted: _Submitted[Any], *, deferred: bool) -> None:
+        """Add a unit and wake the writer, once for all that are deferred within the window."""
+        self._waiting.append(submitted)
         if self._ended:
             self.end()
-        elif not soon:
-            self._bell.put("now")
-        elif not self._rung:
-            self._rung = True
-            self._bell.put("soon")
+        elif not deferred:
+            self._wake.put("now")
+        elif not self._wake_sent:
+            self._wake_sent = True
+            self._wake.put("deferred")
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Let the writer begin now, if anything waits."""
         if self._waiting:
-            self._bell.put("now")
+            self._wake.put("now")
 
     def stop(self) -> None:
         """Let the writer end once nothing waits."""
         self.stopped = True
-        self._bell.put("now")
+        self._wake.put("now")
 
     def answered(self) -> None:
-        """Say that what was taken is answered."""
+        """Note that the units which were taken are answered."""
         self._busy = False
 
-    def take(self) -> list[_Job[Any]]:
-        """Wait for work and take as much as shares a commit; nothing once the writer is to end."""
+    def take(self) -> list[_Submitted[Any]]:
+        """Wait for units and take as many as share a commit; none once the writer is to end."""
         self.answered()
         while not self._waiting:
             if self.stopped:
                 return []
-            if self._bell.get() == "soon":
+            if self._wake.get() == "deferred":
                 self._gather()
-                # Whoever comes from here on rings again; whoever came before is taken below.
-                self._rung = False
-        group: list[_Job[Any]] = []
+                # Units that come from here on wake the writer again; earlier ones are taken below.
+                self._wake_sent = False
+        group: list[_Submitted[Any]] = []
         self._busy = True
         while self._waiting and len(group) < _GROUP:
             group.append(self._waiting.popleft())
         return group
 
     def _gather(self) -> None:
-        """Wait until no more comes for a while, or somebody is in a hurry."""
+        """Wait until no work was added for a while, or a caller waits for the commit."""
         latest, before = time.monotonic() + _LONGEST, -1
         while (
-            grown := sum(job.grown() for job in list(self._waiting))
+            size := sum(submitted.size() for submitted in list(self._waiting))
         ) != before and time.monotonic() < latest:
-            before = grown
+            before = size
             with suppress(queue.Empty):
-                self._bell.get(timeout=_PAUSE)
+                self._wake.get(timeout=_PAUSE)
                 return
 
     def end(self) -> None:
-        """Refuse what came too late, now and from here on."""
+        """Refuse the units that came too late, now and from here on."""
         self._ended = True
         while self._waiting:
             try:
-                job = self._waiting.popleft()
+                submitted = self._waiting.popleft()
             except IndexError:
                 return
-            if job.answer.set_running_or_notify_cancel():
-                job.answer.set_exception(ClosedTally())
+            if submitted.answer.set_running_or_notify_cancel():
+                submitted.answer.set_exception(ClosedTally())
 
 
 class Database:
@@ -188,16 +246,16 @@ class Database:
         self._full = full_durability
         self._pid = os.getpid()
         self._closed = False
-        self._jobs = _Jobs()
+        self._queue = _Queue()
         self._writer = _Writer(self._engine(writing=True, size=1))
         self._readers = _Readers(
             self._engine(writing=False, size=max(1, readers)), keep=max(1, readers)
         )
-        self._gathered: list[Callable[[], None]] = []
+        self._flush_callbacks: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         self._thread = threading.Thread(
             target=_write_forever,
-            args=(self._writer, self._jobs),
+            args=(self._writer, self._queue),
             name="tallystick-writer",
             daemon=True,
         )
@@ -206,7 +264,7 @@ class Database:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close` was called."""
         return self._closed
 
     @property
@@ -216,8 +274,15 @@ class Database:
 
     @property
     def is_postgres(self) -> bool:
-        """Whether this is PostgreSQL rather than SQLite."""
+        """True if this is PostgreSQL, False if SQLite. For rooms of storage; others ask
+        `is_remote`.
+        """
         return self.url.get_backend_name() == "postgresql"
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the database is a server, so that a read costs a way there and back."""
+        return self.is_postgres
 
     def write(self, unit: Unit[T], *, name: str) -> T:
         """Run `unit` in a write transaction and return its result after the commit.
@@ -226,7 +291,7 @@ class Database:
         commit stay. Raises BusyTally, CorruptTally or StorageError for failures of the database.
         """
         self._refuse_inside(name)
-        if self._jobs.waiting or self._writer.turn.locked():
+        if self._queue.waiting or self._writer.turn.locked():
             return self.submit(unit, name=name).result()
         with self._writer.turn:
             return self._writer.commit_one(unit, name)
@@ -236,48 +301,48 @@ class Database:
         unit: Unit[T],
         *,
         name: str,
-        soon: bool = False,
-        grown: Callable[[], int] = lambda: 0,
-        ready: Callable[[], None] = lambda: None,
+        deferred: bool = False,
+        size: Callable[[], int] = lambda: 0,
+        prepare: Callable[[], None] = lambda: None,
     ) -> Future[T]:
         """Queue `unit` and return at once; the future is done after the commit, in the order of
         submission.
 
-        With `soon` it waits for company, as work may that nobody waits for: for a twentieth of a
-        second, and while `grown` keeps changing up to half a second. `ready` is called on the
-        writer's thread before it takes the database, for what others need not wait for; it must not
+        A deferred unit waits for others, as no caller waits for it: a twentieth of a second, and
+        while `size` keeps changing up to half a second. `prepare` is called on the writer's thread
+        before it takes the database, for work that must not hold up other writers; it must not
         raise.
         """
         self._refuse_inside(name)
-        job = _Job(unit, name, grown=grown, ready=ready)
-        self._jobs.put(job, soon=soon)
-        return job.answer
+        submitted = _Submitted(unit, name, size=size, prepare=prepare)
+        self._queue.put(submitted, deferred=deferred)
+        return submitted.answer
 
-    def gathers(self, hand_over: Callable[[], None]) -> None:
-        """Call `hand_over` before settling and closing: it submits what waits elsewhere for a
-        write.
+    def on_flush(self, callback: Callable[[], None]) -> None:
+        """Call `callback` before a flush and before closing: it submits work that is collected
+        elsewhere.
         """
-        self._gathered.append(hand_over)
+        self._flush_callbacks.append(callback)
 
-    def hurry(self) -> None:
-        """Let what was submitted to be written soon be written now."""
-        self._jobs.ring()
+    def commit_now(self) -> None:
+        """Let the units that were deferred be committed without further delay; does not wait."""
+        self._queue.wake()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until everything that was submitted is committed or refused."""
         if self._writer.inside:
             return
-        self._hand_over()
-        if self._jobs.waiting:
-            self.submit(lambda _: None, name="settle").result()
+        self._call_back()
+        if self._queue.waiting:
+            self.submit(lambda _: None, name="flush").result()
 
-    def _hand_over(self) -> None:
-        for hand_over in self._gathered:
-            hand_over()
+    def _call_back(self) -> None:
+        for callback in self._flush_callbacks:
+            callback()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection on which all statements see one committed state."""
+        """Yield a connection on which all statements see one committed state."""
         self._check()
         try:
             connection = self._readers.take()
@@ -295,7 +360,7 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        """A connection for schema changes, holding the writer's lock; used by `migrate` alone."""
+        """Yield a connection for schema changes, under the writer's lock; for `migrate` alone."""
         self._check()
         try:
             with self._writer.turn, self._writer.engine.connect() as connection, connection.begin():
@@ -310,12 +375,12 @@ class Database:
             if self._closed:
                 return
             if os.getpid() == self._pid and not self._writer.inside:
-                self._hand_over()
+                self._call_back()
             self._closed = True
         if os.getpid() != self._pid:
             self._forget_inherited()
             return
-        self._jobs.stop()
+        self._queue.stop()
         if not self._writer.inside:
             self._thread.join()
             with self._writer.turn:
@@ -388,8 +453,8 @@ class Database:
 
 
 class _Readers:
-    """Connections that read. Those that were given back stay set up: to set one up costs more than
-    a small read.
+    """The pool of connections that read. Returned ones stay open: to open one costs more than a
+    small read.
     """
 
     def __init__(self, engine: Engine, *, keep: int) -> None:
@@ -399,14 +464,14 @@ class _Readers:
         self._ended = False
 
     def take(self) -> Connection:
-        """A connection outside of any transaction. Raises what SQLAlchemy raises."""
+        """Return a connection outside of any transaction. Raises what SQLAlchemy raises."""
         try:
             return self._idle.pop()
         except IndexError:
             return self.engine.connect()
 
     def give_back(self, connection: Connection) -> None:
-        """End what was read; from here on another thread may have the connection."""
+        """End the snapshot; from here on another thread may use the connection."""
         if connection.in_transaction():  # SQLAlchemy has counted itself in
             connection.rollback()
         else:
@@ -418,19 +483,19 @@ class _Readers:
             connection.close()
 
     def renew(self) -> None:
-        """Close those that nobody uses: the server went away, and they went with it."""
+        """Close the idle connections: the server went away, and they went with it."""
         while self._idle:
             _discard(self._idle.pop())
         self.engine.dispose()
 
     def dispose(self) -> None:
-        """Close them all, those in use when they are given back."""
+        """Close all connections, those in use when they are given back."""
         self._ended = True
         self.renew()
 
 
 class _Writer:
-    """The one connection that writes, and whose turn it is."""
+    """The one connection that writes, and the lock of the thread that may use it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -441,13 +506,13 @@ class _Writer:
 
     @property
     def inside(self) -> bool:
-        """Whether the calling thread is inside a unit."""
+        """True if the calling thread is inside a unit."""
         return self._thread == threading.get_ident()
 
     def commit_one(self, unit: Unit[T], name: str) -> T:
         """Run one unit in a transaction of its own, on the calling thread, which holds the turn."""
         try:
-            connection = self._begun()
+            connection = self._begin()
             self._thread = threading.get_ident()
             with write_transaction(name):
                 result = unit(connection)
@@ -461,19 +526,19 @@ class _Writer:
             self._thread = None
         return result
 
-    def commit_all(self, group: list[_Job[Any]]) -> list[tuple[Any, BaseException | None]]:
-        """Run units in one transaction, each in its savepoint; for each its result or its error."""
+    def commit_all(self, group: list[_Submitted[Any]]) -> list[tuple[Any, BaseException | None]]:
+        """Run units in one transaction, each in its savepoint; return each result or error."""
         outcomes: list[tuple[Any, BaseException | None]] = []
         try:
-            connection = self._begun()
+            connection = self._begin()
             self._thread = threading.get_ident()
             # By hand: SQLAlchemy's own savepoints cost as much as a small unit.
             driver = cast(Any, connection.connection.dbapi_connection)
-            for job in group:
+            for submitted in group:
                 driver.execute("SAVEPOINT unit")
                 try:
-                    with write_transaction(job.name):
-                        result = job.unit(connection)
+                    with write_transaction(submitted.name):
+                        result = submitted.unit(connection)
                     driver.execute("RELEASE SAVEPOINT unit")
                     outcomes.append((result, None))
                 except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
@@ -489,12 +554,12 @@ class _Writer:
         return outcomes
 
     def discard(self) -> None:
-        """Undo what is not committed and give the connection back; the next write takes another."""
+        """Undo what is not committed and drop the connection; the next write opens another."""
         if self._connection is not None:
             _discard(self._connection)
             self._connection = None
 
-    def _begun(self) -> Connection:
+    def _begin(self) -> Connection:
         connection = self._connection
         if connection is None or connection.closed or connection.invalidated:
             connection = self._connection = self.engine.connect()
@@ -512,11 +577,11 @@ def _after_fork() -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """What nobody waits for is written all the same when the interpreter ends."""
+    """Write what is deferred when the interpreter ends."""
     for database in list(_open):
         if not database.closed and os.getpid() == database._pid:
             try:
-                database.settle()
+                database.flush()
             except TallystickError as error:
                 get_logger("storage").error("writes.lost", error=type(error).__name__)
 
@@ -525,30 +590,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _write_forever(writer: _Writer, jobs: _Jobs) -> None:
-    """The writer's thread: take what is waiting, commit it together, answer everyone."""
-    while group := jobs.take():
-        group = [job for job in group if job.answer.set_running_or_notify_cancel()]
-        for job in group:
-            job.ready()
+def _write_forever(writer: _Writer, waiting: _Queue) -> None:
+    """Take waiting units, commit them together, resolve their futures; the writer's thread."""
+    while group := waiting.take():
+        group = [item for item in group if item.answer.set_running_or_notify_cancel()]
+        for submitted in group:
+            submitted.prepare()
         with writer.turn:
             if len(group) == 1:
                 outcomes = [_outcome(writer, group[0])]
             else:
                 outcomes = writer.commit_all(group)
-        jobs.answered()
-        for job, (result, failed) in zip(group, outcomes, strict=True):
-            if failed is not None:
-                job.answer.set_exception(failed)
+        waiting.answered()
+        for submitted, (result, failure) in zip(group, outcomes, strict=True):
+            if failure is not None:
+                submitted.answer.set_exception(failure)
             else:
-                job.answer.set_result(result)
-        del group, outcomes
-    jobs.end()
+                submitted.answer.set_result(result)
+        del group, outcomes  # not to be kept alive while this thread waits
+    waiting.end()
 
 
-def _outcome(writer: _Writer, job: _Job[Any]) -> tuple[Any, BaseException | None]:
+def _outcome(writer: _Writer, submitted: _Submitted[Any]) -> tuple[Any, BaseException | None]:
     try:
-        return writer.commit_one(job.unit, job.name), None
+        return writer.commit_one(submitted.unit, submitted.name), None
     except BaseException as error:  # noqa: BLE001 - handed to the caller, who waits for it
         return None, error
 
@@ -563,7 +628,7 @@ def _commit(connection: Connection) -> None:
 
 @contextmanager
 def savepoint(tx: Connection) -> Iterator[None]:
-    """Undo what the block wrote, and no more, when it raises."""
+    """Undo what the block wrote, and no more, if it raises."""
     driver = cast(Any, tx.connection.dbapi_connection)
     driver.execute("SAVEPOINT part")
     try:
@@ -597,9 +662,7 @@ def _damaged() -> CorruptTally:
 
 
 def translate(error: sqlalchemy.exc.SQLAlchemyError) -> TallystickError:
-    """The error of our tree for a failure of the database; SQL and values stay out of its
-    message.
-    """
+    """Return our error for a failure of the database; its message contains no SQL and no values."""
     original = cast(Any, getattr(error, "orig", None))
     text = str(original or error).lower()
     if isinstance(error, sqlalchemy.exc.OperationalError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import sqlalchemy.exc
 from sqlalchemy import Connection, create_engine, delete, exists, func, select, update
@@ -19,13 +19,16 @@ from tallystick.storage.database import Database, translate
 from tallystick.storage.payloads import Payloads, detach, resting_on
 
 __all__ = [
+    "OwnSource",
+    "VersionText",
     "destroy",
     "drop_goals",
     "erase_payloads",
     "own_sources",
     "rewrite",
     "texts_of",
-    "working_with",
+    "living_sources",
+    "versions_with_text",
 ]
 
 _m, _v, _x, _vec = tables.memories, tables.memory_versions, tables.search_text, tables.vectors
@@ -39,14 +42,30 @@ _ms, _s, _p, _e, _steps = (
 _ERASED = "erased:"
 
 
-def texts_of(connection: Connection, doc: int) -> list[tuple[int, str | None]]:
-    """(version, body) of every version of a memory."""
+class VersionText(NamedTuple):
+    """One version of a memory with its body."""
+
+    version: int
+    body: str | None
+
+
+class OwnSource(NamedTuple):
+    """A source that only the memories in question were drawn from."""
+
+    id: str
+    scope_id: int
+    part_key: str
+    """The key of its bytes."""
+
+
+def texts_of(connection: Connection, doc: int) -> list[VersionText]:
+    """Return every version of a memory with its body, None where that was erased."""
     query = select(_v.c.version, _v.c.body).where(_v.c.doc == doc).order_by(_v.c.version)
-    return [(row.version, row.body) for row in connection.execute(query)]
+    return [VersionText(row.version, row.body) for row in connection.execute(query)]
 
 
-def own_sources(connection: Connection, docs: Sequence[int]) -> list[tuple[str, int, str]]:
-    """(id, scope id, key of its bytes) of the sources that no other memory was drawn from."""
+def own_sources(connection: Connection, docs: Sequence[int]) -> list[OwnSource]:
+    """Return the sources of these memories that no other memory was drawn from, by id."""
     other = _ms.alias("other")
     shared = exists().where(other.c.source_id == _s.c.id, other.c.doc.not_in(list(docs)))
     query = (
@@ -56,7 +75,7 @@ def own_sources(connection: Connection, docs: Sequence[int]) -> list[tuple[str, 
         .distinct()
         .order_by(_s.c.id)
     )
-    return [(row.id, row.scope_id, row.content_hash) for row in connection.execute(query)]
+    return [OwnSource(row.id, row.scope_id, row.content_hash) for row in connection.execute(query)]
 
 
 def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = True) -> None:
@@ -161,12 +180,21 @@ def drop_goals(tx: Connection, run_ids: Iterable[str]) -> None:
         tx.execute(update(runs).where(runs.c.id == run_id).values(user_goal=None))
 
 
-def working_with(tx: Connection, condition: Any, *, remove: bool) -> int:
-    """How many values of runs meet a condition; with `remove` they go."""
-    table = tables.working
-    if remove:
-        return int(tx.execute(delete(table).where(condition)).rowcount)
-    return int(tx.execute(select(func.count()).select_from(table).where(condition)).scalar_one())
+def versions_with_text(connection: Connection, doc: int) -> int:
+    """Return the number of versions of a memory that still have their text or salt."""
+    query = (
+        select(func.count())
+        .select_from(_v)
+        .where(_v.c.doc == doc, _v.c.body.is_not(None) | _v.c.salt.is_not(None))
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def living_sources(connection: Connection, source_ids: Sequence[str]) -> int:
+    """Return the number of links from memories to those of these sources that are not erased."""
+    query = select(func.count()).select_from(_s).join(_ms, _ms.c.source_id == _s.c.id)
+    query = query.where(_s.c.id.in_(source_ids), _s.c.lifecycle_state != "erased")
+    return int(connection.execute(query).scalar_one())
 
 
 def _drop_part(tx: Connection, scope_id: int, key: str) -> None:

@@ -16,7 +16,10 @@ from tallystick.errors import InvalidRecord
 from tallystick.records import Actor
 from tallystick.storage import tables
 
-__all__ = ["Job", "bury", "counts", "due", "enqueue", "fail", "finish", "lease"]
+__all__ = ["EMBED", "Job", "bury", "counts", "due", "enqueue", "fail", "finish", "lease"]
+
+EMBED = "embed"
+"""The kind of job that gives a memory a vector."""
 
 _j = tables.jobs
 _NOW = {

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from tallystick.errors import CorruptTally
 from tallystick.records import Actor, Foil, JournalEntry, canonical_json, text_digest
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, PreparedUpdate
-from tallystick.storage.rows import inserting
+from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row
 
 __all__ = [
     "Anchor",
@@ -51,8 +50,8 @@ _s = tables.streams
 _a = tables.anchors
 _HEAD = select(_s.c.count.label("entries"), _s.c.head).where(_s.c.name == bindparam("stream"))
 _HEAD_OF = Prepared(_HEAD)
-_NEW_STREAM = Prepared(inserting(_s, "name", "count", "head").returning(_s.c.name))
-_BEGIN = Prepared(inserting(_s, "name", "count", "head"))
+_NEW_STREAM = Prepared(f"{insert_row(_s, 'name', 'count', 'head')} RETURNING name")
+_BEGIN = Prepared(insert_row(_s, "name", "count", "head"))
 _MOVE_HEAD = PreparedUpdate(
     update(_s)
     .where(
@@ -63,9 +62,16 @@ _MOVE_HEAD = PreparedUpdate(
     .values(count=bindparam("n"), head=bindparam("digest"))
 )
 _COLUMNS = ("audit_id", "stream", "position", "event", "subject_id", "body", "previous", "digest")
-_INSERT = Prepared(inserting(_j, *_COLUMNS))
+_INSERT = Prepared(insert_row(_j, *_COLUMNS))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _ALL = select(_j).order_by(_j.c.sequence)
+# The cached end of a chain. The writer's connection remembers where it left the streams it wrote to
+# last, which saves a query for each entry. Another process may have written since, and a rollback
+# leaves the memory ahead of the database, so it is a guess and never the truth: the head of a
+# stream is moved by `UPDATE … WHERE count = :before AND head = :previous`, and only where that
+# changes a row was the guess right. Otherwise the end is read anew and the entry chained again.
+# Must hold: no entry is committed unless the head was moved from the end that it names. Else two
+# entries would follow the same one, and the stream would fail its verification for ever.
 _ENDS = "tallystick.stream_ends"
 _MOST_ENDS = 1_000
 """Streams whose ends a connection keeps in mind."""

@@ -26,8 +26,7 @@ from tallystick.records import (
     json_bytes,
 )
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, PreparedInsert, among
-from tallystick.storage.rows import inserting
+from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, integer_list
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = [
@@ -107,10 +106,8 @@ _SELECT = (
 _Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
 _BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
 _BY_DOCS = Prepared(
-    {
-        "sqlite": _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-        "postgresql": _SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
-    }
+    _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+    postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
 )
 _STATEMENT = Prepared(
     select(_m.c.doc, _m.c.id, _m.c.version).where(
@@ -132,7 +129,7 @@ _LAST_POSITION = Prepared(
     )
 )
 _INSERT = PreparedInsert(
-    inserting(
+    insert_row(
         _m,
         "id",
         "scope_id",
@@ -156,13 +153,13 @@ _INSERT = PreparedInsert(
         "updated_by",
         "schema_version",
     ),
-    _m.c.doc,
+    key="doc",
 )
 _INSERT_VERSION = Prepared(
-    inserting(_v, "doc", "version", "body", "salt", "commitment", "created_at")
+    insert_row(_v, "doc", "version", "body", "salt", "commitment", "created_at")
 )
 _INSERT_SOURCE = Prepared(
-    inserting(
+    insert_row(
         _s,
         "id",
         "scope_id",
@@ -184,13 +181,11 @@ _NEW_SOURCE = {
     name: Source.model_fields[name].default
     for name in ("privacy_class", "lifecycle_state", "schema_version")
 }
-_LINK = Prepared(inserting(_ms, "doc", "source_id", "ordinal"))
-_LINK_NEXT = Prepared.written(
-    sqlite="INSERT INTO memory_sources (doc, source_id, ordinal) "
-    "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
-    postgresql="INSERT INTO memory_sources (doc, source_id, ordinal) "
-    "SELECT CAST(%(doc)s AS BIGINT), CAST(%(source_id)s AS TEXT), count(*) FROM memory_sources "
-    "WHERE doc = %(doc)s",
+_LINK = Prepared(insert_row(_ms, "doc", "source_id", "ordinal"))
+_LINK_NEXT = Prepared(
+    "INSERT INTO memory_sources (doc, source_id, ordinal) "
+    "SELECT CAST(:doc AS BIGINT), CAST(:source_id AS TEXT), count(*) FROM memory_sources "
+    "WHERE doc = :doc"
 )
 _SOURCES_OF = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash, _s.c.reference)
@@ -198,16 +193,14 @@ _SOURCES_OF = (
     .where(_ms.c.doc.in_(bindparam("docs", expanding=True)))
     .order_by(_ms.c.doc, _ms.c.ordinal)
 )
-_HASHES = select(_ms.c.doc, _s.c.id, _s.c.content_hash).join(_s, _s.c.id == _ms.c.source_id)
+_HASHES = (
+    select(_ms.c.doc, _s.c.id, _s.c.content_hash)
+    .join(_s, _s.c.id == _ms.c.source_id)
+    .order_by(_ms.c.doc, _ms.c.ordinal)
+)
 _HASHES_OF = Prepared(
-    {
-        "sqlite": _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))).order_by(
-            _ms.c.doc, _ms.c.ordinal
-        ),
-        "postgresql": _HASHES.where(_ms.c.doc == func.any(bindparam("docs"))).order_by(
-            _ms.c.doc, _ms.c.ordinal
-        ),
-    }
+    _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+    postgresql=_HASHES.where(_ms.c.doc == func.any(bindparam("docs"))),
 )
 _VERSION = Prepared(
     select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version"))
@@ -471,7 +464,7 @@ def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
     wanted = list(docs)
     found: dict[int, Stored] = {}
     for start in range(0, len(wanted), 500):
-        rows = _BY_DOCS(connection, {"docs": among(connection, wanted[start : start + 500])})
+        rows = _BY_DOCS(connection, {"docs": integer_list(connection, wanted[start : start + 500])})
         found.update(
             (stored.doc, stored)
             for stored in _hydrate(connection, [_Row._make(row) for row in rows])
@@ -634,7 +627,7 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
         return []
     hashes: dict[int, list[SourceHash]] = {}
     for doc, source_id, content_hash in _HASHES_OF(
-        connection, {"docs": among(connection, [row.doc for row in rows])}
+        connection, {"docs": integer_list(connection, [row.doc for row in rows])}
     ):
         hashes.setdefault(doc, []).append(
             SourceHash(source_id=source_id, content_hash=content_hash)

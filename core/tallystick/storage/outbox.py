@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared
-from tallystick.storage.rows import inserting
+from tallystick.storage.prepared import Prepared, insert_row
 
 __all__ = ["append", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
-_APPEND = Prepared(inserting(_o, "doc"))
+_APPEND = Prepared(insert_row(_o, "doc"))
 _TAKE = select(_o.c.sequence, _o.c.doc).order_by(_o.c.sequence).limit(bindparam("most"))
 _TRIM = delete(_o).where(_o.c.sequence <= bindparam("sequence"))
 

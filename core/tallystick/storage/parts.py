@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.records import part_key
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared
+from tallystick.storage.prepared import Prepared, upsert
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = ["get", "get_many", "put", "put_keyed", "put_many"]
@@ -22,15 +21,7 @@ _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key 
 _GET_MANY = select(_t.c.key, _t.c.body).where(
     _t.c.scope_id == bindparam("scope_id"), _t.c.key.in_(bindparam("keys", expanding=True))
 )
-_COLUMNS: dict[str, Any] = {
-    name: bindparam(name) for name in ("scope_id", "key", "body", "created_at")
-}
-_PUT = Prepared(
-    {
-        "sqlite": sqlite.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),
-        "postgresql": postgresql.insert(_t).values(_COLUMNS).on_conflict_do_nothing(),
-    }
-)
+_PUT = Prepared(upsert(_t, ("scope_id", "key", "body", "created_at")))
 _CHUNK = 500
 
 

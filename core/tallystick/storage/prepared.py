@@ -1,8 +1,11 @@
-"""Statements that run at every step of a graph and every write of a memory: compiled once per
-dialect, then given to the driver as they are.
+"""Prepared statements: one text with `:names`, translated once for each database, then given to the
+driver as it is.
 
-Values have names here. SQLite is given them by place, in the order in which the statement names
-them: to look each name up costs it as much as the rest of a small insert.
+They serve what runs at every step of a graph and every write of a memory, where SQLAlchemy costs
+more than the statement. A statement is written as text or as a SQLAlchemy construct; a second one
+is given only where PostgreSQL truly differs. Values are named everywhere. SQLite receives them by
+position, in the order in which the statement names them: a look-up by name costs it as much as the
+rest of a small insert.
 """
 
 from __future__ import annotations
@@ -13,76 +16,98 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Column, Connection
+from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.sql import ClauseElement, Insert
+from sqlalchemy.sql import ClauseElement
 
-__all__ = ["PreparedUpdate", "Prepared", "PreparedInsert", "among", "driver_errors"]
+__all__ = [
+    "Prepared",
+    "PreparedInsert",
+    "PreparedUpdate",
+    "driver_errors",
+    "insert_row",
+    "integer_list",
+    "upsert",
+]
 
 _DIALECTS = {
     "sqlite": cast(Any, sqlite.dialect)(paramstyle="named"),
-    "postgresql": cast(Any, postgresql.dialect)(paramstyle="pyformat"),
+    "postgresql": cast(Any, postgresql.dialect)(paramstyle="named"),
 }
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
+"""A `:name`, and no `::type` of PostgreSQL."""
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
 _AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2)
-"""Rows that one insert may hold. Python's driver lets go of the interpreter at every statement, and
-beside a thread that computes it costs more to get it back than to write a row.
+"""Rows that one insert may contain. Python's driver releases the interpreter at every statement,
+and beside a thread that computes it costs more to get it back than to write a row.
 """
 
 
+class _Statement(NamedTuple):
+    """A statement in the form that one driver takes."""
+
+    text: str
+    in_order: Callable[[Any], Any]
+    """Brings the named values into the form that the driver expects."""
+    read: Callable[[Any], Any]
+    """Reads the result off the cursor."""
+
+
 class Prepared:
-    """One statement. Values pass as the driver knows them: integers, text and bytes, which is all
-    that is stored.
+    """One statement that returns its rows. Values pass as the driver knows them: integers, text and
+    bytes, which is all that is stored.
     """
 
-    def __init__(self, statement: ClauseElement | Mapping[str, ClauseElement]) -> None:
-        of = statement if isinstance(statement, Mapping) else dict.fromkeys(_DIALECTS, statement)
-        self._prepare(
-            {name: str(of[name].compile(dialect=dialect)) for name, dialect in _DIALECTS.items()}
-        )
-
-    @classmethod
-    def written(cls, *, sqlite: str, postgresql: str) -> Self:
-        """A statement written out, for what the two databases say differently."""
-        self = cls.__new__(cls)
-        self._prepare({"sqlite": sqlite, "postgresql": postgresql})
-        return self
-
-    def _prepare(self, texts: dict[str, str]) -> None:
-        by_place = _in_order(_NAME.findall(texts["sqlite"]))
-        self._made: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
-            "sqlite": (_NAME.sub("?", texts["sqlite"]), by_place, self._answer("sqlite")),
-            "postgresql": (texts["postgresql"], _as_given, self._answer("postgresql")),
+    def __init__(
+        self, statement: ClauseElement | str, *, postgresql: ClauseElement | str | None = None
+    ) -> None:
+        """Translate `statement` for both databases, or for SQLite alone where `postgresql` is
+        given.
+        """
+        text = _text(statement, "sqlite")
+        self._statements = {
+            "sqlite": _Statement(
+                _NAME.sub("?", text), _by_position(_NAME.findall(text)), self._reader("sqlite")
+            ),
+            "postgresql": _Statement(
+                _NAME.sub(
+                    r"%(\1)s",
+                    _text(statement if postgresql is None else postgresql, "postgresql").replace(
+                        "%", "%%"
+                    ),
+                ),
+                _unchanged,
+                self._reader("postgresql"),
+            ),
         }
 
-    def _answer(self, dialect: str) -> Callable[[Any], Any]:
-        """What is read off the cursor when the statement has run."""
+    def _reader(self, dialect: str) -> Callable[[Any], Any]:
+        """Return the function that reads the result off a cursor."""
         return _rows
 
     def __call__(
         self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     ) -> Any:
-        """Run it within the connection's transaction and give its rows; a sequence of mappings runs
-        it once for each.
+        """Run it within the connection's transaction and return its result; a sequence of mappings
+        runs it once for each.
 
         Raises what SQLAlchemy would raise.
         """
         dialect = connection.dialect
-        text, arranged, answer = self._made[dialect.name]
+        text, in_order, read = self._statements[dialect.name]
         driver: Any = connection.connection.dbapi_connection
         cursor = driver.cursor()
         try:
             if type(values) is dict or isinstance(values, Mapping):
-                cursor.execute(text, arranged(values))
+                cursor.execute(text, in_order(values))
             elif dialect.name == "sqlite":
-                _insert_many(cursor, text, [arranged(one) for one in values])
+                _insert_many(cursor, text, [in_order(row) for row in values])
             else:
-                cursor.executemany(text, [arranged(one) for one in values])
-            return answer(cursor)
+                cursor.executemany(text, [in_order(row) for row in values])
+            return read(cursor)
         except dialect.loaded_dbapi.Error as error:
             raise _translated(error, text, connection) from error
         finally:
@@ -90,79 +115,119 @@ class Prepared:
 
 
 class PreparedUpdate(Prepared):
-    """A statement that answers how many rows it changed."""
+    """A statement that returns the number of rows it changed."""
 
-    def _answer(self, dialect: str) -> Callable[[Any], Any]:
-        return _changed
+    def _reader(self, dialect: str) -> Callable[[Any], Any]:
+        return _row_count
 
 
 class PreparedInsert(Prepared):
-    """An insert of one row that answers the integer key which the database made for it."""
+    """An insert of one row that returns the integer key which the database chose for it."""
 
-    def __init__(self, statement: Insert, key: Column[int]) -> None:
-        # SQLite knows the key without being asked, which costs it less than RETURNING.
-        super().__init__({"sqlite": statement, "postgresql": statement.returning(key)})
+    def __init__(self, statement: str, *, key: str) -> None:
+        # SQLite reports the key unasked, which costs it less than RETURNING.
+        super().__init__(statement, postgresql=f"{statement} RETURNING {_quoted(key)}")
 
-    def _answer(self, dialect: str) -> Callable[[Any], Any]:
-        return _key_known if dialect == "sqlite" else _key_returned
+    def _reader(self, dialect: str) -> Callable[[Any], Any]:
+        return _last_key if dialect == "sqlite" else _returned_key
+
+
+def insert_row(table: Table, *columns: str) -> str:
+    """Return the text that inserts one row with a value for each of `columns`, by name."""
+    names = ", ".join(map(_quoted, columns))
+    values = ", ".join(f":{name}" for name in columns)
+    return f"INSERT INTO {_quoted(table.name)} ({names}) VALUES ({values})"
+
+
+def upsert(
+    table: Table, columns: Sequence[str], *, key: Sequence[str] = (), replacing: Sequence[str] = ()
+) -> str:
+    """Return the text that inserts one row, or, where its `key` exists, replaces the columns
+    `replacing`; without these the existing row stays as it is.
+
+    Without `key` any unique constraint counts.
+    """
+    target = f" ({', '.join(map(_quoted, key))})" if key else ""
+    changes = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in replacing)
+    action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
+    return f"{insert_row(table, *columns)} ON CONFLICT{target} {action}"
+
+
+def integer_list(connection: Connection, values: Sequence[int]) -> Any:
+    """Return any number of integers as one value, for `IN (SELECT value FROM json_each(:x))` on
+    SQLite and `= ANY(:x)` on PostgreSQL.
+    """
+    if connection.dialect.name == "postgresql":
+        return list(values)
+    return f"[{','.join(map(str, values))}]"
+
+
+@contextmanager
+def driver_errors(connection: Connection, text: str) -> Iterator[Any]:
+    """Yield the driver's connection; an error raised inside the block becomes the one that
+    SQLAlchemy would raise of `text`.
+    """
+    try:
+        yield connection.connection.dbapi_connection
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise _translated(error, text, connection) from error
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _text(statement: ClauseElement | str, dialect: str) -> str:
+    if isinstance(statement, str):
+        return statement
+    return str(statement.compile(dialect=_DIALECTS[dialect]))
 
 
 def _insert_many(cursor: Any, text: str, rows: Sequence[Any]) -> None:
     """Run a statement once for each row; an insert takes many rows at once."""
-    done = 0
+    start = 0
     for size in _AT_ONCE if len(rows) >= _AT_ONCE[-1] else ():
-        many = _of_rows(text, size)
-        if many is None:
+        of_many = _of_rows(text, size)
+        if of_many is None:
             break
-        while len(rows) - done >= size:
-            cursor.execute(many, tuple(chain.from_iterable(rows[done : done + size])))
-            done += size
-    if done < len(rows):
-        cursor.executemany(text, rows[done:])
+        while len(rows) - start >= size:
+            cursor.execute(of_many, tuple(chain.from_iterable(rows[start : start + size])))
+            start += size
+    if start < len(rows):
+        cursor.executemany(text, rows[start:])
 
 
 @lru_cache(maxsize=256)
 def _of_rows(text: str, count: int) -> str | None:
-    """An insert of one row as an insert of several; None for any other statement."""
-    found = _ROW.fullmatch(text)
-    return None if found is None else f"{found[1]}{', '.join([found[2]] * count)}{found[3] or ''}"
+    """Return an insert of one row as an insert of several; None for any other statement."""
+    match = _ROW.fullmatch(text)
+    return None if match is None else f"{match[1]}{', '.join([match[2]] * count)}{match[3] or ''}"
 
 
 def _rows(cursor: Any) -> list[tuple[Any, ...]]:
     return cursor.fetchall() if cursor.description else []
 
 
-def _changed(cursor: Any) -> int:
+def _row_count(cursor: Any) -> int:
     return int(cursor.rowcount)
 
 
-def _key_known(cursor: Any) -> int:
+def _last_key(cursor: Any) -> int:
     return int(cursor.lastrowid)
 
 
-def _key_returned(cursor: Any) -> int:
+def _returned_key(cursor: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
-def _in_order(names: list[str]) -> Callable[[Any], Any]:
+def _by_position(names: list[str]) -> Callable[[Any], Any]:
     if len(names) > 1:
         return itemgetter(*names)
     return (lambda values: (values[names[0]],)) if names else (lambda _: ())
 
 
-def _as_given(values: Any) -> Any:
+def _unchanged(values: Any) -> Any:
     return values
-
-
-@contextmanager
-def driver_errors(connection: Connection, text: str) -> Iterator[Any]:
-    """The driver's connection; what it raises inside the block becomes what SQLAlchemy would raise
-    of `text`.
-    """
-    try:
-        yield connection.connection.dbapi_connection
-    except connection.dialect.loaded_dbapi.Error as error:
-        raise _translated(error, text, connection) from error
 
 
 def _translated(error: Exception, text: str, connection: Connection) -> BaseException:
@@ -171,12 +236,3 @@ def _translated(error: Exception, text: str, connection: Connection) -> BaseExce
     return DBAPIError.instance(
         text, None, error, dialect.loaded_dbapi.Error, dialect=dialect, connection_invalidated=lost
     )
-
-
-def among(connection: Connection, values: Sequence[int]) -> Any:
-    """Any number of integers as one value, for `IN (SELECT value FROM json_each(:x))` and `=
-    ANY(%(x)s)`.
-    """
-    if connection.dialect.name == "postgresql":
-        return list(values)
-    return f"[{','.join(map(str, values))}]"

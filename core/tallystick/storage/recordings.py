@@ -12,8 +12,8 @@ from sqlalchemy import Connection, bindparam, exists, func, select, update
 from tallystick.records import RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
 from tallystick.storage.payloads import Layout
-from tallystick.storage.prepared import Prepared
-from tallystick.storage.rows import inserting, readable
+from tallystick.storage.prepared import Prepared, insert_row
+from tallystick.storage.rows import readable
 
 __all__ = [
     "EntryRow",
@@ -91,9 +91,9 @@ _ENTRY_COLUMNS = (
     "head",
     "tail",
 )
-_INSERT_RUN = Prepared(inserting(_r, *_RUN_COLUMNS))
-_INSERT_STEP = Prepared(inserting(_s, *_STEP_COLUMNS))
-_INSERT_ENTRY = Prepared(inserting(_e, *_ENTRY_COLUMNS))
+_INSERT_RUN = Prepared(insert_row(_r, *_RUN_COLUMNS))
+_INSERT_STEP = Prepared(insert_row(_s, *_STEP_COLUMNS))
+_INSERT_ENTRY = Prepared(insert_row(_e, *_ENTRY_COLUMNS))
 _RUNS = select(_r, _sc.c.name.label("scope_name")).join(_sc, _sc.c.id == _r.c.scope_id)
 _RUN = _RUNS.where(_r.c.id == bindparam("id"))
 _STEP = select(_s).where(_s.c.id == bindparam("id"))

@@ -8,12 +8,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import Scope
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared
-from tallystick.storage.rows import new_key, readable
+from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row
+from tallystick.storage.rows import readable
 
 __all__ = [
     "ScopeRow",
@@ -32,21 +32,16 @@ _BY_NAMES = select(_t.c.id, _t.c.name, _t.c.secret).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
 _BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
-_INSERT = insert(_t)
+_INSERT = PreparedInsert(insert_row(_t, "name", "secret"), key="id")
 _REVISIONS = select(_t.c.id, _t.c.name, _t.c.revision).where(
     _t.c.name.in_(bindparam("names", expanding=True))
 )
 _BY_NAME = Prepared(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))
-_NEXT_REVISION = Prepared.written(
-    sqlite="UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision",
-    postgresql="UPDATE scopes SET revision = revision + 1 WHERE id = %(scope_id)s RETURNING "
-    "revision",
+_NEXT_REVISION = Prepared(
+    "UPDATE scopes SET revision = revision + 1 WHERE id = :scope_id RETURNING revision"
 )
-_CHANGING = Prepared.written(
-    sqlite="UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, "
-    "revision",
-    postgresql="UPDATE scopes SET revision = revision + 1 WHERE name = %(name)s RETURNING id, "
-    "secret, revision",
+_CHANGING = Prepared(
+    "UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, revision"
 )
 
 
@@ -66,8 +61,7 @@ def ensure(tx: Connection, scope: Scope) -> ScopeRow:
     if found:
         return ScopeRow(found[0][0], scope, bytes(found[0][1]))
     secret = os.urandom(32)
-    result = tx.execute(_INSERT, {"name": str(scope), "secret": secret})
-    return ScopeRow(new_key(result), scope, secret)
+    return ScopeRow(_INSERT(tx, {"name": str(scope), "secret": secret}), scope, secret)
 
 
 def changing(tx: Connection, scope: Scope) -> tuple[ScopeRow, int]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared
-from tallystick.storage.rows import inserting
+from tallystick.storage.jobs import EMBED
+from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 __all__ = [
     "LOCAL_ONLY",
@@ -30,6 +29,8 @@ __all__ = [
     "docs_missing_vectors",
     "drop_vectors",
     "from_source",
+    "has_vectors",
+    "has_words",
     "gone",
     "hide_text",
     "large_scopes",
@@ -47,28 +48,13 @@ LOCAL_ONLY = 4
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
-_ADD_VECTOR = Prepared(inserting(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
+_ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names")
-
-
-def _showing(statement: Any) -> Any:
-    named = statement.values({name: bindparam(name) for name in ("doc", "scope_id", *_SHOWN)})
-    return named.on_conflict_do_update(
-        index_elements=["doc"], set_={name: named.excluded[name] for name in _SHOWN}
-    )
-
-
-_SHOW = Prepared(
-    {"sqlite": _showing(sqlite.insert(_x)), "postgresql": _showing(postgresql.insert(_x))}
-)
+_SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
-_HIDE = Prepared.written(
-    sqlite="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = "
-    "NULL, "
-    "revision = :to_revision WHERE doc = :d",
-    postgresql="UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', "
-    "names = NULL, "
-    "revision = %(to_revision)s WHERE doc = %(d)s",
+_HIDE = Prepared(
+    "UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
+    "revision = :to_revision WHERE doc = :d"
 )
 _TOUCH = Prepared(
     update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
@@ -187,6 +173,17 @@ def gone(connection: Connection, scope_id: int, *, after: int) -> set[int]:
     return set(connection.execute(query).scalars())
 
 
+def has_words(connection: Connection, doc: int) -> bool:
+    """Return True if words of a memory are indexed."""
+    query = select(_x.c.doc).where(_x.c.doc == doc, _x.c.words.is_not(None))
+    return connection.execute(query).first() is not None
+
+
+def has_vectors(connection: Connection, doc: int) -> bool:
+    """Return True if a vector of a memory is stored, of any embedder."""
+    return connection.execute(select(_v.c.doc).where(_v.c.doc == doc)).first() is not None
+
+
 def vectors_of(
     connection: Connection, scope_ids: Sequence[int], fingerprint: str, docs: Sequence[int]
 ) -> dict[int, bytes]:
@@ -237,7 +234,7 @@ def docs_missing_vectors(
     has_job = exists().where(
         _m.c.doc == _x.c.doc,
         jobs.c.subject_id == _m.c.id,
-        jobs.c.kind == "embed",
+        jobs.c.kind == EMBED,
         jobs.c.status != "done",
     )
     query = (

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, bindparam, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import tables
-from tallystick.storage.prepared import Prepared, among
+from tallystick.storage.prepared import Prepared, integer_list, upsert
 from tallystick.storage.scopes import ScopeRow
 
 __all__ = ["add", "fetch", "hold", "hold_all_of", "keep_key", "key_of", "release", "release_all"]
@@ -22,59 +21,34 @@ _FIND = Prepared(
         _p.c.scope_id == bindparam("scope_id"), _p.c.digest == bindparam("digest")
     )
 )
-_ADD = Prepared.written(
-    sqlite="INSERT INTO tree_parts (scope_id, digest, body) VALUES (:scope_id, :digest, :body) "
-    "ON CONFLICT DO NOTHING RETURNING id",
-    postgresql="INSERT INTO tree_parts (scope_id, digest, body) VALUES (%(scope_id)s, "
-    "%(digest)s, %(body)s) "
-    "ON CONFLICT DO NOTHING RETURNING id",
-)
-_FETCH = Prepared.written(
-    sqlite="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
+_ADD = Prepared(f"{upsert(_p, ('scope_id', 'digest', 'body'))} RETURNING id")
+_FETCH = Prepared(
+    "SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
     "AND id IN (SELECT value FROM json_each(:ids))",
-    postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = %(scope_id)s AND id = "
-    "ANY(%(ids)s)",
+    postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
+    "AND id = ANY(:ids)",
 )
-_HOLD = Prepared(
-    {
-        "sqlite": sqlite.insert(_h).on_conflict_do_nothing(),
-        "postgresql": postgresql.insert(_h).on_conflict_do_nothing(),
-    }
+_HOLD = Prepared(upsert(_h, ("thread_id", "part_id")))
+_HOLD_ALL = Prepared(
+    "INSERT INTO tree_holds (thread_id, part_id) SELECT CAST(:target AS BIGINT), part_id "
+    "FROM tree_holds WHERE thread_id = :source ON CONFLICT DO NOTHING"
 )
-_HOLD_ALL = Prepared.written(
-    sqlite="INSERT OR IGNORE INTO tree_holds (thread_id, part_id) "
-    "SELECT :target, part_id FROM tree_holds WHERE thread_id = :source",
-    postgresql="INSERT INTO tree_holds (thread_id, part_id) "
-    "SELECT CAST(%(target)s AS BIGINT), part_id FROM tree_holds WHERE thread_id = %(source)s ON "
-    "CONFLICT DO NOTHING",
+_FREE = Prepared(
+    "DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h "
+    "WHERE h.thread_id = :thread AND NOT EXISTS (SELECT 1 FROM tree_holds o "
+    "WHERE o.part_id = h.part_id AND o.thread_id <> :thread))"
 )
-_FREE = Prepared.written(
-    sqlite="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE "
-    "h.thread_id = :thread "
-    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> "
-    ":thread))",
-    postgresql="DELETE FROM tree_parts WHERE id IN (SELECT h.part_id FROM tree_holds h WHERE "
-    "h.thread_id = %(thread)s "
-    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = h.part_id AND o.thread_id <> "
-    "%(thread)s))",
+_LET_GO = Prepared("DELETE FROM tree_holds WHERE thread_id = :thread")
+_HELD = Prepared("SELECT part_id FROM tree_holds WHERE thread_id = :thread")
+_LET_GO_OF = Prepared(
+    "DELETE FROM tree_holds WHERE thread_id = :thread "
+    "AND part_id IN (SELECT value FROM json_each(:ids))",
+    postgresql="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id = ANY(:ids)",
 )
-_LET_GO = Prepared.written(
-    sqlite="DELETE FROM tree_holds WHERE thread_id = :thread",
-    postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s",
-)
-_HELD = Prepared.written(
-    sqlite="SELECT part_id FROM tree_holds WHERE thread_id = :thread",
-    postgresql="SELECT part_id FROM tree_holds WHERE thread_id = %(thread)s",
-)
-_LET_GO_OF = Prepared.written(
-    sqlite="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id IN (SELECT value FROM "
-    "json_each(:ids))",
-    postgresql="DELETE FROM tree_holds WHERE thread_id = %(thread)s AND part_id = ANY(%(ids)s)",
-)
-_FREE_OF = Prepared.written(
-    sqlite="DELETE FROM tree_parts WHERE id IN (SELECT value FROM json_each(:ids)) "
+_FREE_OF = Prepared(
+    "DELETE FROM tree_parts WHERE id IN (SELECT value FROM json_each(:ids)) "
     "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
-    postgresql="DELETE FROM tree_parts WHERE id = ANY(%(ids)s) "
+    postgresql="DELETE FROM tree_parts WHERE id = ANY(:ids) "
     "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
 )
 
@@ -93,7 +67,7 @@ def fetch(
     listed = list(ids)
     if not listed:
         return {}
-    rows = _FETCH(connection, {"scope_id": scope_id, "ids": among(connection, listed)})
+    rows = _FETCH(connection, {"scope_id": scope_id, "ids": integer_list(connection, listed)})
     return {row[0]: (bytes(row[1]), bytes(row[2])) for row in rows}
 
 
@@ -114,7 +88,7 @@ def release(tx: Connection, thread: int, keep: set[int]) -> int:
     """
     gone = [id for (id,) in _HELD(tx, {"thread": thread}) if id not in keep]
     if gone:
-        listed = among(tx, gone)
+        listed = integer_list(tx, gone)
         _LET_GO_OF(tx, {"thread": thread, "ids": listed})
         _FREE_OF(tx, {"ids": listed})
     return len(gone)

@@ -129,7 +129,7 @@ class MemoryVerbs(View):
                 call.record(
                     "memory_write", [item.dump() for item in new], summary={"memories": stored}
                 )
-        self._services.indexer.nudge()
+        self._services.worker.nudge()
         return results
 
     def recall(
@@ -521,7 +521,7 @@ class MemoryVerbs(View):
                 correlation_id=call.correlation_id,
             )
             if crossing.mode == "apply":
-                self._services.indexer.nudge()
+                self._services.worker.nudge()
                 call.record(
                     "memory_write",
                     {"reason": reason, "into": str(crossing.into)},
@@ -643,7 +643,7 @@ class MemoryVerbs(View):
     def items(self) -> memory.Items:
         """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
         services = self._services
-        return memory.Items(services.memory, self.actor, self.scope, services.indexer.nudge)
+        return memory.Items(services.memory, self.actor, self.scope, services.worker.nudge)
 
     def working(self, run_id: str | None = None) -> memory.WorkingMemory:
         """Return the working memory of a run, by default the open one.
@@ -659,7 +659,7 @@ class MemoryVerbs(View):
     def _record_change(
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
-        self._services.indexer.nudge()
+        self._services.worker.nudge()
         summary = {
             "id": change.memory_id,
             "event": change.event,

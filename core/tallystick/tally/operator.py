@@ -45,7 +45,7 @@ class Operator:
         if mode == "preview":
             self._services.gate.admit(self.actor, "preview", self.scope)
         ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
-        with self._services.indexer.paused():
+        with self._services.worker.paused():
             return erase.erase(
                 self._services.memory,
                 self.actor,
@@ -72,7 +72,7 @@ class Operator:
         payloads were erased. It cannot be undone. Raises Denied, NotFound, InvalidInput,
         StorageError, IdempotencyMismatch.
         """
-        with self._services.indexer.paused():
+        with self._services.worker.paused():
             return erase.erase_recorded(
                 self._services.memory,
                 self.actor,
@@ -136,7 +136,7 @@ class Operator:
         """Check the tally and return what is wrong or needs attention; `repair` mends it."""
         return doctor.diagnose(
             self._services.memory,
-            self._services.indexer,
+            self._services.worker,
             self.actor,
             self._services.windows,
             repair=repair,
@@ -182,5 +182,5 @@ class Operator:
             self._services.memory, self.actor, Path(folder), idempotency_key=idempotency_key
         )
         self._services.drop_caches()
-        self._services.indexer.nudge()
+        self._services.worker.nudge()
         return result

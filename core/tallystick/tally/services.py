@@ -18,7 +18,7 @@ from tallystick.checkpoints import CheckpointsContext, upgrade
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder, as_embedder
 from tallystick.errors import SettingsError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Indexer
+from tallystick.pipeline import Worker
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.ports import Reranker, TokenCounter
@@ -108,13 +108,13 @@ class Services:
         recover_interrupted_runs(self.recorder)
         self.checkpoints = CheckpointsContext(store, self.gate)
         upgrade(store, self.checkpoints)
-        self.indexer = Indexer(
+        self.worker = Worker(
             self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
         )
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
         if background:
-            self.indexer.start()
+            self.worker.start()
 
     @property
     def windows(self) -> retention.Windows:
@@ -147,7 +147,7 @@ class Services:
         if self.store.database.closed:
             return
         self.recorder.close_subscriptions()
-        self.indexer.stop()
+        self.worker.stop()
         self.gate.flush()
         if self.index is not None:
             self.index.close()

@@ -150,14 +150,14 @@ class Tally:
 
     def drain(self) -> Drained:
         """Do all follow-up work now: pending embedding, and Chroma if this process owns it."""
-        return self._services.indexer.run()
+        return self._services.worker.run()
 
     def reconcile_index(self, *, repair: bool = True) -> Reconciled:
         """Compare Chroma with the database, and rebuild it if they differ unless `repair` is False.
 
         Raises StorageError when another process owns it.
         """
-        return self._services.indexer.reconcile(repair=repair)
+        return self._services.worker.reconcile(repair=repair)
 
     def rebuild_index(
         self, progress: Callable[[int, int], None] = lambda finished, total: None
@@ -166,7 +166,7 @@ class Tally:
 
         `progress` is called with the number of vectors finished and the total. Raises StorageError.
         """
-        return self._services.indexer.rebuild(progress)
+        return self._services.worker.rebuild(progress)
 
     def now(self) -> int:
         """Return the time of the tally's clock, microseconds UTC."""

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sqlalchemy import Connection, select
-
 from tallystick.access.gate import FROZEN
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
-from tallystick.pipeline import Indexer
+from tallystick.pipeline import Worker
 from tallystick.records import Actor, Finding, commitment
-from tallystick.storage import jobs, journal, outbox, settings_rows, tables
+from tallystick.storage import Connection, integrity, jobs, journal, outbox, settings_rows
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
 __all__ = ["diagnose"]
 
-_v, _m, _r = tables.memory_versions, tables.memories, tables.runs
 _MANY = 10_000
 """Entries of the outbox beyond which Chroma is said to lag."""
 
 
 def diagnose(
-    context: MemoryContext, indexer: Indexer, actor: Actor, windows: Windows, *, repair: bool
+    context: MemoryContext, worker: Worker, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
     """Look at everything that can be checked; with `repair` mend what can be mended. Raises
     Denied.
@@ -56,51 +53,44 @@ def diagnose(
         else "nothing is past its window"
     )
     found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
-    found.append(_index(context, indexer, repair=False))
+    found.append(_index(context, worker, repair=False))
     if not repair:
         return tuple(found)
     mended: list[Finding] = []
     for one in found:
         if one.status == "problem" and one.check == "erasure":
-            with indexer.paused():
+            with worker.paused():
                 finish(context)
             one = Finding(
                 check="erasure", status="repaired", text="an erasure that was cut off is finished"
             )
         elif one.status == "problem" and one.check == "index":
-            one = _index(context, indexer, repair=True)
+            one = _index(context, worker, repair=True)
         mended.append(one)
     return tuple(mended)
 
 
 def _database(connection: Connection) -> list[Finding]:
-    """What SQLite says of its own file: pages that a disk lost, indexes that do not match their
-    tables.
-    """
-    if connection.dialect.name != "sqlite":
+    problems = integrity.file_problems(connection)
+    if problems is None:
         return []
-    said = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
-    if said == ["ok"]:
+    if not problems:
         return [Finding(check="database", status="ok", text="the file is whole")]
     return [
         Finding(check="database", status="problem", text=f"{text}: restore it from a copy")
-        for text in said
+        for text in problems
     ]
 
 
 def _journals(connection: Connection) -> list[Finding]:
     problems: list[str] = []
-    streams = list(
-        connection.execute(
-            select(tables.streams.c["name"]).order_by(tables.streams.c["name"])
-        ).scalars()
-    )
+    streams = integrity.stream_names(connection)
     for stream in streams:
         problems += [
             f"{where}: {problem}" for where, problem in journal.verify_stream(connection, stream)
         ]
-    cut = connection.execute(select(tables.anchors.c["count"])).scalars().all()
-    kept = (
+    cut = integrity.purged_entries(connection)
+    purged = (
         f"; {sum(cut)} entries were purged, with an anchor for each of {len(cut)} journals"
         if cut
         else ""
@@ -109,16 +99,16 @@ def _journals(connection: Connection) -> list[Finding]:
         return [
             Finding(check="journal", status="problem", text=problem) for problem in problems[:20]
         ]
-    return [Finding(check="journal", status="ok", text=f"{len(streams)} chains hold{kept}")]
+    return [Finding(check="journal", status="ok", text=f"{len(streams)} chains hold{purged}")]
 
 
 def _versions(connection: Connection) -> Finding:
-    """Hold every version that still has its text against its commitment."""
+    """Compare every version that still has its text with its commitment."""
     wrong = count = 0
-    query = select(_v.c.body, _v.c.salt, _v.c.commitment).where(_v.c.body.is_not(None))
-    for row in connection.execute(query):
+    for version in integrity.version_texts(connection):
         count += 1
-        wrong += commitment("memory-version", bytes(row.salt), row.body.encode()) != row.commitment
+        digest = commitment("memory-version", version.salt, version.body.encode())
+        wrong += digest != version.commitment
     if wrong:
         return Finding(
             check="versions",
@@ -164,19 +154,19 @@ def _frozen(connection: Connection) -> Finding:
 
 
 def _recorded(connection: Connection) -> Finding:
-    gaps = list(
-        connection.execute(select(_r.c.id, _r.c.gaps).where(_r.c.gaps > 0).order_by(_r.c.id.desc()))
-    )
-    if not gaps:
+    runs = integrity.runs_with_gaps(connection)
+    if not runs:
         return Finding(
             check="recorder", status="ok", text="every run that is kept was recorded without a gap"
         )
     text = (
-        f"{sum(row.gaps for row in gaps)} things could not be recorded, in {len(gaps)} runs: "
+        f"{sum(run.gaps for run in runs)} things could not be recorded, in {len(runs)} runs: "
         f"run `tally verify` on"
     )
     return Finding(
-        check="recorder", status="notice", text=f"{text} {gaps[0].id[-8:]} and others that say so"
+        check="recorder",
+        status="notice",
+        text=f"{text} {runs[0].run_id[-8:]} and others that say so",
     )
 
 
@@ -195,7 +185,7 @@ def _outbox(connection: Connection) -> Finding:
     )
 
 
-def _index(context: MemoryContext, indexer: Indexer, *, repair: bool) -> Finding:
+def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
     if context.index is None:
         return Finding(
             check="index",
@@ -205,7 +195,7 @@ def _index(context: MemoryContext, indexer: Indexer, *, repair: bool) -> Finding
     if context.index.folder_is_empty:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
-        found = indexer.reconcile(repair=repair)
+        found = worker.reconcile(repair=repair)
     except StorageError as error:
         return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
     if found.whole:

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Column, Connection, delete
-from sqlalchemy.sql.elements import ColumnElement
-
 from tallystick.access import fits, mint
 from tallystick.checkpoints.tracing import threads_holding
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
@@ -36,18 +33,20 @@ from tallystick.records import (
     part_key,
 )
 from tallystick.storage import (
+    Connection,
     byte_search,
     checkpoints,
     edges,
     erasing,
+    idempotency,
     journal,
     memories,
     recordings,
     scopes,
     settings_rows,
-    tables,
+    working,
 )
-from tallystick.storage.idempotency import Once
+from tallystick.storage.idempotency import IdempotentCall
 from tallystick.upkeep.operator_scopes import Reach
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased
 
@@ -105,15 +104,6 @@ class _Found:
             within,
         )
 
-    def rows(
-        self, connection: Connection, column: Column[Any], needles: Sequence[bytes]
-    ) -> ColumnElement[bool]:
-        """The condition for rows within reach of which a column holds the text."""
-        holding = byte_search.holds(connection, column, needles)
-        return (
-            holding if self.within is None else holding & column.table.c.scope_id.in_(self.within)
-        )
-
 
 @dataclass(frozen=True)
 class _Plan:
@@ -153,7 +143,7 @@ def erase(
         row = first.scope
         request = part_key(row.secret, canonical_json([list(wanted), reason, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
-            answered = settings_rows.first_answer(
+            answered = idempotency.first_answer(
                 connection, row.id, _OPERATION, idempotency_key, request
             )
             if answered is not None:
@@ -200,7 +190,7 @@ def erase(
     result = done.shown.model_copy(update={"mode": "apply", "proofs": proofs, "audit_ids": audits})
     if idempotency_key is not None:
         database.write(
-            lambda tx: settings_rows.keep_answer(
+            lambda tx: idempotency.keep_answer(
                 tx, row.id, _OPERATION, idempotency_key, request, result.dumps(), at=now
             ),
             name="erase.answer",
@@ -228,7 +218,7 @@ def erase_recorded(
     require_reason(reason)
     require_mode(mode)
     database = context.store.database
-    database.settle()
+    database.flush()
     with database.read() as connection:
         found = recordings.find_run(connection, run_id)
         if (
@@ -251,7 +241,9 @@ def erase_recorded(
     steps = sorted({step for step, _, _ in payloads})
     if mode == "preview":
         return steps
-    once = Once(found[0].scope, "erase_recorded", idempotency_key, [run_id, step_id, reason])
+    once = IdempotentCall(
+        found[0].scope, "erase_recorded", idempotency_key, [run_id, step_id, reason]
+    )
 
     def unit(tx: Connection) -> list[str]:
         answered = once.answered(tx)
@@ -333,11 +325,9 @@ def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
         at=now,
         reason="text of a memory was erased",
     )
-    erasing.working_with(tx, plan.found.rows(tx, tables.working.c.body, plan.needles), remove=True)
+    working.remove_with(tx, plan.needles, within=plan.found.within)
     erasing.drop_goals(tx, plan.shown.runs)
-    keys = tables.idempotency.c
-    for column in (keys.key, keys.result):
-        tx.execute(delete(tables.idempotency).where(plan.found.rows(tx, column, plan.needles)))
+    idempotency.remove_answers_with(tx, plan.needles, within=plan.found.within)
     for number, scope, name in plan.found.threads:
         count = checkpoints.delete_thread(tx, number)
         journal.append(
@@ -414,14 +404,10 @@ def _plan(
         mode="preview",
         memory_ids=tuple(sorted(one.memory.id for one in stored.values())),
         versions=len(bodies),
-        sources=tuple(
-            source_id for source_id, _, _ in erasing.own_sources(connection, list(stored))
-        ),
+        sources=tuple(source.id for source in erasing.own_sources(connection, list(stored))),
         payloads=tuple(sorted({step for step, _, _ in found.payloads})),
         threads=tuple(f"{scope} {name}" for _, scope, name in found.threads),
-        working=erasing.working_with(
-            connection, found.rows(connection, tables.working.c.body, needles), remove=False
-        ),
+        working=working.count_with(connection, needles, within=found.within),
         runs=found.runs,
         elsewhere=tuple(sorted(kept - {one.memory.id for one in stored.values()})),
         cannot_prove=tuple(cannot),

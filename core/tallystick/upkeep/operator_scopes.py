@@ -6,11 +6,9 @@ A search that counted beyond that would let anybody guess what others keep.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
-
 from tallystick.memory import MemoryContext
 from tallystick.records import AccessKind, Actor, Scope
-from tallystick.storage import scopes
+from tallystick.storage import Connection, scopes
 
 __all__ = ["Reach"]
 

@@ -13,40 +13,30 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from sqlalchemy import Connection, LargeBinary, Table, delete, func, insert, select, text, true
-from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.access.gate import FROZEN
 from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
-from tallystick.storage import journal, outbox, scopes, settings_rows, tables
-from tallystick.storage.idempotency import Once
+from tallystick.storage import Connection, journal, outbox, settings_rows
+from tallystick.storage import portable as rows
+from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
-__all__ = ["FORMAT", "LEFT_OUT", "Chosen", "export", "import_from"]
+__all__ = ["CHOICES", "FORMAT", "export", "import_from"]
 
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
-_CHOICES = (JOURNAL_WINDOW, FROZEN)
+CHOICES = (JOURNAL_WINDOW, FROZEN)
 """Settings that somebody chose: they go along, and give way to what the other tally has chosen
 already.
 """
-_OWN = "tally"
-"""The journal of what concerns a tally as a whole; it stays where it is."""
 _INLINE = 4_096
 """Bytes up to which a binary value stands in its line; longer ones are blobs of their own."""
 _PAGE = 500
-LEFT_OUT = {"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"}
-"""What is derived, and tables of the first schema, which are empty."""
-
-_t = tables
-_Rows = Iterator[dict[str, Any]]
 
 
 def export(context: MemoryContext, actor: Actor, wanted: Sequence[Scope], folder: Path) -> Transfer:
@@ -76,7 +66,7 @@ def import_from(
     """
     require_operator(context, actor)
     manifest = _manifest(folder)
-    once = Once(actor.private_scope, "import", idempotency_key, manifest["digest"])
+    once = IdempotentCall(actor.private_scope, "import", idempotency_key, manifest["digest"])
     with context.store.database.read() as connection:
         answered = once.answered(connection)
     if answered is not None:
@@ -86,35 +76,27 @@ def import_from(
 
     def unit(tx: Connection) -> None:
         _require_empty(tx)
-        own = _set_aside(tx)
-        for table in tables.metadata.sorted_tables:
-            name = f"{table.name}.jsonl"
+        own = rows.set_aside_own_journal(tx)
+        for table in rows.table_names():
+            name = f"{table}.jsonl"
             if name not in manifest["files"]:
                 continue
-            rows: list[dict[str, Any]] = []
+            page: list[dict[str, Any]] = []
             for row in _lines(folder / name):
-                if table is _t.settings:
+                if table == "settings":
                     _choose(tx, row)
                     continue
-                if table is _t.access_log:
+                if table == "access_log":
                     # Who looked at an empty tally has a line of his own already.
                     row.pop("id", None)
-                rows.append(_decoded(table, row, blobs))
-                if len(rows) == _PAGE:
-                    tx.execute(insert(table), rows)
-                    rows = []
-            if rows:
-                tx.execute(insert(table), rows)
-        outbox.append(
-            tx,
-            list(
-                tx.execute(select(_t.vectors.c.doc).distinct().order_by(_t.vectors.c.doc)).scalars()
-            ),
-        )
-        if tx.dialect.name == "postgresql":
-            _move_sequences(tx)
-        if own:
-            tx.execute(insert(_t.journal), own)
+                page.append(_decoded(table, row, blobs))
+                if len(page) == _PAGE:
+                    rows.add_rows(tx, table, page)
+                    page = []
+            rows.add_rows(tx, table, page)
+        outbox.append(tx, rows.docs_with_vectors(tx))
+        rows.move_sequences(tx)
+        rows.put_back_own_journal(tx, own)
         at = context.store.clock.now()
         event = journal.Event(
             stream="tally",
@@ -134,7 +116,7 @@ def import_from(
 def _choose(tx: Connection, row: Mapping[str, Any]) -> None:
     """Take a choice over, unless this tally has made its own."""
     name = row.get("name")
-    if name not in _CHOICES:
+    if name not in CHOICES:
         raise CorruptTally(f"The export holds the setting {name!r}, which no release writes.")
     if settings_rows.get_setting(tx, str(name)) is None:
         settings_rows.set_setting(tx, str(name), str(row["value"]))
@@ -155,77 +137,17 @@ def _note(tx: Connection, context: MemoryContext, actor: Actor, wanted: Iterable
         journal.append(tx, event)
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What belongs to the scopes that are exported."""
-
-    names: tuple[str, ...]
-    ids: tuple[int, ...]
-    streams: tuple[str, ...]
-    reads: tuple[str, ...]
-    """The scopes of lines of the access log that are about these alone, as they are written there.
-    """
-
-    @classmethod
-    def of(cls, connection: Connection, wanted: Sequence[Scope]) -> Chosen:
-        rows = scopes.find(connection, wanted)
-        ids = tuple(sorted(row.id for row in rows))
-        runs = connection.execute(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(ids))).scalars()
-        names = tuple(sorted(str(scope) for scope in wanted))
-        named = {row.id: str(row.scope) for row in rows}
-        threads = connection.execute(
-            select(_t.threads.c.scope_id, _t.threads.c.name).where(_t.threads.c.scope_id.in_(ids))
-        )
-        streams = [f"scope:{name}" for name in names]
-        streams += [f"run:{run}" for run in runs]
-        streams += [f"thread:{named[row.scope_id]}/{row.name}" for row in threads]
-        looked = connection.execute(select(_t.access_log.c.scopes).distinct()).scalars()
-        reads = tuple(text for text in looked if set(json.loads(text)) <= set(names))
-        return cls(names, ids, tuple(streams), reads)
-
-    def condition(self, table: Table) -> ColumnElement[bool]:
-        """Which rows of a table belong to them."""
-        docs = select(_t.memories.c.doc).where(_t.memories.c.scope_id.in_(self.ids))
-        columns = table.c
-        if table.name == "scopes":
-            return columns.id.in_(self.ids)
-        if table.name == "settings":
-            return columns["name"].in_(_CHOICES)
-        if table.name == "access_log":
-            return columns.scopes.in_(self.reads)
-        if table.name == "spaces":
-            return columns.scope.in_(self.names)
-        if table.name == "edges":
-            return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
-        if table.name == "streams":
-            return columns["name"].in_(self.streams)
-        if "stream" in columns:
-            return columns.stream.in_(self.streams)
-        if "scope_id" in columns:
-            return columns.scope_id.in_(self.ids)
-        if "doc" in columns:
-            return columns.doc.in_(docs)
-        if table.name == "steps":
-            return columns.run_id.in_(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(self.ids)))
-        if "thread_id" in columns:
-            return columns.thread_id.in_(
-                select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(self.ids))
-            )
-        raise StorageError(f"The table {table.name} has no way to be exported.")
-
-
 def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> Transfer:
-    chosen = Chosen.of(connection, wanted)
+    chosen = rows.ScopeSelection.of(connection, wanted, settings=CHOICES)
     files: dict[str, dict[str, Any]] = {}
     blobs: dict[str, int] = {}
-    for table in tables.metadata.sorted_tables:
-        if table.name in LEFT_OUT:
+    for table in rows.table_names():
+        if table in rows.DERIVED:
             continue
         digest, count = hashlib.sha256(), 0
-        file = folder / f"{table.name}.jsonl"
-        query = select(table).where(chosen.condition(table)).order_by(*table.primary_key.columns)
+        file = folder / f"{table}.jsonl"
         with file.open("wb") as stream:
-            for row in connection.execute(query).mappings():
+            for row in rows.rows_of(connection, chosen, table):
                 line = (
                     json.dumps(
                         _encoded(row, folder, blobs), ensure_ascii=True, separators=(",", ":")
@@ -266,12 +188,12 @@ def _encoded(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dic
     return line
 
 
-def _decoded(table: Table, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
-    for column in table.columns:
-        value = row.get(column.name)
-        if isinstance(column.type, LargeBinary) and isinstance(value, dict):
+def _decoded(table: str, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
+    for column in rows.binary_columns(table):
+        value = row.get(column)
+        if isinstance(value, dict):
             key = value.get("blob")
-            row[column.name] = (
+            row[column] = (
                 base64.b64decode(value["base64"]) if key is None else (blobs / key).read_bytes()
             )
     return row
@@ -303,7 +225,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _checked(folder: Path, manifest: Mapping[str, Any]) -> Path:
     """Hold every file against its digest before anything is written. Raises CorruptTally."""
-    known = {f"{table.name}.jsonl" for table in tables.metadata.sorted_tables}
+    known = {f"{table}.jsonl" for table in rows.table_names()}
     expected = {name: one["sha256"] for name, one in manifest["files"].items()}
     if not all(re.fullmatch(r"[0-9a-f]{64}", key) for key in manifest["blobs"]):
         raise CorruptTally("The export names a blob by something that is no digest.")
@@ -325,52 +247,18 @@ def _checked(folder: Path, manifest: Mapping[str, Any]) -> Path:
 
 
 def _require_empty(tx: Connection) -> None:
-    for table, there in (
-        (_t.scopes, true()),
-        (_t.journal, _t.journal.c.stream != _OWN),
-        (_t.spaces, true()),
-    ):
-        if tx.execute(select(func.count()).select_from(table).where(there)).scalar_one():
-            raise StateConflict(
-                "of this import",
-                state="not empty",
-                reason=f"it holds {table.name}",
-                hint="Import into a new tally.",
-                what="Tally",
-            )
-
-
-def _set_aside(tx: Connection) -> list[dict[str, Any]]:
-    """Take what the tally journals of itself out of the way of the numbers that come; it is put
-    back behind them.
-    """
-    mine = _t.journal.c.stream == _OWN
-    rows = [
-        dict(row)
-        for row in tx.execute(
-            select(_t.journal).where(mine).order_by(_t.journal.c.sequence)
-        ).mappings()
-    ]
-    tx.execute(delete(_t.journal).where(mine))
-    return [{name: value for name, value in row.items() if name != "sequence"} for row in rows]
-
-
-def _move_sequences(tx: Connection) -> None:
-    """Let PostgreSQL's counters go on behind the numbers that were brought along."""
-    for table in tables.metadata.sorted_tables:
-        key = next(iter(table.primary_key.columns))
-        if table.autoincrement_column is None:
-            continue
-        tx.execute(
-            text(
-                f"SELECT setval(pg_get_serial_sequence(current_schema() || '.{table.name}', "
-                f"'{key.name}'), "
-                f"GREATEST((SELECT MAX({key.name}) FROM {table.name}), 1))"
-            )
+    table = rows.non_empty_table(tx)
+    if table is not None:
+        raise StateConflict(
+            "of this import",
+            state="not empty",
+            reason=f"it holds {table}",
+            hint="Import into a new tally.",
+            what="Tally",
         )
 
 
-def _lines(file: Path) -> _Rows:
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
     with file.open(encoding="utf-8") as stream:
         for line in stream:
             yield json.loads(line)

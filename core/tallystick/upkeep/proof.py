@@ -5,11 +5,8 @@ what stays open.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import get_args
-
-from sqlalchemy import Connection, Table, func, select, true
-from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.checkpoints.tracing import threads_holding
 from tallystick.errors import NotFound, StateConflict, StorageError
@@ -24,9 +21,18 @@ from tallystick.memory import (
     recall,
 )
 from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
-from tallystick.storage import byte_search, erasing, journal, memories, settings_rows, tables
+from tallystick.storage import (
+    Connection,
+    byte_search,
+    erasing,
+    journal,
+    memories,
+    search,
+    settings_rows,
+)
+from tallystick.storage.portable import ScopeSelection
 from tallystick.upkeep.operator_scopes import Reach
-from tallystick.upkeep.portable import LEFT_OUT, Chosen
+from tallystick.upkeep.portable import CHOICES
 
 __all__ = ["CANNOT_BEYOND", "CANNOT_ERASE", "prove_erased", "prove_unreachable"]
 
@@ -143,9 +149,12 @@ def prove_erased(
                 f"search anew"
             )
         if needles:
-            found = byte_search.rows_with(
-                connection, needles, among=_rows_within(connection, reach)
+            within = (
+                None
+                if reach.whole
+                else ScopeSelection.of(connection, reach.scopes(), settings=CHOICES)
             )
+            found = byte_search.rows_with(connection, needles, within=within)
             problems += [
                 f"{place} holds the text in {count} rows" for place, count in found.items()
             ]
@@ -201,20 +210,10 @@ def _searched(connection: Connection, memory_id: str) -> Searched | None:
 
 def _left(connection: Connection, doc: int) -> list[str]:
     found = []
-    versions, sources, links = tables.memory_versions, tables.sources, tables.memory_sources
-    bodies = (
-        select(func.count())
-        .select_from(versions)
-        .where(versions.c.doc == doc, versions.c.body.is_not(None) | versions.c.salt.is_not(None))
-    )
-    if count := connection.execute(bodies).scalar_one():
+    if count := erasing.versions_with_text(connection, doc):
         found.append(f"{count} versions hold their text or salt")
-    own = [source_id for source_id, _, _ in erasing.own_sources(connection, [doc])]
-    living = (
-        select(func.count()).select_from(sources).join(links, links.c.source_id == sources.c.id)
-    )
-    living = living.where(sources.c.id.in_(own), sources.c.lifecycle_state != "erased")
-    if count := connection.execute(living).scalar_one():
+    own = [source.id for source in erasing.own_sources(connection, [doc])]
+    if count := erasing.living_sources(connection, own):
         found.append(f"{count} sources are there")
     return found
 
@@ -223,12 +222,9 @@ def _indexed(connection: Connection, context: MemoryContext, stored: memories.St
     import numpy as np
 
     found = []
-    text, vectors = tables.search_text, tables.vectors
-    if connection.execute(
-        select(text.c.doc).where(text.c.doc == stored.doc, text.c.words.is_not(None))
-    ).first():
+    if search.has_words(connection, stored.doc):
         found.append("its words are indexed")
-    if connection.execute(select(vectors.c.doc).where(vectors.c.doc == stored.doc)).first():
+    if search.has_vectors(connection, stored.doc):
         found.append("its vectors are stored")
     if context.index is not None and context.index.is_open and context.index.owned:
         try:
@@ -273,18 +269,6 @@ def _copies(
         ]
     same = memories.saying(connection, [stored.content_key], besides=[stored.doc])
     return copies, [f"memory {memory_id} says the same" for memory_id, _ in same]
-
-
-def _rows_within(
-    connection: Connection, reach: Reach
-) -> Callable[[Table], ColumnElement[bool] | None]:
-    """Which rows of each table are looked through for a text: all, or those of the scopes within
-    reach.
-    """
-    if reach.whole:
-        return lambda table: true()
-    chosen = Chosen.of(connection, reach.scopes())
-    return lambda table: None if table.name in LEFT_OUT else chosen.condition(table)
 
 
 def _tried(context: MemoryContext, actor: Actor, stored: memories.Stored) -> list[str]:

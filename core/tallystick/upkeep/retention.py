@@ -13,9 +13,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Table, and_, delete, exists, func, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
-
 from tallystick.checkpoints.verify import ENDING
 from tallystick.errors import Denied, InvalidInput
 from tallystick.memory import MemoryContext
@@ -24,8 +21,18 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.recorder.chain import run_stream
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
-from tallystick.storage import erasing, journal, memories, recordings, settings_rows, tables
-from tallystick.storage.idempotency import Once
+from tallystick.storage import (
+    Connection,
+    erasing,
+    integrity,
+    journal,
+    memories,
+    recordings,
+    settings_rows,
+    working,
+)
+from tallystick.storage import retention as rows
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = [
     "JOURNAL_WINDOW",
@@ -47,9 +54,6 @@ _PAGE = 500
 _RUNS, _THREADS = "run:", "thread:"
 _CUT = "journal.purge"
 
-_m, _j, _i, _log = tables.memories, tables.jobs, tables.idempotency, tables.access_log
-_r, _s, _e, _a, _st = tables.runs, tables.steps, tables.step_entries, tables.anchors, tables.streams
-
 
 @dataclass(frozen=True)
 class Windows:
@@ -61,9 +65,17 @@ class Windows:
     dead_jobs: int
     answers: int
 
-    def asked(self) -> dict[str, int]:
-        """The windows as they count in a call that is made twice."""
-        return asdict(self)
+    def done_jobs_before(self, now: int) -> int:
+        """Return the moment before which jobs must have been done to go."""
+        return now - self.done_jobs * _DAY_US
+
+    def dead_jobs_before(self, now: int) -> int:
+        """Return the moment before which jobs must have died to go."""
+        return now - self.dead_jobs * _DAY_US
+
+    def answers_before(self, now: int) -> int:
+        """Return the moment before which answers must have been given to go."""
+        return now - self.answers * _DAY_US
 
 
 def journal_window(connection: Connection) -> tuple[bool, int | None]:
@@ -85,7 +97,7 @@ def choose_journal_window(
             f"are usual. None keeps it."
         )
     value = "keep" if days is None else str(days)
-    once = Once(actor.private_scope, "retention.choose", idempotency_key, value)
+    once = IdempotentCall(actor.private_scope, "retention.choose", idempotency_key, value)
 
     def unit(tx: Connection) -> None:
         if once.answered(tx) is not None:
@@ -112,8 +124,8 @@ def purge(
     require_mode(mode)
     require_operator(context, actor)
     database, now = context.store.database, context.store.clock.now()
-    once = Once(
-        actor.private_scope, "purge", idempotency_key if mode == "apply" else None, windows.asked()
+    once = IdempotentCall(
+        actor.private_scope, "purge", idempotency_key if mode == "apply" else None, asdict(windows)
     )
     with database.read() as connection:
         answered = once.answered(connection)
@@ -125,17 +137,19 @@ def purge(
         runs = {} if before is None else _old_runs(connection, before)
         shown = Purge(
             mode=mode,
-            expired=len(_expired(connection, now, most=None)),
-            tombstones=len(_tombstones(connection, now - context.forget_window_us, most=None)),
+            expired=len(rows.expired_docs(connection, now, limit=None)),
+            tombstones=len(rows.tombstones(connection, now - context.forget_window_us, limit=None)),
             journal=sum(count for _, count in streams) + sum(runs.values()),
             streams=tuple(stream for stream, _ in streams),
             runs=tuple(runs),
-            reads=0 if before is None else _count(connection, _log, _log.c.at < before),
-            jobs=_count(connection, _j, _old_jobs(now, windows)),
-            answers=_count(connection, _i, _old_answers(now, windows)),
-            working=erasing.working_with(
-                connection, tables.working.c.expires_at <= now, remove=False
+            reads=0 if before is None else rows.count_reads(connection, before),
+            jobs=rows.count_jobs(
+                connection,
+                done_before=windows.done_jobs_before(now),
+                dead_before=windows.dead_jobs_before(now),
             ),
+            answers=rows.count_answers(connection, windows.answers_before(now)),
+            working=working.count_expired(connection, now),
             journal_window_days=days if chosen else None,
         )
     if mode == "preview":
@@ -163,7 +177,12 @@ def purge(
 
 
 def _told(
-    tx: Connection, context: MemoryContext, actor: Actor, once: Once, done: Purge, now: int
+    tx: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    once: IdempotentCall,
+    done: Purge,
+    now: int,
 ) -> None:
     """Journal how much went, beside what the journals of scopes, runs and threads say of
     themselves.
@@ -219,60 +238,27 @@ def require_operator(context: MemoryContext, actor: Actor) -> None:
 
 
 def _sweep(tx: Connection, now: int, windows: Windows, before: int | None) -> None:
-    tx.execute(delete(_j).where(_old_jobs(now, windows)))
-    tx.execute(delete(_i).where(_old_answers(now, windows)))
-    erasing.working_with(tx, tables.working.c.expires_at <= now, remove=True)
+    rows.remove_jobs(
+        tx, done_before=windows.done_jobs_before(now), dead_before=windows.dead_jobs_before(now)
+    )
+    rows.remove_answers(tx, windows.answers_before(now))
+    working.remove_expired(tx, now)
     if before is not None:
-        tx.execute(delete(_log).where(_log.c.at < before))
-
-
-def _count(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
-    return int(
-        connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
-    )
-
-
-def _old_jobs(now: int, windows: Windows) -> ColumnElement[bool]:
-    return or_(
-        and_(_j.c.status == "done", _j.c.updated_at < now - windows.done_jobs * _DAY_US),
-        and_(_j.c.status == "dead", _j.c.updated_at < now - windows.dead_jobs * _DAY_US),
-    )
-
-
-def _old_answers(now: int, windows: Windows) -> ColumnElement[bool]:
-    return _i.c.created_at < now - windows.answers * _DAY_US
-
-
-def _expired(connection: Connection, now: int, *, most: int | None) -> list[int]:
-    query = (
-        select(_m.c.doc)
-        .where(_m.c.state.in_(memories.FINDABLE), _m.c.expires_at <= now)
-        .order_by(_m.c.doc)
-    )
-    return list(connection.execute(query.limit(most)).scalars())
+        rows.remove_reads(tx, before)
 
 
 def _forget_expired(writing: MemoryWrite) -> int:
-    docs = _expired(writing.tx, writing.now, most=_PAGE)
+    docs = rows.expired_docs(writing.tx, writing.now, limit=_PAGE)
     for stored in memories.get_docs(writing.tx, docs).values():
         forget_one(writing, stored, "expired")
     return len(docs)
-
-
-def _tombstones(connection: Connection, before: int, *, most: int | None) -> list[int]:
-    query = (
-        select(_m.c.doc)
-        .where(_m.c.state == "deleted", _m.c.forgotten_at < before)
-        .order_by(_m.c.doc)
-    )
-    return list(connection.execute(query.limit(most)).scalars())
 
 
 def _bury(writing: MemoryWrite) -> int:
     """Remove a page of forgotten memories whose window has passed; the journal of each scope names
     them.
     """
-    docs = _tombstones(writing.tx, writing.now - writing.context.forget_window_us, most=_PAGE)
+    docs = rows.tombstones(writing.tx, writing.now - writing.context.forget_window_us, limit=_PAGE)
     if not docs:
         return 0
     for stored in memories.get_docs(writing.tx, docs).values():
@@ -293,10 +279,9 @@ def _old_streams(connection: Connection, before: int) -> list[tuple[str, int]]:
     """(stream, entries that would go) of the journals that begin before a moment, those of runs
     apart.
     """
-    names = connection.execute(select(_st.c["name"]).order_by(_st.c["name"])).scalars().all()
     counted = [
         (name, _old_entries(connection, name, before))
-        for name in names
+        for name in integrity.stream_names(connection)
         if not name.startswith(_RUNS)
     ]
     return [(name, count) for name, count in counted if count]
@@ -361,10 +346,8 @@ def _old_runs(connection: Connection, before: int) -> dict[str, int]:
     """The runs that ended before a moment, and of which nothing was said since, with the entries of
     their journals.
     """
-    cut = exists().where(_a.c.stream == _RUNS + _r.c.id)
-    query = select(_r.c.id).where(_r.c.ended_at < before, ~cut).order_by(_r.c.ended_at, _r.c.id)
     found = {}
-    for run_id in connection.execute(query).scalars():
+    for run_id in rows.ended_runs(connection, before, stream_prefix=_RUNS):
         stream = run_stream(run_id)
         last = journal.last_at(connection, stream)
         if last is not None and last < before:
@@ -385,10 +368,7 @@ def _bury_run(
     run, _ = found
     payloads = recordings.kept_payloads(tx, run_id, None)
     erasing.erase_payloads(tx, payloads, at=now)
-    steps = select(_s.c.id).where(_s.c.run_id == run_id)
-    tx.execute(delete(_e).where(_e.c.step_id.in_(steps)))
-    gone = int(tx.execute(delete(_s).where(_s.c.run_id == run_id)).rowcount)
-    tx.execute(update(_r).where(_r.c.id == run_id).values(user_goal=None, metadata="{}"))
+    gone = rows.remove_run(tx, run_id)
     said = run.dump()
     told = {name: said[name] for name in RUN_FACTS} | {"steps": gone, "payloads": len(payloads)}
     _shorten(tx, context, actor, run_stream(run_id), count, before, now, PURGED, told)

@@ -1,0 +1,106 @@
+"""The drain of the outbox: brings Chroma up to date with the database while this process owns
+it.
+"""
+
+from __future__ import annotations
+
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
+from tallystick.pipeline.reconcile import give_own, rebuild, reconcile
+from tallystick.ranking import whole_vectors
+from tallystick.storage import Connection, outbox, search
+from tallystick.storage.chroma_layout import layout_of
+
+__all__ = ["ChromaDrain"]
+
+
+class ChromaDrain:
+    """Drains the outbox batch by batch. Used by one thread at a time."""
+
+    def __init__(self, context: MemoryContext, *, eager: bool, drain_at: int, batch: int) -> None:
+        self._context = context
+        self._eager = eager
+        self._drain_at = drain_at
+        self._batch = batch
+        self.checked = False
+        """True once Chroma was compared with the database since the tally was opened."""
+        self._drained, self._give_own_at = 0, 1
+
+    @property
+    def owned(self) -> bool:
+        """True if there is an index and this process may write to it."""
+        return self._context.index is not None and self._context.index.owned
+
+    def is_due(self) -> bool:
+        """Return True if enough waits and this process may write to Chroma."""
+        index = self._context.index
+        if index is None or self._context.vector_search == "exact":
+            return False
+        backlog = self.backlog()
+        if backlog == 0 or not (self._eager or index.is_open or backlog >= self._drain_at):
+            return False
+        return index.owned
+
+    def backlog(self) -> int:
+        """Return the number of entries of the outbox."""
+        with self._context.store.database.read() as connection:
+            return outbox.backlog(connection)
+
+    def repair_once(self) -> None:
+        """Rebuild Chroma where it differs from the database: once per opening, before this process
+        writes to it for the first time.
+        """
+        if self.checked:
+            return
+        self.checked = True
+        result = reconcile(self._context)
+        if not result.whole:
+            get_logger("pipeline").warning(
+                "chroma.rebuilding",
+                count=result.missing + result.stale + result.ghosts + result.unreachable,
+            )
+            rebuild(self._context)
+
+    def drain(self) -> int:
+        """Bring the oldest entries into Chroma: current state in, removed memories out, then trim.
+        Return the number of memories.
+        """
+        index = self._context.index
+        assert index is not None
+        database, fingerprint = self._context.store.database, self._context.embedder.fingerprint
+        with database.read() as connection:
+            last, docs = outbox.take(connection, most=self._batch)
+            if not docs:
+                return 0
+            rows = search.points(connection, fingerprint, docs)
+            layout = layout_of(connection, fingerprint)
+        index.arrange(layout)
+        living = {row.doc for row in rows}
+        if rows:
+            matrix = whole_vectors([row.vector for row in rows], self._context.embedder.dimension)
+            index.upsert(
+                [
+                    (row.doc, row.scope_id, row.version, vector)
+                    for row, vector in zip(rows, matrix, strict=True)
+                ]
+            )
+        index.delete([doc for doc in docs if doc not in living])
+
+        def trim(tx: Connection) -> None:
+            # Another process may have moved the collections meanwhile: then these entries are
+            # drained once more.
+            if layout_of(tx, fingerprint) == layout:
+                outbox.trim(tx, last)
+
+        database.write(trim, name="outbox.trim")
+        self._drained += len(docs)
+        return len(docs)
+
+    def give_own(self) -> None:
+        """Give scopes that have grown large a collection of their own: after the first drain, and
+        then now and then.
+        """
+        if self._drained >= self._give_own_at:
+            give_own(self._context)
+            self._drained = 0
+            self._give_own_at = max(self._batch, self._context.exact_scan_limit // 10)

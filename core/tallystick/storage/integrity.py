@@ -1,0 +1,72 @@
+"""What the checks of a tally read: the database file, the streams of the journal, stored versions
+and the gaps of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from tallystick.storage import tables
+
+__all__ = [
+    "RunGaps",
+    "CommittedText",
+    "file_problems",
+    "purged_entries",
+    "runs_with_gaps",
+    "stream_names",
+    "version_texts",
+]
+
+_v, _r, _st, _a = tables.memory_versions, tables.runs, tables.streams, tables.anchors
+
+
+class CommittedText(NamedTuple):
+    """The text of one version and what commits to it."""
+
+    body: str
+    salt: bytes
+    commitment: str
+
+
+class RunGaps(NamedTuple):
+    """A run and the number of things that could not be recorded in it."""
+
+    run_id: str
+    gaps: int
+
+
+def file_problems(connection: Connection) -> list[str] | None:
+    """Return what SQLite reports of its own file: pages that a disk lost, indexes that do not match
+    their tables. None where a server keeps the files.
+    """
+    if connection.dialect.name != "sqlite":
+        return None
+    lines = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
+    return [] if lines == ["ok"] else [str(line) for line in lines]
+
+
+def stream_names(connection: Connection) -> list[str]:
+    """Return the names of all streams of the journal, in order."""
+    return list(connection.execute(select(_st.c["name"]).order_by(_st.c["name"])).scalars())
+
+
+def purged_entries(connection: Connection) -> list[int]:
+    """Return the number of entries that were cut from each stream that has an anchor."""
+    return list(connection.execute(select(_a.c["count"])).scalars())
+
+
+def version_texts(connection: Connection) -> Iterator[CommittedText]:
+    """Yield every version of a memory that still has its text."""
+    query = select(_v.c.body, _v.c.salt, _v.c.commitment).where(_v.c.body.is_not(None))
+    for row in connection.execute(query):
+        yield CommittedText(row.body, bytes(row.salt), row.commitment)
+
+
+def runs_with_gaps(connection: Connection) -> list[RunGaps]:
+    """Return the runs in which something could not be recorded, newest first."""
+    query = select(_r.c.id, _r.c.gaps).where(_r.c.gaps > 0).order_by(_r.c.id.desc())
+    return [RunGaps(row.id, row.gaps) for row in connection.execute(query)]

@@ -1,0 +1,183 @@
+"""Rows of whole scopes, table by table: the queries of an export, an import and a search of
+everything that a scope contains.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, LargeBinary, Table, delete, func, insert, select, text, true
+from sqlalchemy.sql.elements import ColumnElement
+
+from tallystick.errors import StorageError
+from tallystick.records import Scope
+from tallystick.storage import scopes, tables
+
+__all__ = [
+    "DERIVED",
+    "ScopeSelection",
+    "add_rows",
+    "binary_columns",
+    "docs_with_vectors",
+    "move_sequences",
+    "non_empty_table",
+    "put_back_own_journal",
+    "rows_of",
+    "set_aside_own_journal",
+    "table_names",
+]
+
+DERIVED = frozenset({"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"})
+"""Tables that are made anew from the others, and those of the first schema, which are empty."""
+_OWN = "tally"
+"""The journal of what concerns a tally as a whole; it stays where it is."""
+
+_t = tables
+
+
+@dataclass(frozen=True)
+class ScopeSelection:
+    """The rows that belong to some scopes, in every table."""
+
+    names: tuple[str, ...]
+    ids: tuple[int, ...]
+    streams: tuple[str, ...]
+    reads: tuple[str, ...]
+    """The scopes of lines of the access log that are about these alone, as they are stored there.
+    """
+    settings: tuple[str, ...] = ()
+    """Names of the settings that go along."""
+
+    @classmethod
+    def of(
+        cls, connection: Connection, chosen: Sequence[Scope], *, settings: Iterable[str] = ()
+    ) -> ScopeSelection:
+        """Select the rows of the scopes `chosen`, and these settings of the tally."""
+        rows = scopes.find(connection, chosen)
+        ids = tuple(sorted(row.id for row in rows))
+        runs = connection.execute(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(ids))).scalars()
+        names = tuple(sorted(str(scope) for scope in chosen))
+        name_of = {row.id: str(row.scope) for row in rows}
+        threads = connection.execute(
+            select(_t.threads.c.scope_id, _t.threads.c.name).where(_t.threads.c.scope_id.in_(ids))
+        )
+        streams = [f"scope:{name}" for name in names]
+        streams += [f"run:{run}" for run in runs]
+        streams += [f"thread:{name_of[row.scope_id]}/{row.name}" for row in threads]
+        logged = connection.execute(select(_t.access_log.c.scopes).distinct()).scalars()
+        reads = tuple(line for line in logged if set(json.loads(line)) <= set(names))
+        return cls(names, ids, tuple(streams), reads, tuple(settings))
+
+    def condition(self, table: Table) -> ColumnElement[bool]:
+        """Return the condition for the rows of a table that belong to these scopes."""
+        docs = select(_t.memories.c.doc).where(_t.memories.c.scope_id.in_(self.ids))
+        columns = table.c
+        if table.name == "scopes":
+            return columns.id.in_(self.ids)
+        if table.name == "settings":
+            return columns["name"].in_(self.settings)
+        if table.name == "access_log":
+            return columns.scopes.in_(self.reads)
+        if table.name == "spaces":
+            return columns.scope.in_(self.names)
+        if table.name == "edges":
+            return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
+        if table.name == "streams":
+            return columns["name"].in_(self.streams)
+        if "stream" in columns:
+            return columns.stream.in_(self.streams)
+        if "scope_id" in columns:
+            return columns.scope_id.in_(self.ids)
+        if "doc" in columns:
+            return columns.doc.in_(docs)
+        if table.name == "steps":
+            return columns.run_id.in_(select(_t.runs.c.id).where(_t.runs.c.scope_id.in_(self.ids)))
+        if "thread_id" in columns:
+            return columns.thread_id.in_(
+                select(_t.threads.c.id).where(_t.threads.c.scope_id.in_(self.ids))
+            )
+        raise StorageError(f"The table {table.name} has no way to be exported.")
+
+
+def table_names() -> list[str]:
+    """Return the names of all tables, each behind those that it refers to."""
+    return [table.name for table in tables.metadata.sorted_tables]
+
+
+def binary_columns(table: str) -> list[str]:
+    """Return the names of a table's columns that store bytes."""
+    columns = tables.metadata.tables[table].columns
+    return [column.name for column in columns if isinstance(column.type, LargeBinary)]
+
+
+def rows_of(
+    connection: Connection, selection: ScopeSelection, table: str
+) -> Iterator[Mapping[Any, Any]]:
+    """Yield the selected rows of a table in the order of its key."""
+    source = tables.metadata.tables[table]
+    query = select(source).where(selection.condition(source)).order_by(*source.primary_key.columns)
+    yield from connection.execute(query).mappings()
+
+
+def add_rows(tx: Connection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows into a table as they are, their numbers included."""
+    if rows:
+        tx.execute(insert(tables.metadata.tables[table]), [dict(row) for row in rows])
+
+
+def docs_with_vectors(connection: Connection) -> list[int]:
+    """Return every memory that has a vector, by number, in order."""
+    doc = _t.vectors.c.doc
+    return list(connection.execute(select(doc).distinct().order_by(doc)).scalars())
+
+
+def non_empty_table(connection: Connection) -> str | None:
+    """Return the name of a table that contains rows of some scope, or None in an empty tally."""
+    for table, condition in (
+        (_t.scopes, true()),
+        (_t.journal, _t.journal.c.stream != _OWN),
+        (_t.spaces, true()),
+    ):
+        query = select(func.count()).select_from(table).where(condition)
+        if connection.execute(query).scalar_one():
+            return table.name
+    return None
+
+
+def set_aside_own_journal(tx: Connection) -> list[dict[str, Any]]:
+    """Remove the tally's journal of itself, so that imported entries keep their numbers; return its
+    rows for `put_back_own_journal`.
+    """
+    own = _t.journal.c.stream == _OWN
+    rows = tx.execute(select(_t.journal).where(own).order_by(_t.journal.c.sequence)).mappings()
+    entries = [{name: value for name, value in row.items() if name != "sequence"} for row in rows]
+    tx.execute(delete(_t.journal).where(own))
+    return entries
+
+
+def put_back_own_journal(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows of `set_aside_own_journal` behind those that were imported."""
+    add_rows(tx, _t.journal.name, rows)
+
+
+def move_sequences(tx: Connection) -> None:
+    """Let the counters of keys continue behind the numbers that were imported.
+
+    SQLite does so by itself.
+    """
+    if tx.dialect.name != "postgresql":
+        return
+    for table in tables.metadata.sorted_tables:
+        key = next(iter(table.primary_key.columns))
+        if table.autoincrement_column is None:
+            continue
+        tx.execute(
+            text(
+                f"SELECT setval(pg_get_serial_sequence(current_schema() || '.{table.name}', "
+                f"'{key.name}'), "
+                f"GREATEST((SELECT MAX({key.name}) FROM {table.name}), 1))"
+            )
+        )
