@@ -8,7 +8,6 @@ of the run acknowledges everything.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -20,12 +19,29 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from tallystick.adapters import Binder
-from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step, status_for
+from tallystick.adapters import (
+    Binder,
+    Capture,
+    OpenCall,
+    RootRun,
+    Speakers,
+    ToolCall,
+    attribute_requests,
+    begin_call,
+    record_tool_call,
+    record_tool_result,
+)
+from tallystick.recorder import Run, current_step, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
+from tallystick_langchain.graph import (
+    interrupts_of,
+    is_bubble_up,
+    place_of,
+    session_of,
+    stop_step,
+)
 from tallystick_langchain.messages import (
     answer_of,
     completion_of,
@@ -33,10 +49,10 @@ from tallystick_langchain.messages import (
     model_of,
     request_of,
     result_of,
-    said_in,
+    text_of,
 )
 
-__all__ = ["TallyCallbackHandler", "place_of", "session_of", "stop"]
+__all__ = ["TallyCallbackHandler"]
 
 P = ParamSpec("P")
 
@@ -44,10 +60,8 @@ ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
 """Who acts: an Actor, or a callable from the metadata of the call."""
 
 
-def _captured(hook: Callable[P, None]) -> Callable[P, None]:
-    """A hook whose failure is counted, logged and told of by the run, and raised only in a strict
-    handler.
-    """
+def _guarded(hook: Callable[P, None]) -> Callable[P, None]:
+    """Guard a hook: its failure is a gap of the run, and is raised only in a strict handler."""
 
     @wraps(hook)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -67,33 +81,25 @@ def _captured(hook: Callable[P, None]) -> Callable[P, None]:
 class _Tree:
     """The callbacks under one root, and their run."""
 
-    run: Run
-    owned: bool
-    """Whether the root ends the run."""
-    waits: bool = False
-    """Whether a person is asked."""
+    root: RootRun
     bound: BoundTally | None = None
-    asked: str | None = None
-    """What the user said to the root, where that is to be remembered."""
-    calls: list[int] = field(default_factory=list)
-    """Callbacks that began under the root; those that never end are forgotten with it."""
+    """Who remembers what was said, where that is wanted."""
+    user_text: str | None = None
+    callbacks: list[int] = field(default_factory=list)
+    """Callbacks that began under the root; those that never end are dropped with it."""
 
 
 @dataclass(slots=True)
-class _Call:
-    """A callback under way. One without a tree belongs to another handler of the same tally."""
+class _Callback:
+    """A callback under way."""
 
-    root: bool
+    is_root: bool
     tree: _Tree | None
+    """None if another handler of the same tally records the call."""
     path: tuple[str, ...] = ()
-    """Names of the chains that it stands in, without the root."""
-    step: Step | None = None
-    owned: bool = False
-    leave: Callable[[], None] | None = None
-    chunks: int = 0
-    first: int = 0
-    last: int = 0
-    """Microseconds from the start of the step to its first and to its last chunk."""
+    """Names of the chains around it, without the root."""
+    call: OpenCall | None = None
+    """The model call, tool call or retrieval that it is."""
 
 
 class TallyCallbackHandler(BaseCallbackHandler):
@@ -127,13 +133,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="langchain", actor=actor, scope=scope, session=session_of
         )
-        self._context = services_of(self._binder.tally).recorder
-        self._capture = Capture(self._context, "langchain", strict=strict)
+        self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
-        self._calls: dict[int, _Call] = {}
-        """Callbacks under way, by the number of their id, because a UUID hashes in Python.
+        self._callbacks: dict[int, _Callback] = {}
+        """Callbacks under way, by the integer of their id: a UUID is hashed by Python code.
 
-        Never walked: calls of other threads come and go in it.
+        Never iterated: callbacks of other threads come and go in it.
         """
 
     @property
@@ -142,19 +147,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
         return self._capture.failures
 
     def run_of(self, run_id: UUID) -> Run | None:
-        """The run that a callback under way belongs to."""
-        call = self._calls.get(run_id.int)
-        return None if call is None or call.tree is None else call.tree.run
+        """Return the run that a callback under way belongs to."""
+        callback = self._callbacks.get(run_id.int)
+        return None if callback is None or callback.tree is None else callback.tree.root.run
 
-    def _run_under_way(self, given: Mapping[str, Any]) -> Run | None:
-        found = (
-            self.run_of(one)
-            for name in ("run_id", "parent_run_id")
-            if (one := given.get(name)) is not None
-        )
-        return next((run for run in found if run is not None), None)
+    def _run_under_way(self, arguments: Mapping[str, Any]) -> Run | None:
+        ids = (arguments.get(name) for name in ("run_id", "parent_run_id"))
+        runs = (self.run_of(run_id) for run_id in ids if run_id is not None)
+        return next((run for run in runs if run is not None), None)
 
-    @_captured
+    @_guarded
     def on_chain_start(
         self,
         serialized: dict[str, Any] | None,
@@ -166,32 +168,33 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """The root chain starts the run; inner ones say where a step stands."""
-        call = self._enter(run_id, parent_run_id, metadata, kwargs.get("name"), tags, inputs)
-        if parent_run_id is not None and (name := kwargs.get("name")) and not call.root:
-            call.path = (*call.path, str(name))
+        """Start the run at the root chain; inner chains are the path of a step."""
+        name = kwargs.get("name")
+        callback = self._enter(run_id, parent_run_id, metadata, name, tags, inputs)
+        if parent_run_id is not None and name and not callback.is_root:
+            callback.path = (*callback.path, str(name))
 
-    @_captured
+    @_guarded
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """The root chain ends the run."""
-        call = self._calls.get(run_id.int)
+        """End the run at the root chain."""
+        callback = self._callbacks.get(run_id.int)
         try:
-            if call is not None and call.root and call.tree is not None:
-                self._keep(call.tree, outputs)
+            if callback is not None and callback.is_root and callback.tree is not None:
+                self._keep_turn(callback.tree, outputs)
         finally:
             self._leave(run_id, "completed")
 
-    @_captured
+    @_guarded
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A chain failed, or waits for a person: where no step says so yet, one of its own does."""
-        call = self._calls.get(run_id.int)
+        """Record that a chain failed or waits for a person, unless a step has recorded it."""
+        callback = self._callbacks.get(run_id.int)
         try:
-            if call is not None and call.tree is not None:
-                self._tell(call, call.tree, error)
+            if callback is not None and callback.tree is not None:
+                self._record_error(callback, callback.tree, error)
         finally:
-            self._leave(run_id, "completed" if _bubbles(error) else status_for(type(error)))
+            self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
-    @_captured
+    @_guarded
     def on_chat_model_start(
         self,
         serialized: dict[str, Any],
@@ -203,27 +206,27 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A model call starts: its final messages, tools and parameters."""
+        """Record a model call as it starts: its final messages, tools and parameters."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
-        step = self._begin(
+        call = self._begin(
             "model_call",
             run_id,
             parent_run_id,
             metadata,
-            model or _named(serialized, kwargs),
+            model or _name_of(serialized, kwargs),
             tags,
             messages[0],
         )
-        if step is None:
+        if call is None:
             return
-        step.record(
+        call.step.record(
             "request",
             lambda: request_of(messages[0], parameters),
             summary={"model": model, "messages": len(messages[0])},
         )
 
-    @_captured
+    @_guarded
     def on_llm_start(
         self,
         serialized: dict[str, Any],
@@ -238,68 +241,58 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Same as `on_chat_model_start`, for a model that completes text."""
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
-        step = self._begin(
+        call = self._begin(
             "model_call",
             run_id,
             parent_run_id,
             metadata,
-            model or _named(serialized, kwargs),
+            model or _name_of(serialized, kwargs),
             tags,
             prompts,
         )
-        if step is None:
+        if call is None:
             return
-        step.record(
+        call.step.record(
             "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
         )
 
-    @_captured
+    @_guarded
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        """A model call ends: its answer, its usage, and of a stream when its first and its last
-        chunk came.
-        """
-        call = self._calls.get(run_id.int)
-        if call is not None and call.root and call.tree is not None:
-            self._keep(
-                call.tree,
-                getattr(_first(response), "message", None)
-                or getattr(_first(response), "text", None),
-            )
-        self._finish(run_id, "response", lambda: answer_of(response), _told(response, call))
+        """Record the answer of a model call, its usage, and the times of a stream."""
+        callback = self._callbacks.get(run_id.int)
+        if callback is not None and callback.is_root and callback.tree is not None:
+            generation = _first_generation(response)
+            answer = getattr(generation, "message", None) or getattr(generation, "text", None)
+            self._keep_turn(callback.tree, answer)
+        summary = _answer_summary(response, None if callback is None else callback.call)
+        self._finish(run_id, "response", lambda: answer_of(response), summary)
 
-    @_captured
+    @_guarded
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A chunk of a stream came."""
-        call = self._calls.get(run_id.int)
-        if call is not None and call.step is not None:
-            call.last = self._context.store.clock.now() - call.step.started_at
-            call.first = call.first if call.chunks else call.last
-            call.chunks += 1
+        """Count a chunk of a stream."""
+        call = self._call(run_id)
+        if call is not None:
+            call.times.add_chunk()
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A chunk of a stream came that is told in events."""
+        """Count a chunk of a stream that comes as events."""
         if event["event"] == "content-block-delta":
             self.on_llm_new_token("", run_id=run_id)
 
-    @_captured
+    @_guarded
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A model call failed; what it said until then is kept."""
-        call = self._calls.get(run_id.int)
-        said = kwargs.get("response")
-        if (
-            call is not None
-            and call.step is not None
-            and isinstance(said, LLMResult)
-            and any(said.generations)
-        ):
-            call.step.record("response", lambda: answer_of(said), summary=_told(said, call))
+        """Record a failed model call, with its answer until then."""
+        call, partial = self._call(run_id), kwargs.get("response")
+        if call is not None and isinstance(partial, LLMResult) and any(partial.generations):
+            summary = _answer_summary(partial, call)
+            call.step.record("response", lambda: answer_of(partial), summary=summary)
         self._fail(run_id, error)
 
-    @_captured
+    @_guarded
     def on_retry(self, retry_state: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A call is tried again: its step says how often, and what went wrong."""
-        call = self._calls.get(run_id.int)
-        if call is not None and call.step is not None:
+        """Record that a call is tried again: how often, and what went wrong."""
+        call = self._call(run_id)
+        if call is not None:
             outcome = getattr(retry_state, "outcome", None)
             error = outcome.exception() if outcome is not None and outcome.failed else None
             kind = None if error is None else type(error).__name__
@@ -308,7 +301,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 "note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry}
             )
 
-    @_captured
+    @_guarded
     def on_custom_event(
         self,
         name: str,
@@ -319,22 +312,21 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """An event of the user's own: a note in the step under way, else in one of its own."""
-        call = self._calls.get(run_id.int)
-        if call is None or call.tree is None:
+        """Record an event of the user's own in the step under way, else in a step of its own."""
+        callback = self._callbacks.get(run_id.int)
+        if callback is None or callback.tree is None:
             return
-        run, active = call.tree.run, call.step or current_step()
-        within = active is not None and active.run is run and active.is_open
-        step = (
-            active
-            if active is not None and within
-            else run.step("other", name=name, metadata=_place(call, tags))
-        )
-        step.record("note", {"event": name, "data": data}, summary={"event": name})
-        if not within:
-            step.end(wait=False)
+        run = callback.tree.root.run
+        active = current_step() if callback.call is None else callback.call.step
+        note = {"event": name, "data": data}
+        if active is not None and active.run is run and active.is_open:
+            active.record("note", note, summary={"event": name})
+            return
+        step = run.step("other", name=name, metadata=_place(callback, tags))
+        step.record("note", note, summary={"event": name})
+        step.end(wait=False)
 
-    @_captured
+    @_guarded
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -347,36 +339,35 @@ class TallyCallbackHandler(BaseCallbackHandler):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A tool call starts: its name and arguments."""
-        name = _named(serialized, kwargs) or "tool"
-        step = self._begin("tool_call", run_id, parent_run_id, metadata, name, tags)
-        if step is None:
+        """Record a tool call as it starts: its name and arguments."""
+        name = _name_of(serialized, kwargs) or "tool"
+        call = self._begin("tool_call", run_id, parent_run_id, metadata, name, tags)
+        if call is None:
             return
         arguments = inputs if inputs is not None else input_str
-        call = {"name": name, "arguments": arguments, "tool_call_id": kwargs.get("tool_call_id")}
-        step.record("tool_call", call, summary={"tool": name})
-        # What the tool remembers or recalls belongs to its step; hooks run inline, in the context
+        record_tool_call(call.step, ToolCall(name, arguments, kwargs.get("tool_call_id")))
+        # What the tool remembers or recalls belongs to its step: hooks run inline, in the context
         # of the tool.
-        self._calls[run_id.int].leave = step.enter()
+        call.enter()
 
-    @_captured
+    @_guarded
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """A tool call ends: its result, which may be an error that the model is told of."""
-        failed = getattr(output, "status", None) == "error"
-        self._finish(
-            run_id,
-            "tool_result",
-            {"result": result_of(output)},
-            {},
-            "failed" if failed else "completed",
-        )
+        """Record the result of a tool call, which may be an error that the model reads."""
+        call = self._leave_step(run_id)
+        try:
+            if call is not None:
+                record_tool_result(call.step, result_of(output))
+                failed = getattr(output, "status", None) == "error"
+                call.end("failed" if failed else "completed")
+        finally:
+            self._leave(run_id, "completed")
 
-    @_captured
+    @_guarded
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A tool call failed, or waits for a person."""
+        """Record that a tool call failed, or waits for a person."""
         self._fail(run_id, error)
 
-    @_captured
+    @_guarded
     def on_retriever_start(
         self,
         serialized: dict[str, Any] | None,
@@ -388,24 +379,25 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A retrieval starts: its query."""
-        name = _named(serialized, kwargs) or "retriever"
-        step = self._begin("other", run_id, parent_run_id, metadata, name, tags)
-        if step is None:
+        """Record a retrieval as it starts: its query."""
+        name = _name_of(serialized, kwargs) or "retriever"
+        call = self._begin("other", run_id, parent_run_id, metadata, name, tags)
+        if call is None:
             return
-        step.record("request", {"level": "runtime", "query": query}, summary={"retriever": name})
+        request = {"level": "runtime", "query": query}
+        call.step.record("request", request, summary={"retriever": name})
 
-    @_captured
+    @_guarded
     def on_retriever_end(
         self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any
     ) -> None:
-        """A retrieval ends: its documents."""
-        found = [document.model_dump(mode="json") for document in documents]
-        self._finish(run_id, "response", {"documents": found}, {"documents": len(found)})
+        """Record the documents of a retrieval."""
+        payload = {"documents": [document.model_dump(mode="json") for document in documents]}
+        self._finish(run_id, "response", payload, {"documents": len(documents)})
 
-    @_captured
+    @_guarded
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """A retrieval failed."""
+        """Record that a retrieval failed."""
         self._fail(run_id, error)
 
     def _enter(
@@ -416,49 +408,49 @@ class TallyCallbackHandler(BaseCallbackHandler):
         name: str | None,
         tags: Sequence[str] | None,
         inputs: Any = None,
-    ) -> _Call:
-        """The callback, in the run of its root; the root starts one."""
-        above = self._calls.get(parent.int) if parent is not None else None
+    ) -> _Callback:
+        """Add a callback to the tree of its root; the root joins or starts a run."""
+        above = self._callbacks.get(parent.int) if parent is not None else None
         if above is not None:
-            call = self._calls[run_id.int] = _Call(False, above.tree, above.path)
+            callback = self._callbacks[run_id.int] = _Callback(False, above.tree, above.path)
             if above.tree is not None:
-                above.tree.calls.append(run_id.int)
-            return call
+                above.tree.callbacks.append(run_id.int)
+            return callback
         tree = None
-        if self._context.claims.take(("langchain", run_id), self):
+        if self._capture.claim(run_id, self):
             bound = self._binder.bound(metadata or {})
             thread = (
                 {"thread_id": metadata["thread_id"]} if metadata and "thread_id" in metadata else {}
             )
-            known = {"langchain_run_id": str(run_id), **thread, **_tags(tags)}
-            run, owned = bound.join_run(
-                self._agent_name or name or "agent", goal=goal_of(inputs), metadata=known
+            root = RootRun.join(
+                bound,
+                self._agent_name or name or "agent",
+                goal=goal_of(inputs),
+                metadata={"langchain_run_id": str(run_id), **thread, **_own_tags(tags)},
             )
-            tree = _Tree(run, owned)
+            tree = _Tree(root)
             if self._speakers != "off":
-                tree.bound, tree.asked = bound, said_in(inputs)
-        call = self._calls[run_id.int] = _Call(True, tree)
-        return call
+                tree.bound, tree.user_text = bound, text_of(inputs)
+        callback = self._callbacks[run_id.int] = _Callback(True, tree)
+        return callback
 
-    def _keep(self, tree: _Tree, outputs: Any) -> None:
-        """Remember what was said, where that is asked for; an answer that is no text is not."""
-        if tree.bound is not None and not tree.waits:
-            with self._capture(tree.run):
-                answer = said_in(outputs) if self._speakers == "both" else None
-                tree.bound.keep_turn(tree.run, user=tree.asked, assistant=answer)
+    def _keep_turn(self, tree: _Tree, outputs: Any) -> None:
+        """Remember what was said, where that is wanted; an answer that is no text is left out."""
+        if tree.bound is not None and not tree.root.is_waiting:
+            with self._capture(tree.root.run):
+                answer = text_of(outputs) if self._speakers == "both" else None
+                tree.bound.keep_turn(tree.root.run, user=tree.user_text, assistant=answer)
 
     def _leave(self, run_id: UUID, status: StepStatus) -> None:
-        """Forget a callback; end the run if it was the root."""
-        call = self._calls.pop(run_id.int, None)
-        if call is None or not call.root:
+        """Drop a callback; end the run if it was the root."""
+        callback = self._callbacks.pop(run_id.int, None)
+        if callback is None or not callback.is_root:
             return
-        for child in call.tree.calls if call.tree is not None else ():
-            self._calls.pop(child, None)
-        self._context.claims.release(("langchain", run_id), self)
-        if call.tree is not None and call.tree.owned:
-            call.tree.run.end(
-                "blocked" if call.tree.waits and status == "completed" else status, wait=False
-            )
+        for child in callback.tree.callbacks if callback.tree is not None else ():
+            self._callbacks.pop(child, None)
+        self._capture.release(run_id, self)
+        if callback.tree is not None:
+            callback.tree.root.end(status)
 
     def _begin(
         self,
@@ -469,151 +461,101 @@ class TallyCallbackHandler(BaseCallbackHandler):
         name: str | None,
         tags: Sequence[str] | None,
         inputs: Any = None,
-    ) -> Step | None:
-        call = self._enter(run_id, parent, metadata, name, tags, inputs)
-        if call.tree is None:
+    ) -> OpenCall | None:
+        """Open the step of a callback; None where another handler records it."""
+        callback = self._enter(run_id, parent, metadata, name, tags, inputs)
+        if callback.tree is None:
             return None
-        known = {**_identity(run_id, metadata or {}), **_place(call, tags)}
-        if known.get("path") == known.get("langgraph_node"):
+        place = {
+            "langchain_run_id": str(run_id),
+            **place_of(metadata or {}),
+            **_place(callback, tags),
+        }
+        if place.get("path") == place.get("langgraph_node"):
             # The place in the graph says it already.
-            known.pop("path", None)
-        call.step, call.owned = call.tree.run.join(kind, name=name, metadata=known)
+            place.pop("path", None)
+        callback.call = begin_call(callback.tree.root.run, kind, name=name, metadata=place)
         if kind == "model_call":
-            asks(call.step)
-        return call.step
+            attribute_requests(callback.call.step)
+        return callback.call
 
-    def _taken(self, run_id: UUID) -> _Call | None:
-        """The callback that ends, if it has a step, which is no longer current."""
-        call = self._calls.get(run_id.int)
-        if call is None or call.step is None:
-            return None
-        if call.leave is not None:
+    def _call(self, run_id: UUID) -> OpenCall | None:
+        callback = self._callbacks.get(run_id.int)
+        return None if callback is None else callback.call
+
+    def _leave_step(self, run_id: UUID) -> OpenCall | None:
+        """Return the call that ends, if it has a step, which is no longer current."""
+        call = self._call(run_id)
+        if call is not None:
             call.leave()
         return call
 
     def _finish(
-        self,
-        run_id: UUID,
-        kind: EntryKind,
-        payload: Any,
-        summary: Mapping[str, Any],
-        status: StepStatus = "completed",
+        self, run_id: UUID, kind: EntryKind, payload: Any, summary: Mapping[str, Any]
     ) -> None:
-        call = self._taken(run_id)
+        call = self._leave_step(run_id)
         try:
-            if call is not None and call.step is not None:
-                call.step.record(kind, payload, summary=summary)
-                if call.owned:
-                    call.step.end(status, wait=False)
+            if call is not None:
+                call.finish(kind, payload, summary)
         finally:
             self._leave(run_id, "completed")
 
     def _fail(self, run_id: UUID, error: BaseException) -> None:
-        call = self._taken(run_id)
+        callback, call = self._callbacks.get(run_id.int), self._leave_step(run_id)
         try:
-            if call is not None and call.step is not None and call.tree is not None and call.owned:
-                call.tree.waits = stop(call.step, error)
+            tree = None if callback is None else callback.tree
+            if call is not None and tree is not None and call.is_own:
+                tree.root.is_waiting = stop_step(call.step, error)
         finally:
-            self._leave(run_id, "completed" if _bubbles(error) else status_for(type(error)))
+            self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
-    def _tell(self, call: _Call, tree: _Tree, error: BaseException) -> None:
-        """Record what went wrong in a chain, or what it waits for, unless a step has said so."""
-        if tree.run.record.ended_at is not None or tree.run.has_noted(error):
+    def _record_error(self, callback: _Callback, tree: _Tree, error: BaseException) -> None:
+        """Record the error of a chain, or what it waits for, unless a step has recorded it."""
+        run = tree.root.run
+        if run.record.ended_at is not None or run.has_noted(error):
             return
-        asked = interrupts_of(error)
-        if asked is None and _bubbles(error):
-            # LangGraph's own way to jump to a node of the graph above: nothing went wrong.
+        interrupts = interrupts_of(error)
+        if interrupts is None and is_bubble_up(error):
+            # LangGraph jumps to a node of the graph above: nothing went wrong.
             return
-        kind: StepKind = "other" if asked is None else "human_approval"
-        name = call.path[-1] if call.path else tree.run.record.agent_name
-        tree.waits = stop(tree.run.step(kind, name=name, metadata=_place(call, None)), error)
+        kind: StepKind = "other" if interrupts is None else "human_approval"
+        name = callback.path[-1] if callback.path else run.record.agent_name
+        step = run.step(kind, name=name, metadata=_place(callback, None))
+        tree.root.is_waiting = stop_step(step, error)
 
 
-def stop(step: Step, error: BaseException) -> bool:
-    """Close a step that an exception left: failed, or blocked if it waits for a person, which is
-    what is returned.
-    """
-    asked = interrupts_of(error)
-    if asked is not None:
-        step.record(
-            "approval", {"interrupts": asked}, summary={"state": "asked", "interrupts": len(asked)}
-        )
-        step.run.note_error(error)
-        step.end("blocked", wait=False)
-    elif _bubbles(error):
-        step.end(wait=False)
-    else:
-        step.fail(error)
-    return asked is not None
-
-
-def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:
-    """What LangGraph asks a person, where that is what this exception means."""
-    errors = sys.modules.get("langgraph.errors")
-    if errors is None or not isinstance(error, errors.GraphInterrupt):
-        return None
-    asked = error.args[0] if error.args else ()
-    return [{"id": getattr(one, "id", None), "value": getattr(one, "value", one)} for one in asked]
-
-
-def _bubbles(error: BaseException) -> bool:
-    """Whether this is how LangGraph leaves a node, rather than a failure."""
-    errors = sys.modules.get("langgraph.errors")
-    return errors is not None and isinstance(error, errors.GraphBubbleUp)
-
-
-def _told(response: LLMResult, call: _Call | None) -> dict[str, Any]:
-    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and
-    the last came.
-    """
-    message = getattr(_first(response), "message", None)
-    counted = usage_of(
+def _answer_summary(response: LLMResult, call: OpenCall | None) -> dict[str, Any]:
+    """Return what a receipt says of an answer: its usage, and the times of a stream."""
+    message = getattr(_first_generation(response), "message", None)
+    usage = usage_of(
         getattr(message, "usage_metadata", None)
         or (response.llm_output or {}).get("token_usage")
         or {}
     )
-    told: dict[str, Any] = {"usage": counted} if counted else {}
-    if call is not None and call.chunks:
-        told["stream"] = {"chunks": call.chunks, "first_us": call.first, "last_us": call.last}
-    return told
+    return {
+        **({"usage": usage} if usage else {}),
+        **({} if call is None else call.times.summary()),
+    }
 
 
-def _first(response: LLMResult) -> Any:
+def _first_generation(response: LLMResult) -> Any:
     return response.generations[0][0] if any(response.generations) else None
 
 
-def _named(serialized: Mapping[str, Any] | None, given: Mapping[str, Any]) -> str | None:
-    name = (serialized or {}).get("name") or given.get("name")
+def _name_of(serialized: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> str | None:
+    name = (serialized or {}).get("name") or arguments.get("name")
     return None if name is None else str(name)
 
 
-def _place(call: _Call, tags: Sequence[str] | None) -> dict[str, Any]:
-    return {**({"path": "/".join(call.path)} if call.path else {}), **_tags(tags)}
+def _place(callback: _Callback, tags: Sequence[str] | None) -> dict[str, Any]:
+    path = {"path": "/".join(callback.path)} if callback.path else {}
+    return {**path, **_own_tags(tags)}
 
 
-def _tags(tags: Sequence[str] | None) -> dict[str, Any]:
-    """The user's own tags, without those by which LangChain counts its parts."""
-    own = [tag for tag in tags or () if not tag.startswith(_COUNTED)]
+def _own_tags(tags: Sequence[str] | None) -> dict[str, Any]:
+    """Return the user's own tags, without those by which LangChain numbers its parts."""
+    own = [tag for tag in tags or () if not tag.startswith(_NUMBERING)]
     return {"tags": own} if own else {}
 
 
-_COUNTED = ("seq:step:", "map:key:", "graph:step:", "langsmith:")
-_JOIN = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_ns")
-"""What LangGraph says of the place of a call; the last part of the namespace is the task id."""
-
-
-def _identity(run_id: UUID, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {"langchain_run_id": str(run_id), **place_of(metadata)}
-
-
-def session_of(metadata: Mapping[str, Any]) -> str | None:
-    """The thread, conversation or session that a call belongs to, which the history of what it
-    changes names.
-    """
-    named = (metadata.get(name) for name in ("thread_id", "session_id", "conversation_id"))
-    return next((str(one) for one in named if one), None)
-
-
-def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What LangGraph says of the place of a call, by which its step is joined to a checkpoint."""
-    return {name: metadata[name] for name in _JOIN if name in metadata}
+_NUMBERING = ("seq:step:", "map:key:", "graph:step:", "langsmith:")

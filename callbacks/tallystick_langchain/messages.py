@@ -18,7 +18,8 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.recorder import Preserialized, TextMemo, offered, recordable
+from tallystick.adapters import recordable_parameters, recordable_tools
+from tallystick.recorder import Preserialized, TextMemo
 
 __all__ = [
     "answer_of",
@@ -27,7 +28,7 @@ __all__ = [
     "model_of",
     "request_of",
     "result_of",
-    "said_in",
+    "text_of",
     "to_messages",
     "written",
 ]
@@ -44,13 +45,15 @@ _ENVELOPE = ("id", "response_metadata", "usage_metadata")
 
 def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The request as the runtime holds it: final messages, tools and parameters."""
-    kept = recordable({name: value for name, value in parameters.items() if name not in _OWN})
+    kept = recordable_parameters(
+        {name: value for name, value in parameters.items() if name not in _OWN}
+    )
     return {
         "level": "runtime",
         "model": model_of(parameters),
         "messages": [written(message) for message in messages],
         # No list: they come all together from call to call, and are looked at as one.
-        "tools": tuple(offered(parameters.get("tools"))),
+        "tools": tuple(recordable_tools(parameters.get("tools"))),
         "stop": parameters.get("stop"),
         "parameters": kept,
     }
@@ -63,7 +66,7 @@ def completion_of(prompt: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         "model": model_of(parameters),
         "prompt": prompt,
         "stop": parameters.get("stop"),
-        "parameters": recordable(parameters),
+        "parameters": recordable_parameters(parameters),
     }
 
 
@@ -132,22 +135,22 @@ def goal_of(inputs: Any) -> str | None:
     """What the caller of a chain or graph wants, as far as its inputs say; secrets are looked for
     in all of it.
     """
-    return said_in(inputs)
+    return text_of(inputs)
 
 
-def said_in(values: Any) -> str | None:
+def text_of(values: Any) -> str | None:
     """The text of what goes into a chain or graph, or comes out of it, or its last message."""
     if isinstance(values, str):
         return values
     if isinstance(values, BaseMessage):
         return str(values.text)
     if isinstance(values, tuple) and len(values) == 2:
-        return said_in(values[1])
+        return text_of(values[1])
     if isinstance(values, list):
-        return said_in(values[-1]) if values else None
+        return text_of(values[-1]) if values else None
     if isinstance(values, Mapping):
         named = (values[name] for name in _SAID if name in values)
-        return next((said for said in map(said_in, named) if said), None)
+        return next((said for said in map(text_of, named) if said), None)
     return None
 
 

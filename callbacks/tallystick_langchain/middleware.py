@@ -10,7 +10,6 @@ the others left.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
@@ -24,20 +23,27 @@ from langchain.agents.middleware import (
 from langchain.agents.middleware.types import PrivateStateAttr
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
-from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from tallystick.adapters import Binder
+from tallystick.adapters import (
+    Binder,
+    Capture,
+    Speakers,
+    ToolCall,
+    recall_for_turn,
+    record_tool_call,
+    record_tool_result,
+)
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Capture, Run, Speakers, Step, current_run, current_step, status_for
+from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
-from tallystick_langchain.handler import TallyCallbackHandler, place_of, session_of, stop
+from tallystick_langchain.graph import is_bubble_up, place_of, session_of, stop_step
+from tallystick_langchain.handler import TallyCallbackHandler
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, render, tool_specs
 
@@ -49,10 +55,6 @@ ActorSource = Actor | Callable[[Runtime[Any]], Actor | None]
 _DEFAULT_BUDGET = 16_000
 _AGENTS = CompileConfig(turn_share=20)
 """For agents with tools: what the turn will still bring has its room from the first step on."""
-_RECALLED = 256
-"""Requests whose recalled memories are kept, so that the steps of one turn see the same ones while
-these stand.
-"""
 
 
 class TallyState(AgentState[Any]):
@@ -108,12 +110,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._agent_name, self._record, self._speakers = agent_name, record, capture
         self._rules, self._config = tuple(rules), config
-        self._capture = Capture(
-            services_of(self._binder.tally).recorder, "langchain", strict=strict
-        )
+        self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
-        self._recalled: OrderedDict[tuple[str, ...], list[Hit]] = OrderedDict()
 
     @property
     def failures(self) -> int:
@@ -265,36 +264,22 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             target=FRAMED,
         )
         rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()})
-        offered = {f"tool:{spec.name}" for spec in tool_specs(request.tools)}
-        denied = {name.removeprefix("tool:") for name in offered} - rendered.tools
+        recordable_tools = {f"tool:{spec.name}" for spec in tool_specs(request.tools)}
+        denied = {name.removeprefix("tool:") for name in recordable_tools} - rendered.tools
         tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
         messages: Any = rendered.messages
         return request.override(system_message=rendered.system, messages=messages, tools=tools)
 
     def _recall(self, bound: BoundTally, request: ModelRequest[Any]) -> list[Hit]:
-        asked = next(
-            (message for message in reversed(request.messages) if message.type == "human"), None
-        )
-        text = "" if asked is None else str(asked.text).strip()
-        if not self._memories or not text:
-            return []
-        thread = getattr(request.runtime, "execution_info", None)
-        key = (
-            str(bound.actor),
-            str(bound.scope),
-            str(getattr(thread, "thread_id", None)),
-            str(request.state.get("tally_run")),
-            text,
-        )
-        with self._guard:
-            known = self._recalled.get(key)
-        if known is None or not bound.still_stand(known):
-            known = list(bound.recall(text, limit=self._memories))
-            with self._guard:
-                self._recalled[key] = known
-                while len(self._recalled) > _RECALLED:
-                    self._recalled.popitem(last=False)
-        return known
+        users = (message for message in reversed(request.messages) if message.type == "human")
+        latest = next(users, None)
+        execution = getattr(request.runtime, "execution_info", None)
+        text = "" if latest is None else str(latest.text)
+        # An agent gives each message an id, so that the same words asked again are another turn.
+        turn = None
+        if latest is not None and latest.id is not None:
+            turn = f"{getattr(execution, 'thread_id', None)} {latest.id}"
+        return recall_for_turn(bound, text, limit=self._memories, turn=turn)
 
     # Tools
 
@@ -346,18 +331,15 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         call = request.tool_call
         with self._capture(run):
             step = run.step("tool_call", name=call["name"], parent=_within(run), metadata=_place())
-            asked = {"name": call["name"], "arguments": call["args"], "tool_call_id": call["id"]}
-            step.record(
-                "tool_call", asked, summary={"tool": call["name"], "tool_call_id": call["id"]}
-            )
+            record_tool_call(step, ToolCall(call["name"], call["args"], call["id"]))
             return step
         return None
 
     def _failed(self, state: Mapping[str, Any], step: Step, error: BaseException) -> None:
         """A step that failed ends its run too; one that waits for a person ends nothing."""
         with self._capture(step.run):
-            stop(step, error)
-        if not isinstance(error, GraphBubbleUp):
+            stop_step(step, error)
+        if not is_bubble_up(error):
             self._end(state, status_for(type(error)))
 
 
@@ -455,6 +437,6 @@ def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) 
 
 
 def _note_result(step: Step, result: ToolMessage | Command[Any]) -> None:
-    step.record("tool_result", {"result": result})
+    record_tool_result(step, result)
     failed = isinstance(result, ToolMessage) and result.status == "error"
     step.end("failed" if failed else "completed", wait=False)

@@ -14,7 +14,7 @@ from tallystick.adapters import Binder
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_langchain.handler import session_of
+from tallystick_langchain.graph import session_of
 
 __all__ = ["memory_tools"]
 

@@ -9,7 +9,7 @@ LlamaIndex swallows whatever a handler raises, so what could not be recorded is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -33,18 +33,30 @@ from llama_index.core.instrumentation.events.llm import (
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.instrumentation.span import BaseSpan
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
-from llama_index.core.schema import QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import BaseTool, ToolOutput
 from llama_index.core.workflow import Workflow
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
 from pydantic import PrivateAttr
 
-from tallystick.adapters import Binder
-from tallystick.recorder import Capture, Run, Speakers, Step, asks, status_for
-from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
+from tallystick.adapters import (
+    Binder,
+    Capture,
+    OpenCall,
+    RootRun,
+    Speakers,
+    ToolCall,
+    attribute_requests,
+    begin_call,
+    record_approval,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+)
+from tallystick.recorder import Run, status_for
+from tallystick.records import Actor, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.services import services_of
 from tallystick_llama_index.messages import answer_of, found_of, model_of, request_of, usage
 
 try:
@@ -62,7 +74,7 @@ _unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=Fals
 
 @contextmanager
 def unrecorded() -> Iterator[None]:
-    """Calls inside belong to no run: a replay asks a model again, and nobody's agent did that."""
+    """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
     token = _unrecorded.set(True)
     try:
         yield
@@ -74,52 +86,52 @@ def unrecorded() -> Iterator[None]:
 class _Tree:
     """The spans under one root, and their run once there is one."""
 
-    root: str
+    root_id: str
     name: str
-    asked: str | None
+    user_text: str | None
     tags: Mapping[str, Any]
-    run: Run | None = None
-    owned: bool = False
+    root: RootRun | None = None
     leave: Callable[[], None] | None = None
     spans: set[str] = field(default_factory=set)
-    open: set[str] = field(default_factory=set)
+    open_calls: set[str] = field(default_factory=set)
     """Spans whose step is open."""
-    ended: StepStatus | None = None
-    """How the root ended, while streams that it gave back are still read."""
-    workflow: bool = False
-    """Whether the root is a workflow, which ends with an event unless somebody cancels it."""
+    end_status: StepStatus | None = None
+    """How the root ended, while streams that it returned are still read."""
+    is_workflow: bool = False
+    """True if the root is a workflow, which ends with an event unless somebody cancels it."""
+
+    @property
+    def run(self) -> Run | None:
+        """The run of the root, once it has one."""
+        return None if self.root is None else self.root.run
 
 
 @dataclass
 class _Span:
-    """A span under way. One without a tree belongs to another instrumentation of the same tally."""
+    """A span under way."""
 
     id: str
     parent: _Span | None
     tree: _Tree | None
+    """None if another instrumentation of the same tally records it."""
     tool: str | None = None
-    """The tool that is called, and the id of the call as an agent gave it."""
-    call_id: str | None = None
+    """The tool that is called."""
+    tool_call_id: str | None = None
+    """The id of the tool call as an agent gave it."""
 
 
 @dataclass
-class _Doing:
-    """A step under way."""
+class _SpanCall:
+    """The model call, tool call or retrieval of a span."""
 
-    step: Step
-    owned: bool
+    call: OpenCall
     tree: _Tree
-    leave: Callable[[], None] | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
     nested: int = 0
     """Starts inside it that are part of it: a chat that is made of a completion."""
-    streams: bool = False
-    """Whether its span has ended and its answer is still read."""
-    chunks: int = 0
-    first: int = 0
-    last: int = 0
-    """Microseconds from the start of the step to its first and to its last chunk."""
-    said: Any = None
+    is_streaming: bool = False
+    """True if its span has ended and its answer is still read."""
+    partial: Any = None
+    """The answer of a stream so far."""
 
 
 class TallyInstrumentation:
@@ -148,15 +160,12 @@ class TallyInstrumentation:
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="llama_index", actor=actor, scope=scope
         )
-        self._capture = Capture(
-            services_of(self._binder.tally).recorder, "llama_index", strict=False
-        )
-        self._claims = services_of(self._binder.tally).recorder.claims
+        self._capture = Capture(self._binder.tally, "llama_index", strict=False)
         self._strict = strict
         self._agent_name, self._speakers = agent_name, capture
         self._guard = threading.RLock()
         self._spans: dict[str, _Span] = {}
-        self._doing: dict[str, _Doing] = {}
+        self._calls: dict[str, _SpanCall] = {}
         self._trees: dict[str, _Tree] = {}
         self._dispatcher: Dispatcher | None = None
         self._handlers = _Events.of(self), _Spans.of(self)
@@ -167,9 +176,7 @@ class TallyInstrumentation:
         return self._capture.failures
 
     def attach(self, dispatcher: Dispatcher | None = None) -> Self:
-        """Begin to record what goes through `dispatcher` (by default the root: everything). Attach
-        only once.
-        """
+        """Record what goes through `dispatcher`, by default the root: everything. Attach once."""
         self._dispatcher = dispatcher or get_dispatcher()
         events, spans = self._handlers
         self._dispatcher.add_event_handler(events)
@@ -177,22 +184,21 @@ class TallyInstrumentation:
         return self
 
     def detach(self) -> None:
-        """Stop recording. Runs that have not ended end as interrupted. If strict, raises what could
-        not be recorded.
-        """
+        """Stop recording; open runs end as interrupted. If strict, raise the first failure."""
         dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:
+            events, spans = self._handlers
             dispatcher.event_handlers = [
-                one for one in dispatcher.event_handlers if one is not self._handlers[0]
+                handler for handler in dispatcher.event_handlers if handler is not events
             ]
             dispatcher.span_handlers = [
-                one for one in dispatcher.span_handlers if one is not self._handlers[1]
+                handler for handler in dispatcher.span_handlers if handler is not spans
             ]
         with self._guard:
-            left = list(self._trees.values())
+            trees = list(self._trees.values())
             self._spans.clear()
-            self._doing.clear()
-        for tree in left:
+            self._calls.clear()
+        for tree in trees:
             with self._capture(tree.run):
                 if tree.leave is not None:
                     tree.leave()
@@ -222,32 +228,32 @@ class TallyInstrumentation:
         arguments: BoundArguments,
         tags: Mapping[str, Any],
     ) -> None:
-        """The root span is the run; the call of a tool is a step."""
+        """Start the run at the root span, and a step at the call of a tool."""
         parent = self._spans.get(parent_id) if parent_id is not None else None
-        tree = (
-            parent.tree if parent is not None else self._rooted(span_id, instance, arguments, tags)
-        )
+        tree = parent.tree if parent is not None else self._root(span_id, instance, arguments, tags)
         span = _Span(span_id, parent, tree)
         with self._guard:
             self._spans[span_id] = span
             if tree is not None:
                 tree.spans.add(span_id)
-        called = arguments.arguments.get("ev")
-        span.call_id = getattr(called, "tool_id", None) or (
-            parent.call_id if parent is not None else None
+        event = arguments.arguments.get("ev")
+        span.tool_call_id = getattr(event, "tool_id", None) or (
+            parent.tool_call_id if parent is not None else None
         )
         if tree is None:
             return
-        if tree.root == span_id and isinstance(
+        if tree.root_id == span_id and isinstance(
             instance, Workflow | BaseQueryEngine | BaseChatEngine
         ):
             # What happens in it belongs to it, also outside of any step; hooks run in the context
             # of the call.
             tree.leave = self._run_of(tree).enter()
         if isinstance(instance, BaseTool):
-            self._tool(span_id, span, instance, arguments)
+            self._begin_tool(span_id, span, instance, arguments)
 
-    def _tool(self, span_id: str, span: _Span, tool: BaseTool, arguments: BoundArguments) -> None:
+    def _begin_tool(
+        self, span_id: str, span: _Span, tool: BaseTool, arguments: BoundArguments
+    ) -> None:
         name = tool.metadata.get_name()
         if not span_id.partition("-")[0].endswith((".call", ".acall", ".__call__")):
             return
@@ -255,298 +261,266 @@ class TallyInstrumentation:
         if span.parent is not None and span.parent.tool == name:
             # One way to call a tool leads to another.
             return
-        doing = self._begin("tool_call", span_id, name)
-        given = dict(arguments.arguments.get("kwargs") or {})
-        given.pop(getattr(tool, "ctx_param_name", None) or "", None)
-        rest = {
-            key: value
-            for key, value in arguments.arguments.items()
-            if key not in ("args", "kwargs")
-        }
-        asked = {
-            **({"args": list(args)} if (args := arguments.arguments.get("args")) else {}),
-            **rest,
-            **given,
-        }
-        doing.asked = {"name": name, "arguments": asked, "tool_call_id": span.call_id}
-        doing.step.record("tool_call", doing.asked, summary={"tool": name})
+        span_call = self._begin("tool_call", span_id, name)
+        call = span_call.call
+        call.tool_call = ToolCall(name, _tool_arguments(tool, arguments), span.tool_call_id)
+        record_tool_call(call.step, call.tool_call)
         # What the tool remembers or recalls belongs to its step.
-        doing.leave = doing.step.enter()
+        call.enter()
 
     def on_span_end(self, span_id: str, result: Any) -> None:
-        """The result of a tool; the end of the run."""
+        """Record the result of a tool; end the run at the root."""
         span = self._spans.get(span_id)
-        doing = self._doing.get(span_id)
-        stopped = False
+        span_call = self._calls.get(span_id)
+        is_cancelled = False
         try:
-            if doing is not None and span is not None and span.tool is not None:
-                self._result(span_id, doing, result)
-            elif doing is not None:
-                doing.streams = True
-            if span is not None and span.tree is not None and span.tree.root == span_id:
-                stopped = span.tree.workflow and result is None
-                self._keep(span.tree, result)
+            if span_call is not None and span is not None and span.tool is not None:
+                self._finish_tool(span_id, result)
+            elif span_call is not None:
+                span_call.is_streaming = True
+            if span is not None and span.tree is not None and span.tree.root_id == span_id:
+                is_cancelled = span.tree.is_workflow and result is None
+                self._keep_turn(span.tree, result)
         finally:
-            self._leave(span_id, "cancelled" if stopped else "completed")
+            self._leave(span_id, "cancelled" if is_cancelled else "completed")
 
-    def _keep(self, tree: _Tree, result: Any) -> None:
-        """Remember what was said, where that is asked for; an answer that still streams is not text
-        yet.
-        """
-        if self._speakers == "off" or tree.run is None or tree.asked is None:
+    def _keep_turn(self, tree: _Tree, result: Any) -> None:
+        """Remember what was said, where wanted; an answer still streaming is no text yet."""
+        run = tree.run
+        if self._speakers == "off" or run is None or tree.user_text is None:
             return
-        with self._capture(tree.run):
+        with self._capture(run):
             answer = _text_of(result) if self._speakers == "both" else None
-            self._binder.bound(tree.tags).keep_turn(tree.run, user=tree.asked, assistant=answer)
+            self._binder.bound(tree.tags).keep_turn(run, user=tree.user_text, assistant=answer)
 
-    def _result(self, span_id: str, doing: _Doing, result: Any) -> None:
+    def _finish_tool(self, span_id: str, result: Any) -> None:
         output = result if isinstance(result, ToolOutput) else None
-        value = result if output is None else output.raw_output
-        if output is None or not output.is_error:
-            self._finish(span_id, "tool_result", {"result": value}, {})
-            return
-        error = getattr(output, "exception", None)
-        kind = type(error).__name__ if error is not None else "ToolError"
-        self._finish(
-            span_id, "error", {"type": kind, "message": output.content}, {"type": kind}, "failed"
-        )
+        with self._ending(span_id) as call:
+            if call is None:
+                return
+            if output is None or not output.is_error:
+                record_tool_result(call.step, result if output is None else output.raw_output)
+                call.end()
+                return
+            record_tool_error(call.step, getattr(output, "exception", None), output.content)
+            call.end("failed")
 
     def on_span_drop(self, span_id: str, error: BaseException | None) -> None:
-        """A call that failed: its step, if it has one, and the run if it was the root."""
-        failed = error if error is not None else RuntimeError("the span was dropped")
-        doing = self._doing.get(span_id)
+        """Record a call that failed: in its step, if it has one, and in the run at the root."""
+        failure = error if error is not None else RuntimeError("the span was dropped")
         try:
-            if (
-                doing is not None
-                and WaitingForEvent is not None
-                and isinstance(error, WaitingForEvent)
-            ):
-                # The tool will be called again with the answer that it waits for.
-                self._finish(
-                    span_id,
-                    "approval",
-                    doing.asked,
-                    {"tool": doing.asked.get("name"), "state": "asked"},
-                    "blocked",
-                )
-            elif doing is not None:
-                self._fail(span_id, failed)
+            with self._ending(span_id) as call:
+                if call is None:
+                    return
+                if (
+                    call.tool_call is not None
+                    and WaitingForEvent is not None
+                    and isinstance(error, WaitingForEvent)
+                ):
+                    # The tool will be called again with the answer that it waits for.
+                    record_approval(call.step, call.tool_call)
+                    call.end("blocked")
+                else:
+                    call.fail(failure)
         finally:
-            self._leave(span_id, status_for(type(failed)))
+            self._leave(span_id, status_for(type(failure)))
 
     def on_event(self, event: BaseEvent) -> None:
-        """Model calls and retrievals start, go on and end."""
+        """Record the start, the chunks and the end of model calls and retrievals."""
         span_id = event.span_id
         if span_id is None:
             return
         if isinstance(event, LLMChatInProgressEvent | LLMCompletionInProgressEvent):
-            self._chunk(span_id, event.response)
+            self._add_chunk(span_id, event.response)
         elif isinstance(event, LLMChatStartEvent):
-            self._ask(span_id, event.messages, event)
+            self._begin_model(span_id, event.messages, event)
         elif isinstance(event, LLMCompletionStartEvent):
-            self._ask(span_id, event.prompt, event)
+            self._begin_model(span_id, event.prompt, event)
         elif isinstance(event, LLMChatEndEvent | LLMCompletionEndEvent):
-            self._answer(span_id, event.response)
+            self._finish_model(span_id, event.response)
         elif isinstance(event, RetrievalStartEvent):
-            self._look(span_id, event.str_or_query_bundle)
+            self._begin_retrieval(span_id, event.str_or_query_bundle)
         elif isinstance(event, RetrievalEndEvent):
-            nodes = event.nodes
-            self._finish(
-                span_id,
-                "response",
-                lambda: {"documents": found_of(nodes)},
-                {"documents": len(nodes)},
-            )
+            self._finish_retrieval(span_id, event.nodes)
         elif isinstance(event, ExceptionEvent):
-            self._break(span_id, event.exception)
+            self._fail_model(span_id, event.exception)
 
     def run_of(self, span_id: str) -> Run | None:
-        """The run that a span or a stream under way belongs to."""
-        doing, span = self._doing.get(span_id), self._spans.get(span_id)
-        tree = doing.tree if doing is not None else span.tree if span is not None else None
-        return None if tree is None else tree.run
+        """Return the run that a span or a stream under way belongs to."""
+        span_call, span = self._calls.get(span_id), self._spans.get(span_id)
+        if span_call is not None:
+            return span_call.tree.run
+        return None if span is None or span.tree is None else span.tree.run
 
-    def _ask(
-        self, span_id: str, said: Any, event: LLMChatStartEvent | LLMCompletionStartEvent
+    def _begin_model(
+        self, span_id: str, prompt: Any, event: LLMChatStartEvent | LLMCompletionStartEvent
     ) -> None:
-        outer = self._asking(span_id)
+        outer = self._model_call_around(span_id)
         if outer is not None:
-            outer.nested += outer is self._doing.get(span_id)
+            outer.nested += outer is self._calls.get(span_id)
             return
         if self._is_foreign(span_id):
             return
         model = model_of(event.model_dict)
-        doing = self._begin("model_call", span_id, model or event.model_dict.get("class_name"))
-        asks(doing.step)
-        given, described = event.additional_kwargs, event.model_dict
-        summary = (
-            {"model": model} if isinstance(said, str) else {"model": model, "messages": len(said)}
+        name = model or event.model_dict.get("class_name")
+        step = self._begin("model_call", span_id, name).call.step
+        attribute_requests(step)
+        parameters, described = event.additional_kwargs, event.model_dict
+        messages = {} if isinstance(prompt, str) else {"messages": len(prompt)}
+        step.record(
+            "request",
+            lambda: request_of(prompt, parameters, described),
+            summary={"model": model, **messages},
         )
-        doing.step.record("request", lambda: request_of(said, given, described), summary=summary)
 
-    def _asking(self, span_id: str) -> _Doing | None:
-        """The model call that a span stands in: a chat may be made of a completion."""
-        doing, span = self._doing.get(span_id), self._spans.get(span_id)
-        while doing is None and span is not None:
+    def _model_call_around(self, span_id: str) -> _SpanCall | None:
+        """Return the model call that a span is part of: a chat may be made of a completion."""
+        span_call, span = self._calls.get(span_id), self._spans.get(span_id)
+        while span_call is None and span is not None:
             span = span.parent
-            doing = None if span is None else self._doing.get(span.id)
-        return doing if doing is not None and doing.step.kind == "model_call" else None
+            span_call = None if span is None else self._calls.get(span.id)
+        is_model = span_call is not None and span_call.call.step.kind == "model_call"
+        return span_call if is_model else None
 
-    def _chunk(self, span_id: str, response: Any) -> None:
-        doing = self._doing.get(span_id)
-        if doing is None or doing.nested:
-            return
-        since = doing.step.run.context.store.clock.now() - doing.step.started_at
-        doing.first, doing.last = (doing.first if doing.chunks else since), since
-        doing.chunks += 1
-        doing.said = response
+    def _add_chunk(self, span_id: str, response: Any) -> None:
+        span_call = self._calls.get(span_id)
+        if span_call is not None and not span_call.nested:
+            span_call.call.times.add_chunk()
+            span_call.partial = response
 
-    def _answer(self, span_id: str, response: Any) -> None:
-        doing = self._doing.get(span_id)
-        if doing is None:
+    def _finish_model(self, span_id: str, response: Any) -> None:
+        span_call = self._calls.get(span_id)
+        if span_call is None:
             return
-        if doing.nested:
-            doing.nested -= 1
+        if span_call.nested:
+            span_call.nested -= 1
             return
-        self._finish(span_id, "response", lambda: answer_of(response), _told(doing, response))
+        with self._ending(span_id) as call:
+            if call is not None:
+                summary = _answer_summary(call, response)
+                call.finish("response", lambda: answer_of(response), summary)
 
-    def _break(self, span_id: str, error: BaseException) -> None:
-        """A stream failed, or nobody read on: what was said until then is kept."""
-        doing = self._doing.get(span_id)
-        if doing is None:
+    def _fail_model(self, span_id: str, error: BaseException) -> None:
+        """Record that a stream failed or nobody read on, with the answer until then."""
+        span_call = self._calls.get(span_id)
+        if span_call is None:
             return
-        if doing.chunks:
-            said = doing.said
-            doing.step.record("response", lambda: answer_of(said), summary=_told(doing, said))
-        self._fail(span_id, error)
+        call, partial = span_call.call, span_call.partial
+        if call.times.chunks:
+            call.step.record(
+                "response", lambda: answer_of(partial), summary=_answer_summary(call, partial)
+            )
+        with self._ending(span_id):
+            call.fail(error)
 
-    def _look(self, span_id: str, asked: str | QueryBundle) -> None:
+    def _begin_retrieval(self, span_id: str, question: str | QueryBundle) -> None:
         if self._is_foreign(span_id):
             return
         name = span_id.partition(".")[0]
-        query = asked if isinstance(asked, str) else asked.query_str
-        doing = self._begin("other", span_id, name)
-        doing.step.record(
-            "request", {"level": "runtime", "query": query}, summary={"retriever": name}
-        )
-        doing.leave = doing.step.enter()
+        query = question if isinstance(question, str) else question.query_str
+        call = self._begin("other", span_id, name).call
+        request = {"level": "runtime", "query": query}
+        call.step.record("request", request, summary={"retriever": name})
+        call.enter()
+
+    def _finish_retrieval(self, span_id: str, nodes: Sequence[NodeWithScore]) -> None:
+        with self._ending(span_id) as call:
+            if call is not None:
+                call.finish(
+                    "response", lambda: {"documents": found_of(nodes)}, {"documents": len(nodes)}
+                )
 
     def _is_foreign(self, span_id: str) -> bool:
         span = self._spans.get(span_id)
         return span is None or span.tree is None
 
-    def _rooted(
+    def _root(
         self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]
     ) -> _Tree | None:
-        """A new tree, unless another instrumentation of this tally has it, or nobody is to record
-        it.
-        """
-        if _unrecorded.get() or not self._claims.take(("llama_index", span_id), self):
+        """Start a tree, unless another instrumentation of this tally records it."""
+        if _unrecorded.get() or not self._capture.claim(span_id, self):
             return None
         name = getattr(instance, "name", None)
-        called = name if isinstance(name, str) and name else type(instance).__name__
+        class_name = type(instance).__name__ if instance is not None else span_id.partition("-")[0]
         tree = _Tree(
             span_id,
-            called if instance is not None else span_id.partition("-")[0],
-            _asked(arguments),
+            name if isinstance(name, str) and name else class_name,
+            _user_text(arguments),
             tags,
-            workflow=isinstance(instance, Workflow),
+            is_workflow=isinstance(instance, Workflow),
         )
         with self._guard:
             self._trees[span_id] = tree
         return tree
 
     def _run_of(self, tree: _Tree) -> Run:
-        if tree.run is None:
-            bound = self._binder.bound(tree.tags)
-            known = (
-                {"llama_index_run_id": tree.tags["llamaindex.run_id"]}
-                if "llamaindex.run_id" in tree.tags
-                else {}
+        if tree.root is None:
+            run_id = tree.tags.get("llamaindex.run_id")
+            tree.root = RootRun.join(
+                self._binder.bound(tree.tags),
+                self._agent_name or tree.name,
+                goal=tree.user_text,
+                metadata={} if run_id is None else {"llama_index_run_id": run_id},
             )
-            tree.run, tree.owned = bound.join_run(
-                self._agent_name or tree.name, goal=tree.asked, metadata=known
-            )
-        return tree.run
+        return tree.root.run
 
-    def _begin(self, kind: StepKind, span_id: str, name: str | None) -> _Doing:
-        span = self._spans[span_id]
-        tree = span.tree
+    def _begin(self, kind: StepKind, span_id: str, name: str | None) -> _SpanCall:
+        tree = self._spans[span_id].tree
         assert tree is not None
-        step, owned = self._run_of(tree).join(
-            kind, name=name, metadata={"llama_index_span_id": span_id}
-        )
-        doing = _Doing(step, owned, tree)
+        place = {"llama_index_span_id": span_id}
+        call = begin_call(self._run_of(tree), kind, name=name, metadata=place)
+        span_call = _SpanCall(call, tree)
         with self._guard:
-            self._doing[span_id] = doing
-            tree.open.add(span_id)
-        return doing
+            self._calls[span_id] = span_call
+            tree.open_calls.add(span_id)
+        return span_call
 
-    def _taken(self, span_id: str) -> _Doing | None:
-        """The step of a call that ends, no longer current."""
+    @contextmanager
+    def _ending(self, span_id: str) -> Iterator[OpenCall | None]:
+        """Take the call of a span that ends: inside, its step is no longer current.
+
+        Afterwards its tree ends, if the root has ended and this was the last open call.
+        """
         with self._guard:
-            doing = self._doing.pop(span_id, None)
-            if doing is not None:
-                doing.tree.open.discard(span_id)
-        if doing is not None and doing.leave is not None:
-            doing.leave()
-        return doing
-
-    def _finish(
-        self,
-        span_id: str,
-        kind: EntryKind,
-        payload: Any,
-        summary: Mapping[str, Any],
-        status: StepStatus = "completed",
-    ) -> None:
-        doing = self._taken(span_id)
-        if doing is None:
+            span_call = self._calls.pop(span_id, None)
+            if span_call is not None:
+                span_call.tree.open_calls.discard(span_id)
+        if span_call is None:
+            yield None
             return
+        span_call.call.leave()
         try:
-            doing.step.record(kind, payload, summary=summary)
-            if doing.owned:
-                doing.step.end(status, wait=False)
+            yield span_call.call
         finally:
-            self._settle(doing.tree)
-
-    def _fail(self, span_id: str, error: BaseException) -> None:
-        doing = self._taken(span_id)
-        if doing is None:
-            return
-        try:
-            if doing.owned:
-                doing.step.fail(error)
-        finally:
-            self._settle(doing.tree)
+            self._end_if_done(span_call.tree)
 
     def _leave(self, span_id: str, status: StepStatus) -> None:
-        """Forget a span; end the run if it was the root, or let the last of its streams do so."""
+        """Drop a span; end the run if it was the root, or let the last of its streams do so."""
         with self._guard:
             span = self._spans.pop(span_id, None)
             tree = None if span is None else span.tree
-            if tree is None or tree.root != span_id:
+            if tree is None or tree.root_id != span_id:
                 return
-            tree.ended = status
+            tree.end_status = status
             for key in tree.spans:
                 self._spans.pop(key, None)
-            for key in [key for key in tree.open if not self._doing[key].streams]:
-                tree.open.discard(key)
-                del self._doing[key]
+            for key in [key for key in tree.open_calls if not self._calls[key].is_streaming]:
+                tree.open_calls.discard(key)
+                del self._calls[key]
         if tree.leave is not None:
             tree.leave()
-        self._settle(tree)
+        self._end_if_done(tree)
 
-    def _settle(self, tree: _Tree) -> None:
-        if tree.ended is not None and not tree.open:
-            self._end(tree, tree.ended)
+    def _end_if_done(self, tree: _Tree) -> None:
+        if tree.end_status is not None and not tree.open_calls:
+            self._end(tree, tree.end_status)
 
     def _end(self, tree: _Tree, status: StepStatus) -> None:
         with self._guard:
-            known = self._trees.pop(tree.root, None)
-        self._claims.release(("llama_index", tree.root), self)
-        if known is not None and tree.run is not None and tree.owned:
-            tree.run.end(status, wait=False)
+            is_open = self._trees.pop(tree.root_id, None) is not None
+        self._capture.release(tree.root_id, self)
+        if is_open and tree.root is not None:
+            tree.root.end(status)
 
 
 class _Events(BaseEventHandler):
@@ -556,9 +530,9 @@ class _Events(BaseEventHandler):
 
     @classmethod
     def of(cls, to: TallyInstrumentation) -> _Events:
-        made = cls()
-        made._to = to
-        return made
+        handler = cls()
+        handler._to = to
+        return handler
 
     @classmethod
     def class_name(cls) -> str:
@@ -579,9 +553,9 @@ class _Spans(BaseSpanHandler[BaseSpan]):
 
     @classmethod
     def of(cls, to: TallyInstrumentation) -> _Spans:
-        made = cls()
-        made._to = to
-        return made
+        handler = cls()
+        handler._to = to
+        return handler
 
     @classmethod
     def class_name(cls) -> str:
@@ -638,41 +612,44 @@ class _Spans(BaseSpanHandler[BaseSpan]):
         """Same as `new_span`."""
 
 
-def _told(doing: _Doing, response: Any) -> dict[str, Any]:
-    """What a receipt says of an answer: usage, and of a stream its chunks and when the first and
-    the last came.
-    """
-    counted = usage(response)
-    told: dict[str, Any] = {"usage": counted} if counted else {}
-    if doing.chunks:
-        told["stream"] = {"chunks": doing.chunks, "first_us": doing.first, "last_us": doing.last}
-    return told
+def _answer_summary(call: OpenCall, response: Any) -> dict[str, Any]:
+    """Return what a receipt says of an answer: its usage, and the times of a stream."""
+    token_usage = usage(response)
+    return {**({"usage": token_usage} if token_usage else {}), **call.times.summary()}
 
 
-def _asked(arguments: BoundArguments) -> str | None:
-    """What the caller said, as far as the arguments of the root span say it."""
-    given = arguments.arguments
-    started = given.get("start_event")
-    named = [
-        given.get(name) for name in ("user_msg", "str_or_query_bundle", "message", "query", "input")
-    ]
-    for said in (*named, getattr(started, "user_msg", None), getattr(started, "input", None)):
-        text = (
-            said.query_str
-            if isinstance(said, QueryBundle)
-            else said.content
-            if isinstance(said, ChatMessage)
-            else said
-        )
+def _tool_arguments(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:
+    """Return what a tool is called with, without the context that LlamaIndex hands in."""
+    named = dict(arguments.arguments.get("kwargs") or {})
+    named.pop(getattr(tool, "ctx_param_name", None) or "", None)
+    positional = list(arguments.arguments.get("args") or ())
+    others = {
+        name: value for name, value in arguments.arguments.items() if name not in ("args", "kwargs")
+    }
+    return {**({"args": positional} if positional else {}), **others, **named}
+
+
+def _user_text(arguments: BoundArguments) -> str | None:
+    """Return what the caller said, as far as the arguments of the root span contain it."""
+    values = arguments.arguments
+    event = values.get("start_event")
+    names = ("user_msg", "str_or_query_bundle", "message", "query", "input")
+    candidates = [values.get(name) for name in names]
+    for value in (*candidates, getattr(event, "user_msg", None), getattr(event, "input", None)):
+        text = value
+        if isinstance(value, QueryBundle):
+            text = value.query_str
+        elif isinstance(value, ChatMessage):
+            text = value.content
         if isinstance(text, str) and text:
             return text
     return None
 
 
 def _text_of(result: Any) -> str | None:
-    """The text of an agent's, an engine's or a model's answer."""
-    said = getattr(result, "response", result)
-    text = getattr(getattr(said, "message", said), "content", said)
+    """Return the text of an agent's, an engine's or a model's answer."""
+    response = getattr(result, "response", result)
+    text = getattr(getattr(response, "message", response), "content", response)
     return text if isinstance(text, str) else None
 
 

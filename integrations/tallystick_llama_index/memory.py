@@ -10,7 +10,6 @@ and keeps each session apart.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from tallystick.adapters import Binder
+from tallystick.adapters import Binder, recall_for_turn
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
@@ -34,7 +33,6 @@ from tallystick.records import (
     Actor,
     CompileConfig,
     ContextItem,
-    Hit,
     Memory,
     NewMemory,
     Scope,
@@ -120,7 +118,13 @@ class TallyMemory(BaseMemory):
             [
                 *(item for item, _ in items.values()),
                 *latest,
-                *_recalled(bound, asked, self.session_id, self.memories),
+                *recall_for_turn(
+                    bound,
+                    asked,
+                    limit=self.memories,
+                    turn=_turn_key(self.session_id, said),
+                    outside_of=self.session_id,
+                ),
             ],
             budget=max(1, self.token_limit - initial_token_count),
             query=asked or None,
@@ -186,7 +190,6 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
     name: str = "tallystick"
     memories: int = Field(default=8, ge=1)
     _binder: Any = PrivateAttr()
-    _answers: OrderedDict[tuple[str, str], list[Hit]] = PrivateAttr(default_factory=OrderedDict)
 
     @classmethod
     def of(
@@ -211,17 +214,11 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         ).strip()
         if not asked:
             return ""
-        return await in_thread(self._recall, session, asked)
+        return await in_thread(self._recall, session, asked, _turn_key(session, messages or ()))
 
-    def _recall(self, session: str, asked: str) -> str:
+    def _recall(self, session: str, asked: str, turn: str) -> str:
         bound: BoundTally = self._binder.bound(session)
-        hits = self._answers.get((session, asked))
-        if hits is None or not bound.still_stand(hits):
-            # One request of the user is asked for several times while an agent works; it is
-            # recalled once.
-            hits = self._answers[session, asked] = list(bound.recall(asked, limit=self.memories))
-            while len(self._answers) > 64:
-                self._answers.popitem(last=False)
+        hits = recall_for_turn(bound, asked, limit=self.memories, turn=turn)
         return framed(
             f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content
             for hit in hits
@@ -235,7 +232,6 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
                 by_session.setdefault(session, []).append(_written(message, session))
         for session, turns in by_session.items():
             await in_thread(self._binder.bound(session).remember_many, turns)
-        self._answers.clear()
 
 
 class TallyNodePostprocessor(BaseNodePostprocessor):
@@ -312,12 +308,10 @@ def _shortened(node: NodeWithScore, said: dict[str, str]) -> NodeWithScore:
     return NodeWithScore(node=text, score=node.score)
 
 
-def _recalled(bound: BoundTally, asked: str, session: str, most: int) -> list[Memory]:
-    """What is remembered outside of the session; its own turns are in the conversation already."""
-    if not most or not asked.strip():
-        return []
-    found = [hit.memory for hit in bound.recall(asked, limit=2 * most)]
-    return [memory for memory in found if memory.conversation != session][:most]
+def _turn_key(session: str, messages: Sequence[ChatMessage]) -> str:
+    """Return the key of the latest request of the user in a session."""
+    requests = sum(message.role == MessageRole.USER for message in messages)
+    return f"{session} {requests}"
 
 
 def _turns(bound: BoundTally, session: str) -> list[Memory]:

@@ -9,7 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.recorder import offered, recordable
+from tallystick.adapters import recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
 __all__ = ["answer_of", "found_of", "model_of", "request_of", "to_messages", "usage"]
@@ -41,7 +41,9 @@ def request_of(
     """The request as the runtime holds it: final messages or prompt, tools, parameters, and the
     model's settings.
     """
-    parameters = {name: value for name, value in recordable(given).items() if name != "tools"}
+    parameters = {
+        name: value for name, value in recordable_parameters(given).items() if name != "tools"
+    }
     spoken: dict[str, Any] = (
         {"prompt": said}
         if isinstance(said, str)
@@ -51,7 +53,7 @@ def request_of(
         "level": "runtime",
         "model": model_of(model),
         **spoken,
-        "tools": offered(given.get("tools")),
+        "tools": recordable_tools(given.get("tools")),
         "parameters": parameters,
         "settings": {name: model[name] for name in _SETTINGS if model.get(name) is not None},
     }

@@ -40,24 +40,28 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 
-from tallystick.adapters import Binder
+from tallystick.adapters import (
+    Binder,
+    Capture,
+    OpenCall,
+    RootRun,
+    Speakers,
+    StreamTimes,
+    ToolCall,
+    attribute_requests,
+    begin_call,
+    recall_for_turn,
+    record_approval,
+    record_tool_call,
+    record_tool_result,
+)
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.operations import NOTICE
-from tallystick.recorder import (
-    Capture,
-    Run,
-    Speakers,
-    Step,
-    asks,
-    current_run,
-    current_step,
-    status_for,
-)
-from tallystick.records import Scope, StepKind, StepStatus
+from tallystick.recorder import Run, current_run, current_step, status_for
+from tallystick.records import CompiledContext, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.services import services_of
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
 from tallystick_pydantic_ai.messages import answer_of, request_of
@@ -78,13 +82,13 @@ class TallyRecorder(AbstractCapability[Any]):
     """Where runs are recorded; by default the actor's private scope."""
     agent_name: str | None = None
     strict: bool = False
-    """Whether a failure to record is raised into the run; otherwise it is counted, logged and told
-    of by `verify`.
+    """True to raise a failure to record into the run; otherwise it is counted, logged and reported
+    by `verify`.
     """
     capture: Speakers = "off"
     """Whose words become memories when a run ends: nobody's, the `user`'s, or those of `both`."""
     id: str | None = "tallystick_recorder"
-    counting: Capture | None = field(default=None, repr=False)
+    capture_guard: Capture | None = field(default=None, repr=False)
     """Counts what could not be recorded; the copies for each run share it."""
 
     def __post_init__(self) -> None:
@@ -96,20 +100,20 @@ class TallyRecorder(AbstractCapability[Any]):
             scope=self.scope,
             session=conversation_of,
         )
-        context = services_of(self._binder.tally).recorder
-        self._claims = context.claims
-        self.capturing = self.counting or Capture(context, "pydantic_ai", strict=self.strict)
-        self.counting = self.capturing
+        self.guard = self.capture_guard or Capture(
+            self._binder.tally, "pydantic_ai", strict=self.strict
+        )
+        self.capture_guard = self.guard
         # A streamed request is sent from another task than the hook around it, so that a context
         # variable would not reach it; requests of one run follow one another.
-        self.asking: Step | None = None
-        self._silent = False
-        self.times: _Times | None = None
+        self.request: OpenCall | None = None
+        self.stream: _Stream | None = None
+        self._is_silent = False
 
     @property
     def failures(self) -> int:
         """Events that could not be recorded."""
-        return self.capturing.failures
+        return self.guard.failures
 
     def get_ordering(self) -> CapabilityOrdering:
         """Outermost, so that what is recorded is what the model got."""
@@ -124,25 +128,24 @@ class TallyRecorder(AbstractCapability[Any]):
 
     def get_wrapper_model(self, model: Model) -> Model:
         """The model, noting each request as it is sent."""
-        return _NotingModel(model, self)
+        return _RecordedModel(model, self)
 
     async def wrap_run(
         self, ctx: RunContext[Any], *, handler: WrapRunHandler
     ) -> AgentRunResult[Any]:
         """The agent's run is a run; its end acknowledges everything in it."""
-        key = ("pydantic_ai", ctx.run_id)
-        run, owned = None, False
+        root: RootRun | None = None
         # Of several recorders of one tally in the same run the outermost records it.
-        self._silent = not self._claims.take(key, self)
-        if not self._silent:
-            with self.capturing():
-                run, owned = self._joined(ctx)
+        self._is_silent = not self.guard.claim(ctx.run_id, self)
+        if not self._is_silent:
+            with self.guard():
+                root = self._join(ctx)
         try:
-            if run is None or not owned:
+            if root is None or not root.is_own:
                 return await handler()
-            return await self._recorded(ctx, run, handler)
+            return await self._recorded(ctx, root.run, handler)
         finally:
-            self._claims.release(key, self)
+            self.guard.release(ctx.run_id, self)
 
     async def _recorded(
         self, ctx: RunContext[Any], run: Run, handler: WrapRunHandler
@@ -151,80 +154,60 @@ class TallyRecorder(AbstractCapability[Any]):
         try:
             with run.active():
                 result = await handler()
-            with self.capturing(run):
+            with self.guard(run):
                 if self._note_approvals(run, result):
                     status = "blocked"
                 elif self.capture != "off":
-                    await in_thread(
-                        self._keep, self._binder.bound(ctx), run, ctx.prompt, result.output
-                    )
+                    bound = self._binder.bound(ctx)
+                    await in_thread(self._keep_turn, bound, run, ctx.prompt, result.output)
             return result
         except BaseException as error:
             status = status_for(type(error))
             if status == "failed" and not run.has_noted(error):
-                with self.capturing(run):
+                with self.guard(run):
                     run.step("other", name=run.record.agent_name).fail(error)
             raise
         finally:
-            with anyio.CancelScope(shield=True), self.capturing(run):
+            with anyio.CancelScope(shield=True), self.guard(run):
                 await in_thread(run.end, status)
 
-    def _keep(self, bound: BoundTally, run: Run, asked: Any, answer: Any) -> None:
-        both = self.capture == "both"
+    def _keep_turn(self, bound: BoundTally, run: Run, prompt: Any, output: Any) -> None:
+        wants_answer = self.capture == "both" and isinstance(output, str)
         bound.keep_turn(
             run,
-            user=asked if isinstance(asked, str) else None,
-            assistant=answer if both and isinstance(answer, str) else None,
+            user=prompt if isinstance(prompt, str) else None,
+            assistant=output if wants_answer else None,
         )
 
-    def _joined(self, ctx: RunContext[Any]) -> tuple[Run, bool]:
+    def _join(self, ctx: RunContext[Any]) -> RootRun:
         agent = getattr(ctx.agent, "name", None)
-        goal = ctx.prompt if isinstance(ctx.prompt, str) else None
-        return self._binder.bound(ctx).join_run(
+        return RootRun.join(
+            self._binder.bound(ctx),
             self.agent_name or agent or "agent",
-            goal=goal,
+            goal=ctx.prompt if isinstance(ctx.prompt, str) else None,
             metadata={"pydantic_ai_run_id": ctx.run_id},
         )
 
     def _note_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
-        """Tools that wait for a person never execute, so each becomes a blocked step of its own;
-        whether any does.
+        """Record each tool that waits for a person; return True if any does.
+
+        Such a tool is never executed, so it becomes a blocked step of its own.
         """
-        waiting = result.output.approvals if isinstance(result.output, DeferredToolRequests) else []
-        for call in waiting:
+        if not isinstance(result.output, DeferredToolRequests):
+            return False
+        for call in result.output.approvals:
             step = run.step("human_approval", name=call.tool_name)
-            asked = {
-                "name": call.tool_name,
-                "arguments": call.args,
-                "tool_call_id": call.tool_call_id,
-            }
-            step.record("approval", asked, summary={"tool": call.tool_name, "state": "asked"})
+            record_approval(step, ToolCall(call.tool_name, call.args, call.tool_call_id))
             step.end("blocked", wait=False)
-        return bool(waiting)
+        return bool(result.output.approvals)
 
-    def _begun(self, kind: StepKind, name: str, ctx: RunContext[Any]) -> tuple[Step | None, bool]:
-        """The step of a call, and whether it is ours to end; None outside of a run, or where it
-        cannot be recorded.
-        """
-        step, owned = None, False
+    def _begin(self, kind: StepKind, name: str, ctx: RunContext[Any]) -> OpenCall | None:
+        """Open the step of a call; None outside of a run, or where it cannot be recorded."""
         run = current_run()
-        if run is not None and not self._silent:
-            with self.capturing(run):
-                step, owned = run.join(kind, name=name, metadata=_identity(ctx))
-        return step, owned
-
-    def _ended(
-        self, step: Step, owned: bool, note: Callable[[], None], status: StepStatus = "completed"
-    ) -> None:
-        with self.capturing(step.run):
-            note()
-            if owned:
-                step.end(status, wait=False)
-
-    def _failed(self, step: Step, owned: bool, error: BaseException) -> None:
-        with self.capturing(step.run):
-            if owned:
-                step.fail(error)
+        if run is not None and not self._is_silent:
+            with self.guard(run):
+                return begin_call(run, kind, name=name, metadata=_identity(ctx))
+        return None
 
     async def wrap_model_request(
         self,
@@ -233,38 +216,34 @@ class TallyRecorder(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         handler: WrapModelRequestHandler,
     ) -> ModelResponse:
-        """A model request is a step."""
-        step, owned = self._begun("model_call", request_context.model.model_name, ctx)
-        if step is None:
+        """Record a model request as a step."""
+        call = self._begin("model_call", request_context.model.model_name, ctx)
+        if call is None:
             return await handler(request_context)
-        self.asking, self.times = step, None
-        with step.active():
+        self.request, self.stream = call, None
+        with call.step.active():
             try:
                 response = await handler(request_context)
             except BaseException as error:
-                self._broken(step, owned, error)
+                self._fail_request(call, error)
                 raise
             finally:
-                self.asking = None
-        self._ended(step, owned, lambda: self._answered(step, response))
+                self.request = None
+        with self.guard(call.step.run):
+            _record_response(call, response)
+            call.end()
         return response
 
-    def _answered(self, step: Step, response: ModelResponse) -> None:
-        told, times = usage_of(response.usage), self.times
-        summary = {
-            **({"usage": told} if any(told.values()) else {}),
-            **({"stream": times.told()} if times else {}),
-        }
-        step.record("response", answer_of(response), summary=summary)
-
-    def _broken(self, step: Step, owned: bool, error: BaseException) -> None:
-        """A request failed; what its stream said until then is kept."""
-        times = self.times
-        if times is not None and times.chunks and times.said is not None:
-            with self.capturing(step.run):
-                self._answered(step, times.said())
+    def _fail_request(self, call: OpenCall, error: BaseException) -> None:
+        """Record that a request failed, with the answer of its stream until then."""
+        stream = self.stream
+        if stream is not None and call.times.chunks and stream.partial is not None:
+            with self.guard(call.step.run):
+                _record_response(call, stream.partial())
         # Whoever reads a stream meets its error first, and cancels the task of the request.
-        self._failed(step, owned, error if times is None or times.broke is None else times.broke)
+        first = error if stream is None or stream.error is None else stream.error
+        with self.guard(call.step.run):
+            call.fail(first)
 
     async def wrap_tool_execute(
         self,
@@ -275,32 +254,35 @@ class TallyRecorder(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """A tool call is a step; one that waits for approval is blocked."""
-        step, owned = self._begun("tool_call", call.tool_name, ctx)
-        if step is None:
+        """Record a tool call as a step; one that waits for approval is blocked."""
+        open_call = self._begin("tool_call", call.tool_name, ctx)
+        if open_call is None:
             return await handler(args)
-        asked = {"name": call.tool_name, "arguments": args, "tool_call_id": call.tool_call_id}
-        with self.capturing(step.run):
-            summary = {
-                "tool": call.tool_name,
-                "tool_call_id": call.tool_call_id,
-                "approved": ctx.tool_call_approved,
-            }
-            step.record("tool_call", asked, summary=summary)
+        step, tool_call = open_call.step, ToolCall(call.tool_name, args, call.tool_call_id)
+        with self.guard(step.run):
+            record_tool_call(step, tool_call, approved=ctx.tool_call_approved)
         with step.active():
             try:
                 result = await handler(args)
             except (ApprovalRequired, CallDeferred):
-                waits = {"tool": call.tool_name, "state": "asked"}
-                self._ended(
-                    step, owned, lambda: step.record("approval", asked, summary=waits), "blocked"
-                )
+                with self.guard(step.run):
+                    record_approval(step, tool_call)
+                    open_call.end("blocked")
                 raise
             except BaseException as error:
-                self._failed(step, owned, error)
+                with self.guard(step.run):
+                    open_call.fail(error)
                 raise
-        self._ended(step, owned, lambda: step.record("tool_result", {"result": result}))
+        with self.guard(step.run):
+            record_tool_result(step, result)
+            open_call.end()
         return result
+
+
+def _record_response(call: OpenCall, response: ModelResponse) -> None:
+    usage = usage_of(response.usage)
+    summary = {**({"usage": usage} if any(usage.values()) else {}), **call.times.summary()}
+    call.step.record("response", answer_of(response), summary=summary)
 
 
 @dataclass
@@ -352,7 +334,7 @@ class TallyContext(AbstractCapability[Any]):
             scope=self.scope,
             session=conversation_of,
         )
-        self._given = False
+        self._is_given = False
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
         """A copy for one run, which has given nothing yet."""
@@ -362,19 +344,21 @@ class TallyContext(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Add what is remembered to the first request of a run."""
-        if not self._given and isinstance(ctx.prompt, str) and ctx.prompt.strip():
-            self._given = True
+        if not self._is_given and isinstance(ctx.prompt, str) and ctx.prompt.strip():
+            self._is_given = True
             # The recorder stands outermost, so that the step of this request is open: the compile
             # is part of it.
-            text, receipt = await in_thread(self._compiled, self._binder.bound(ctx), ctx.prompt)
+            bound = self._binder.bound(ctx)
+            compiled = await in_thread(self._compiled, bound, ctx.prompt, str(ctx.run_id))
+            text = outline(compiled).context
             if text:
-                ctx.enqueue(UserPromptPart([TextContent(text, metadata={"tallystick": receipt})]))
+                content = TextContent(text, metadata={"tallystick": compiled.id})
+                ctx.enqueue(UserPromptPart([content]))
         return request_context
 
-    def _compiled(self, bound: BoundTally, prompt: str) -> tuple[str, str]:
-        hits = bound.recall(prompt, limit=self.memories)
-        compiled = bound.compile(list(hits), budget=self.budget, query=prompt, target=FRAMED)
-        return outline(compiled).context, compiled.id
+    def _compiled(self, bound: BoundTally, prompt: str, run_id: str) -> CompiledContext:
+        hits = recall_for_turn(bound, prompt, limit=self.memories, turn=run_id)
+        return bound.compile(hits, budget=self.budget, query=prompt, target=FRAMED)
 
 
 def Tallystick(
@@ -437,62 +421,47 @@ def _refuse_deferred(capability: AbstractCapability[Any]) -> None:
 
 
 @dataclass
-class _Times:
-    """When the chunks of a stream came, in microseconds from the start of its step."""
+class _Stream:
+    """The streams of one request: an answer may come in several, each going on after the last."""
 
-    step: Step
-    chunks: int = 0
-    first: int = 0
-    last: int = 0
-    said: Callable[[], ModelResponse] | None = None
-    """What the stream under way has said so far."""
-    broke: BaseException | None = None
+    partial: Callable[[], ModelResponse] | None = None
+    """Return the answer of the stream under way so far."""
+    error: BaseException | None = None
     """What went wrong in it."""
 
-    def note(self) -> None:
-        """A chunk came."""
-        self.last = self.step.run.context.store.clock.now() - self.step.started_at
-        self.first = self.first if self.chunks else self.last
-        self.chunks += 1
 
-    def told(self) -> dict[str, int]:
-        """As the receipt says it."""
-        return {"chunks": self.chunks, "first_us": self.first, "last_us": self.last}
+_EVENTS, _STARTED = "_get_event_iterator", "_event_iterator"
 
 
-_EVENTS, _BEGUN = "_get_event_iterator", "_event_iterator"
+def _watch(response: StreamedResponse, stream: _Stream, times: StreamTimes) -> None:
+    """Time the events of a stream and note what breaks it.
 
-
-def _timed(stream: StreamedResponse, times: _Times) -> None:
-    """Note when the events of a stream come and what breaks it, where this release makes them as
-    all did so far.
+    The attributes are private to PydanticAI: a release without them is recorded without times.
     """
-    made, begun = getattr(stream, _EVENTS, None), getattr(stream, _BEGUN, None)
-    times.said, times.broke = stream.get, None
+    events, started = getattr(response, _EVENTS, None), getattr(response, _STARTED, None)
+    stream.partial, stream.error = response.get, None
 
-    async def noted(
+    async def watched(
         events: AsyncIterator[ModelResponseStreamEvent],
     ) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
             async for event in events:
                 if isinstance(event, PartStartEvent | PartDeltaEvent):
-                    times.note()
+                    times.add_chunk()
                 yield event
         except Exception as error:
-            times.broke = error
+            stream.error = error
             raise
 
-    if begun is not None:
+    if started is not None:
         # A model that falls back has waited for the first event already.
-        setattr(stream, _BEGUN, noted(begun))
-    elif made is not None:
-        setattr(stream, _EVENTS, lambda: noted(made()))
+        setattr(response, _STARTED, watched(started))
+    elif events is not None:
+        setattr(response, _EVENTS, lambda: watched(events()))
 
 
-class _NotingModel(WrapperModel):
-    """Notes in the step under way the request as it is sent: its final messages, settings and
-    parameters.
-    """
+class _RecordedModel(WrapperModel):
+    """Records the request as it is sent: its final messages, settings and parameters."""
 
     def __init__(self, wrapped: Model, recorder: TallyRecorder) -> None:
         super().__init__(wrapped)
@@ -504,7 +473,7 @@ class _NotingModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        self._note(messages, model_settings, model_request_parameters)
+        self._record(messages, model_settings, model_request_parameters)
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
@@ -515,32 +484,31 @@ class _NotingModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[StreamedResponse]:
-        self._note(messages, model_settings, model_request_parameters)
+        self._record(messages, model_settings, model_request_parameters)
         async with self.wrapped.request_stream(
             messages, model_settings, model_request_parameters, run_context
         ) as stream:
-            step = self._recorder.asking
-            if step is not None:
-                # An answer may come in several streams, each of which goes on where the one before
-                # ended.
-                times = self._recorder.times = self._recorder.times or _Times(step)
-                with self._recorder.capturing(step.run):
-                    _timed(stream, times)
+            call = self._recorder.request
+            if call is not None:
+                watched = self._recorder.stream = self._recorder.stream or _Stream()
+                with self._recorder.guard(call.step.run):
+                    _watch(stream, watched, call.times)
             yield stream
 
-    def _note(
+    def _record(
         self,
         messages: list[ModelMessage],
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
     ) -> None:
-        step = self._recorder.asking or current_step()
+        call = self._recorder.request
+        step = current_step() if call is None else call.step
         if step is None or not step.is_open or step.kind != "model_call":
             return
-        asks(step)
+        attribute_requests(step)
         if step.has("request"):
             return
-        with self._recorder.capturing(step.run):
+        with self._recorder.guard(step.run):
             request = request_of(self.wrapped, messages, settings, parameters)
             step.record(
                 "request", request, summary={"model": request["model"], "messages": len(messages)}

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from tallystick.recorder import recordable
+from tallystick.adapters import recordable_parameters
 
 __all__ = ["answer_of", "from_request", "request_of"]
 
@@ -28,8 +28,8 @@ def request_of(
         "level": "runtime",
         "model": model.model_name,
         "messages": ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"),
-        "settings": recordable(dict(settings or {})),
-        "parameters": recordable(_parameters.dump_python(parameters, mode="json")),
+        "settings": recordable_parameters(dict(settings or {})),
+        "parameters": recordable_parameters(_parameters.dump_python(parameters, mode="json")),
     }
 
 

@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Tally
-from tallystick.recorder import tap
+from tallystick.adapters import tap
 from tallystick_langchain import TallyCallbackHandler
 from tallystick_pydantic_ai import TallyRecorder
 
@@ -157,7 +157,7 @@ def test_a_tap_that_fails_breaks_no_request_and_is_a_gap(
     def broken(url: str) -> str:
         raise ValueError("no address")
 
-    monkeypatch.setattr("tallystick.recorder.wire._address", broken)
+    monkeypatch.setattr("tallystick.adapters.wire_tap._address", broken)
     with open_sqlite() as tally, tap(httpx.Client()) as client:
         with tally.bind().run("agent") as run, run.step("model_call"):
             assert client.post(provider, json={}).status_code == 200

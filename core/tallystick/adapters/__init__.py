@@ -1,5 +1,36 @@
 """The kit for adapters: who acts, call trees, stream times, shapes of tool calls, recall."""
 
 from tallystick.adapters.binder import Binder
+from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
+from tallystick.adapters.capture import Capture, Speakers
+from tallystick.adapters.parameters import recordable_parameters, recordable_tools
+from tallystick.adapters.stream_times import StreamTimes
+from tallystick.adapters.tool_calls import (
+    ToolCall,
+    record_approval,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+)
+from tallystick.adapters.turn_recall import recall_for_turn
+from tallystick.adapters.wire_tap import attribute_requests, tap
 
-__all__ = ["Binder"]
+__all__ = [
+    "Binder",
+    "Capture",
+    "OpenCall",
+    "RootRun",
+    "Speakers",
+    "StreamTimes",
+    "ToolCall",
+    "attribute_requests",
+    "begin_call",
+    "recall_for_turn",
+    "record_approval",
+    "record_tool_call",
+    "record_tool_error",
+    "record_tool_result",
+    "recordable_parameters",
+    "recordable_tools",
+    "tap",
+]

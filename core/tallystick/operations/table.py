@@ -48,6 +48,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "recordings.start_run": "starts a recording, which an adapter or a `with` block ends",
     "recordings.step_counts": "a count for lists of runs",
     "recordings.steps_of_task": "the link of a graph's task, which its adapter follows",
+    "recordings.subscribe": "calls a function in this process",
     "recordings.tape": "calls to be played, which a surface writes to a file",
     "recordings.verify": "`verify`, with the checkpoint threads of the run",
 }

@@ -3,9 +3,7 @@ replayable.
 """
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
-from tallystick.recorder.capture import Capture, Speakers
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.parameters import offered, recordable
 from tallystick.recorder.payloads import Preserialized
 from tallystick.recorder.recordings import Recordings
 from tallystick.recorder.recovery import recover_interrupted_runs
@@ -15,11 +13,9 @@ from tallystick.recorder.stream import streamed
 from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 from tallystick.recorder.text_memo import TextMemo, clear_text_memos
-from tallystick.recorder.wire import asks, tap
 
 __all__ = [
     "Call",
-    "Capture",
     "Listener",
     "Player",
     "Preserialized",
@@ -28,23 +24,18 @@ __all__ = [
     "RecordingEvent",
     "Render",
     "Run",
-    "Speakers",
     "Step",
     "Subscription",
     "TextMemo",
-    "asks",
     "current_run",
     "current_step",
     "is_bundle",
     "clear_text_memos",
     "neutral_request",
-    "offered",
     "streamed",
     "read_tape",
-    "recordable",
     "recover_interrupted_runs",
     "status_for",
-    "tap",
     "tool_form",
     "verify_bundle",
     "write_tape",

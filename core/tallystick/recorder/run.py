@@ -103,6 +103,10 @@ class Step:
         """Time of the start, microseconds UTC."""
         return self._pending.started_at
 
+    def elapsed_us(self) -> int:
+        """Return the microseconds since the step started, by the tally's clock."""
+        return self._run.context.store.clock.now() - self.started_at
+
     @property
     def is_open(self) -> bool:
         """True if more can be recorded."""

@@ -1,10 +1,10 @@
-"""The wire: what an HTTP client sends for the model step under way, beside what the runtime says it
-asked.
+"""The wire tap: record what an HTTP client sends for the model step under way.
 
-Only the method, the address without its query, and the body are noted, and of the answer its
-status: never a header, where credentials stand, no query, where some providers take a key, and of a
-form, in which tokens are asked for, only the names of its fields. Receipts, which nothing is ever
-taken out of, name the server and no path.
+It is recorded beside the request that the runtime reports. Only the method, the address without its
+query and the body are recorded, and of the answer its status: never a header, which has
+credentials; no query, in which some providers take a key; and of a form, which asks for tokens,
+only the names of its fields. Receipts, from which nothing is ever removed, name the server and no
+path.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from tallystick.recorder.parameters import recordable
-from tallystick.recorder.run import Step, current_step
+from tallystick.adapters.parameters import recordable_parameters
+from tallystick.recorder import Step, current_step
 from tallystick.records import Json
 
-__all__ = ["asks", "tap"]
+__all__ = ["attribute_requests", "tap"]
 
 _asking: ContextVar[Step | None] = ContextVar("tallystick_asking", default=None)
 
@@ -36,8 +36,8 @@ C = TypeVar("C", bound=_Client)
 _FORM = "application/x-www-form-urlencoded"
 
 
-def asks(step: Step) -> None:
-    """Say that what this context sends from now on is sent for `step`, until it ends."""
+def attribute_requests(step: Step) -> None:
+    """Attribute to `step` what this context sends from now on, until the step ends."""
     _asking.set(step)
 
 
@@ -149,7 +149,7 @@ def _readable(body: bytes, *, form: bool) -> Json:
     except ValueError:
         return text
     if isinstance(value, dict):
-        return _names(value) if "grant_type" in value else recordable(value)
+        return _names(value) if "grant_type" in value else recordable_parameters(value)
     return value
 
 

@@ -1,16 +1,19 @@
-"""Capture: failures of an adapter's hooks are counted and logged, and reach the user's run only if
-asked.
+"""The guard around an adapter's hooks, and who of several observers records a call.
+
+A failure of a hook is counted, logged and recorded as a gap of the run; it reaches the user's run
+only if the adapter is strict.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.run import Run
+from tallystick.recorder import Run
+from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 
 __all__ = ["Capture", "Speakers"]
 
@@ -21,8 +24,8 @@ Speakers = Literal["off", "user", "both"]
 class Capture:
     """The guard around an adapter's hooks: `with capture(run): …`. Thread-safe."""
 
-    def __init__(self, context: RecorderContext, surface: str, *, strict: bool) -> None:
-        self._context = context
+    def __init__(self, tally: Tally, surface: str, *, strict: bool) -> None:
+        self._recorder = services_of(tally).recorder
         self._surface = surface
         self._guard = threading.Lock()
         self.strict = strict
@@ -50,6 +53,18 @@ class Capture:
             self.failures += 1
             self.error = self.error or error
         if run is None:
-            self._context.health.count_gap(self._surface, error)
+            self._recorder.health.count_gap(self._surface, error)
         else:
             run.count_gap(self._surface, error)
+
+    def claim(self, call_id: Hashable, observer: object) -> bool:
+        """Claim a call by the runtime's own identity of it.
+
+        Of several observers on one tally the first records the call: True for it, and again each
+        time that it asks.
+        """
+        return self._recorder.claims.take((self._surface, call_id), observer)
+
+    def release(self, call_id: Hashable, observer: object) -> None:
+        """Release a call that has ended; nothing happens unless `observer` claimed it."""
+        self._recorder.claims.release((self._surface, call_id), observer)

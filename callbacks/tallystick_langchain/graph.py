@@ -1,0 +1,64 @@
+"""What LangGraph says of a call: its place in the graph, its session, and how it leaves a node."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tallystick.recorder import Step
+
+__all__ = ["interrupts_of", "is_bubble_up", "place_of", "session_of", "stop_step"]
+
+_PLACE = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_ns")
+"""Metadata of the place of a call; the last part of the namespace is the task id."""
+_SESSION = ("thread_id", "session_id", "conversation_id")
+
+
+def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the place of a call in its graph, which joins its step to a checkpoint."""
+    return {name: metadata[name] for name in _PLACE if name in metadata}
+
+
+def session_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return the thread, session or conversation of a call, which its history names."""
+    return next((str(metadata[name]) for name in _SESSION if metadata.get(name)), None)
+
+
+def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:
+    """Return what LangGraph asks a person, if this exception is how it asks."""
+    errors = sys.modules.get("langgraph.errors")
+    if errors is None or not isinstance(error, errors.GraphInterrupt):
+        return None
+    interrupts = error.args[0] if error.args else ()
+    return [
+        {"id": getattr(interrupt, "id", None), "value": getattr(interrupt, "value", interrupt)}
+        for interrupt in interrupts
+    ]
+
+
+def is_bubble_up(error: BaseException) -> bool:
+    """Return True if LangGraph leaves a node this way, which is no failure."""
+    errors = sys.modules.get("langgraph.errors")
+    return errors is not None and isinstance(error, errors.GraphBubbleUp)
+
+
+def stop_step(step: Step, error: BaseException) -> bool:
+    """End a step that an exception left: failed, completed, or blocked where it waits for a person.
+
+    Return True if it waits.
+    """
+    interrupts = interrupts_of(error)
+    if interrupts is not None:
+        step.record(
+            "approval",
+            {"interrupts": interrupts},
+            summary={"state": "asked", "interrupts": len(interrupts)},
+        )
+        step.run.note_error(error)
+        step.end("blocked", wait=False)
+    elif is_bubble_up(error):
+        step.end(wait=False)
+    else:
+        step.fail(error)
+    return interrupts is not None

@@ -1,0 +1,97 @@
+"""Calls of a runtime as a tree under one root: the run of the root, and the steps in it.
+
+Runtimes tell a recorder of calls as they begin and end, on any thread. The first call without a
+parent is the root: it joins or starts a run, and ends it if it started it. What a call below it is,
+a model call, a tool call, a retrieval, becomes a step of that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.adapters.stream_times import StreamTimes
+from tallystick.adapters.tool_calls import ToolCall
+from tallystick.recorder import Run, Step
+from tallystick.records import EntryKind, StepKind, StepStatus
+from tallystick.tally import BoundTally
+
+__all__ = ["OpenCall", "RootRun", "begin_call"]
+
+
+@dataclass(slots=True)
+class RootRun:
+    """The run of a root call."""
+
+    run: Run
+    is_own: bool
+    """True if the root started the run and is to end it."""
+    is_waiting: bool = False
+    """True if a person is asked: then the run ends as blocked."""
+
+    @classmethod
+    def join(
+        cls, bound: BoundTally, agent_name: str, *, goal: str | None, metadata: Mapping[str, Any]
+    ) -> RootRun:
+        """Join the run under way, or start one. Raises Denied."""
+        return cls(*bound.join_run(agent_name, goal=goal, metadata=dict(metadata)))
+
+    def end(self, status: StepStatus) -> None:
+        """End the run without waiting for the commit, if the root started it."""
+        if self.is_own:
+            status = "blocked" if self.is_waiting and status == "completed" else status
+            self.run.end(status, wait=False)
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call under way and its step."""
+
+    step: Step
+    is_own: bool
+    """True if the call opened the step and is to end it; a joined step is ended by its first
+    observer.
+    """
+    times: StreamTimes
+    tool_call: ToolCall | None = None
+    _leave: Callable[[], None] | None = None
+
+    def enter(self) -> None:
+        """Make the step current, so that what happens in the call belongs to it."""
+        self._leave = self.step.enter()
+
+    def leave(self) -> None:
+        """Make the step no longer current."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def finish(
+        self,
+        kind: EntryKind,
+        payload: Any,
+        summary: Mapping[str, Any] | None = None,
+        status: StepStatus = "completed",
+    ) -> None:
+        """Record the outcome and end the step, without waiting for the commit."""
+        self.step.record(kind, payload, summary=summary or {})
+        self.end(status)
+
+    def end(self, status: StepStatus = "completed") -> None:
+        """End the step, without waiting for the commit, if the call opened it."""
+        if self.is_own:
+            self.step.end(status, wait=False)
+
+    def fail(self, error: BaseException) -> None:
+        """End the step as failed, if the call opened it."""
+        if self.is_own:
+            self.step.fail(error)
+
+
+def begin_call(
+    run: Run, kind: StepKind, *, name: str | None, metadata: Mapping[str, Any]
+) -> OpenCall:
+    """Open the step of a call, or join the one that another observer opened for it."""
+    step, is_own = run.join(kind, name=name, metadata=metadata)
+    return OpenCall(step, is_own, StreamTimes(step))
