@@ -20,7 +20,15 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from tallystick.recorder import Capture, Run, Speakers, Step, asks, current_step, status_for
+from tallystick.recorder import (
+    Capture,
+    Run,
+    Speakers,
+    Step,
+    attribute_requests,
+    current_step,
+    status_for,
+)
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -477,7 +485,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             known.pop("path", None)
         call.step, call.owned = call.tree.run.join(kind, name=name, metadata=known)
         if kind == "model_call":
-            asks(call.step)
+            attribute_requests(call.step)
         return call.step
 
     def _taken(self, run_id: UUID) -> _Call | None:

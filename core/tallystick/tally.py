@@ -1418,7 +1418,7 @@ class BoundTally:
             replayed = self.recordings.replayed(
                 step_id, call=call, recipe=recipe, render=render, **changes
             )
-            replayed.note(step)
+            replayed.record_in(step)
         return replayed.result.model_copy(update={"run_id": again.id, "step_id": step.id})
 
     def keep_turn(

@@ -40,7 +40,7 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
 from pydantic import PrivateAttr
 
-from tallystick.recorder import Capture, Run, Speakers, Step, asks, status_for
+from tallystick.recorder import Capture, Run, Speakers, Step, attribute_requests, status_for
 from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import Binder, BoundTally, Tally
 from tallystick_llama_index.messages import answer_of, found_of, model_of, request_of, usage
@@ -373,7 +373,7 @@ class TallyInstrumentation:
             return
         model = model_of(event.model_dict)
         doing = self._begin("model_call", span_id, model or event.model_dict.get("class_name"))
-        asks(doing.step)
+        attribute_requests(doing.step)
         given, described = event.additional_kwargs, event.model_dict
         summary = (
             {"model": model} if isinstance(said, str) else {"model": model, "messages": len(said)}

@@ -48,7 +48,7 @@ from tallystick.recorder import (
     Run,
     Speakers,
     Step,
-    asks,
+    attribute_requests,
     current_run,
     current_step,
     status_for,
@@ -535,7 +535,7 @@ class _NotingModel(WrapperModel):
         step = self._recorder.asking or current_step()
         if step is None or not step.is_open or step.kind != "model_call":
             return
-        asks(step)
+        attribute_requests(step)
         if step.has("request"):
             return
         with self._recorder.capturing(step.run):

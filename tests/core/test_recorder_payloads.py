@@ -676,7 +676,7 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
         run = bound.run("coder")
         tally.store.database.settle()
         with monkeypatch.context() as during:
-            during.setattr(recordings, "note_gaps", _refuse)
+            during.setattr(recordings, "set_gaps", _refuse)
             run.count_gap("langchain", KeyError("odd"))
             tally.store.database.settle()
         assert bound.recordings.verify(run.id).gaps == {}

@@ -76,7 +76,9 @@ def test_what_a_listener_hears_of_is_committed(tally: Tally) -> None:
     assert receipts == [True] * 3
 
 
-def test_what_storage_refused_reaches_no_listener(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_storage_refused_reaches_no_listener(
+    tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bound = tally.bind(OWNER)
     events: list[RecordingEvent] = []
     bound.recordings.subscribe(events.append)

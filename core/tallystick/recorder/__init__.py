@@ -15,7 +15,7 @@ from tallystick.recorder.stream import streamed
 from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 from tallystick.recorder.text_memo import TextMemo, clear_text_memos
-from tallystick.recorder.wire import asks, tap
+from tallystick.recorder.wire import attribute_requests, tap
 
 __all__ = [
     "Call",
@@ -32,7 +32,7 @@ __all__ = [
     "Step",
     "Subscription",
     "TextMemo",
-    "asks",
+    "attribute_requests",
     "current_run",
     "current_step",
     "is_bundle",

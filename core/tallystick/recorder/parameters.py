@@ -1,4 +1,4 @@
-"""Which parameters of a model call are recorded: all but those that say who may make it."""
+"""The parameters of a model call that are recorded: all but those that grant access."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SECRETS = ("token", "access_token", "refresh_token", "id_token", "auth_token", 
 
 
 def recordable(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without headers, keys and credentials, whatever the retention: a replay takes its
-    own.
+    """Return parameters without headers, keys and credentials, under every retention: a replay uses
+    its own.
     """
     return {
         name: offered(value) if isinstance(value, list) else value
@@ -24,7 +24,7 @@ def recordable(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def offered(tools: Iterable[Any] | None) -> list[Any]:
-    """Tools and servers of tools, without what such a server is reached with."""
+    """Return tools and tool servers, without the credentials of such a server."""
     return [recordable(tool) if isinstance(tool, Mapping) else tool for tool in tools or ()]
 
 

@@ -25,7 +25,7 @@ MAX_WAITING = 1_000
 
 @dataclass(frozen=True)
 class RecordingEvent:
-    """A commit of the recorder: a run that started, a step with its receipt, or a run that ended."""
+    """A commit of the recorder: a run started, a step ended with its receipt, or a run ended."""
 
     kind: Literal["run_started", "step_ended", "run_ended"]
     run: RunRecord

@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
-from tallystick.storage.payloads import Payloads, resting_on
+from tallystick.storage.payloads import Payloads, dependents_of
 
 __all__ = [
     "files_with",
@@ -134,7 +134,7 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[tupl
     )
     found = {row.id: row for row in connection.execute(query)}
     payloads = Payloads(connection)
-    for row in resting_on(connection, found):
+    for row in dependents_of(connection, found):
         # It may have kept of its base what stands before or after the text.
         body = payloads.of(row) or b""
         if any(needle in body for needle in needles):

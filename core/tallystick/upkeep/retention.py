@@ -383,7 +383,7 @@ def _bury_run(
     if count is None or found is None:
         return
     run, _ = found
-    payloads = recordings.kept_payloads(tx, run_id, None)
+    payloads = recordings.stored_payloads(tx, run_id, None)
     erasing.erase_payloads(tx, payloads, at=now)
     steps = select(_s.c.id).where(_s.c.run_id == run_id)
     tx.execute(delete(_e).where(_e.c.step_id.in_(steps)))
