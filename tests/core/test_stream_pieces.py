@@ -52,8 +52,8 @@ def test_what_a_person_sees_as_one_character_is_never_cut() -> None:
 
 
 def test_arguments_are_not_cut_within_an_escape() -> None:
-    told = json.dumps({"a": "😀\n\u00e9"})
-    assert streamed(_call(99), [told]) == [
+    arguments = json.dumps({"a": "😀\n\u00e9"})
+    assert streamed(_call(99), [arguments]) == [
         [*'{"a": "', "\\ud83d\\ude00", "\\n", "\\u00e9", '"', "}"]
     ]
 

@@ -157,7 +157,7 @@ class _Bundled:
         self,
         run: RunRecord,
         links: Sequence[_Link],
-        begins: journal.Anchor,
+        anchor: journal.Anchor,
         foil: Foil,
         steps: list[StepRecord],
         rows: Mapping[str, list[_Row]],
@@ -166,7 +166,7 @@ class _Bundled:
         self.run = run
         self.stated_foil = foil
         self._links = links
-        self._begins = begins
+        self._anchor = anchor
         self._steps = steps
         self._rows = rows
         self._payloads = payloads
@@ -175,7 +175,7 @@ class _Bundled:
     def last(self) -> tuple[int, str]:
         """Number of entries of the chain, and the digest of the last."""
         if not self._links:
-            return self._begins.count, self._begins.head
+            return self._anchor.count, self._anchor.head
         return self._links[-1].position + 1, self._links[-1].digest
 
     def chain_problems(self) -> list[tuple[str, str]]:
@@ -183,11 +183,11 @@ class _Bundled:
         problems = journal.chain_problems(
             run_stream(self.run.run_id),
             self._links,
-            self._begins,
+            self._anchor,
             journal.End(self.stated_foil.count, self.stated_foil.head),
         )
         genesis = journal.genesis(run_stream(self.run.run_id))
-        if self._begins.count == 0 and self._begins.head != genesis:
+        if self._anchor.count == 0 and self._anchor.head != genesis:
             problems.append(
                 (run_stream(self.run.run_id), "does not begin where the chain of this run begins")
             )
@@ -250,11 +250,12 @@ def _read(content: bytes) -> _Bundled:
             rows.setdefault(row.step_id, []).append(row)
             if body is not None:
                 bodies[id(row)] = body
-        begins = journal.Anchor(int(header["begins"]["count"]), str(header["begins"]["previous"]))
+        start = header["begins"]
+        anchor = journal.Anchor(int(start["count"]), str(start["previous"]))
         return _Bundled(
             run,
             links,
-            begins,
+            anchor,
             Foil.load(header["foil"]),
             [StepRecord.load(fields) for fields in _json_lines(steps)],
             rows,

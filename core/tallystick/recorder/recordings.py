@@ -334,13 +334,13 @@ class Recordings:
             # The source of a memory that is hidden is hidden too, and of a redacted memory only the
             # replacement may be read.
             gate, now = self._context.gate, self._context.store.clock.now()
-            drawn = [
+            derived = [
                 item
                 for item in memories.drawn_from(connection, source_id)
                 if item.memory.state != "redacted"
             ]
-            shown = shown_to(connection, gate, self._actor, drawn, now)
-            body = parts.get(connection, row.scope_id, row.content_key) if shown else None
+            visible = shown_to(connection, gate, self._actor, derived, now)
+            body = parts.get(connection, row.scope_id, row.content_key) if visible else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
 
     # Proof

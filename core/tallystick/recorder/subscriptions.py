@@ -140,7 +140,7 @@ class Subscription:
         try:
             may_read = self._may_read(commit.run.scope)
         except TallystickError:
-            # Nothing is told where the right to read it cannot be decided.
+            # Not delivered if the right to read it cannot be decided.
             with self._guard:
                 self._missed += 1
             return

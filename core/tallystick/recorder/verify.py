@@ -380,7 +380,7 @@ def _receipt_problems(
         )
     checked = absent = 0
     for place, (row, entry) in enumerate(zip(rows, receipt.entries, strict=False)):
-        here = f"{where} entry {place}"
+        entry_name = f"{where} entry {place}"
         stored = {
             "kind": row.kind,
             "commitment": row.commitment,
@@ -391,19 +391,19 @@ def _receipt_problems(
         stated = entry.dump()
         erased = row.payload_state == "erased"
         problems += [
-            _problem(here, f"{name} differs from the receipt")
+            _problem(entry_name, f"{name} differs from the receipt")
             for name, value in stored.items()
             if value != stated[name] and not (name == "payload_state" and erased)
         ]
         if row.position != place:
-            problems.append(_problem(here, f"stands at position {row.position}"))
+            problems.append(_problem(entry_name, f"stands at position {row.position}"))
         if row.scope_id != stock.scope_id:
-            problems.append(_problem(here, "belongs to another scope than its run"))
+            problems.append(_problem(entry_name, "belongs to another scope than its run"))
         payload_problem = _payload_problem(stock, row, entry)
         if payload_problem is None and erased and (receipt.step_id, place) not in erased_in:
             payload_problem = "is called erased, but no entry of the chain tells of it"
         if payload_problem is not None:
-            problems.append(_problem(here, payload_problem))
+            problems.append(_problem(entry_name, payload_problem))
         elif erased or entry.payload_state == "not_kept":
             absent += 1
         else:
