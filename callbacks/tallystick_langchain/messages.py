@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.recorder import Preserialized, TextMemo, offered, recordable
+from tallystick.recorder import Preserialized, TextMemo, recordable, recordable_tools
 
 __all__ = [
     "answer_of",
@@ -50,7 +50,7 @@ def request_of(messages: Sequence[BaseMessage], parameters: Mapping[str, Any]) -
         "model": model_of(parameters),
         "messages": [written(message) for message in messages],
         # No list: they come all together from call to call, and are looked at as one.
-        "tools": tuple(offered(parameters.get("tools"))),
+        "tools": tuple(recordable_tools(parameters.get("tools"))),
         "stop": parameters.get("stop"),
         "parameters": kept,
     }

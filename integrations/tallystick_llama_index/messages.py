@@ -9,7 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, Completi
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.recorder import offered, recordable
+from tallystick.recorder import recordable, recordable_tools
 from tallystick.tokens import usage_of
 
 __all__ = ["answer_of", "found_of", "model_of", "request_of", "to_messages", "usage"]
@@ -51,7 +51,7 @@ def request_of(
         "level": "runtime",
         "model": model_of(model),
         **spoken,
-        "tools": offered(given.get("tools")),
+        "tools": recordable_tools(given.get("tools")),
         "parameters": parameters,
         "settings": {name: model[name] for name in _SETTINGS if model.get(name) is not None},
     }

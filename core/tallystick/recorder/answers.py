@@ -30,7 +30,7 @@ __all__ = [
     "candidates_of",
     "lines_of",
     "provenance",
-    "quoted",
+    "quotes_of",
     "uses_of",
     "changes_in",
 ]
@@ -73,7 +73,7 @@ def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> lis
     return candidates
 
 
-def quoted(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
+def quotes_of(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
     """Return the items that went in and contain `text`, each with the words around it; white space
     and case do not count.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["offered", "recordable"]
+__all__ = ["recordable_tools", "recordable"]
 
 _SECRET = ("api_key", "apikey", "headers", "authorization", "credentials", "secret")
 _SECRETS = ("token", "access_token", "refresh_token", "id_token", "auth_token", "password")
@@ -17,13 +17,13 @@ def recordable(parameters: Mapping[str, Any]) -> dict[str, Any]:
     its own.
     """
     return {
-        name: offered(value) if isinstance(value, list) else value
+        name: recordable_tools(value) if isinstance(value, list) else value
         for name, value in parameters.items()
         if not _is_secret(name)
     }
 
 
-def offered(tools: Iterable[Any] | None) -> list[Any]:
+def recordable_tools(tools: Iterable[Any] | None) -> list[Any]:
     """Return tools and tool servers, without the credentials of such a server."""
     return [recordable(tool) if isinstance(tool, Mapping) else tool for tool in tools or ()]
 

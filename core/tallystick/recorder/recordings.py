@@ -17,7 +17,7 @@ from tallystick.recorder.answers import (
     changes_in,
     diff_steps,
     provenance,
-    quoted,
+    quotes_of,
     uses_of,
 )
 from tallystick.recorder.bundle import bundle
@@ -262,7 +262,7 @@ class Recordings:
         contains the text.
         """
         provenances: list[Provenance] = []
-        for item, quote in quoted(candidates_of(*self.compiled(step_id)), text):
+        for item, quote in quotes_of(candidates_of(*self.compiled(step_id)), text):
             if not item.source_ids:
                 provenances.append(provenance(item, quote, None, item.source, None))
             for source_id in item.source_ids:

@@ -11,13 +11,13 @@ from typing import Any
 
 from tallystick.records import TapeCall
 
-__all__ = ["streamed"]
+__all__ = ["stream_pieces"]
 
 _MAX_PIECES = 16
 """Most pieces of an answer that was not recorded as a stream: about one for each word."""
 
 
-def streamed(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
+def stream_pieces(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
     """Cut the texts of a recorded answer into pieces: each into one at least, together into as many
     as the answer had chunks.
 

@@ -116,8 +116,8 @@ def _call_of(
 
 def _chunks(answered: StepEntry | None) -> int | None:
     """Return the number of chunks of an answer, as its receipt has it."""
-    streamed = None if answered is None else answered.summary.get("stream")
-    count = streamed.get("chunks") if isinstance(streamed, dict) else None
+    stream = None if answered is None else answered.summary.get("stream")
+    count = stream.get("chunks") if isinstance(stream, dict) else None
     return count if isinstance(count, int) else None
 
 
