@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message
 from langchain_core.outputs import ChatGenerationChunk
 
-from tallystick.recorder import streamed
+from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
 __all__ = ["chunks_of"]
@@ -26,7 +26,7 @@ def chunks_of(call: TapeCall, message: BaseMessage) -> Iterator[ChatGenerationCh
     """
     assert isinstance(message, AIMessage)
     parts = [*_content(message), *_calls(message)]
-    pieces = streamed(call, [text for text, _ in parts])
+    pieces = stream_pieces(call, [text for text, _ in parts])
     made = [
         part(piece, first)
         for (_, part), cut in zip(parts, pieces, strict=True)

@@ -85,7 +85,7 @@ def written(message: BaseMessage) -> Preserialized | dict[str, Any]:
     if not _is_plain(message):
         return messages_to_dict([message])[0]
     fields = message.__dict__
-    known = _texts.find(fields.get("content"), type(message), fields)
+    known = _texts.get(fields.get("content"), type(message), fields)
     if known is not None:
         return known
     try:
@@ -93,7 +93,7 @@ def written(message: BaseMessage) -> Preserialized | dict[str, Any]:
     except orjson.JSONEncodeError:
         return messages_to_dict([message])[0]
     found = Preserialized(body)
-    _texts.keep(fields.get("content"), type(message), fields, found)
+    _texts.put(fields.get("content"), type(message), fields, found)
     return found
 
 

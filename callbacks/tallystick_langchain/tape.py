@@ -22,7 +22,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr, ValidationError
 
 from tallystick.errors import InvalidInput, NotReplayable
-from tallystick.recorder import Player, streamed, tool_form
+from tallystick.recorder import Player, stream_pieces, tool_form
 from tallystick.records import Json, TapeCall
 from tallystick_langchain.chunks import chunks_of
 from tallystick_langchain.messages import completion_of, request_of
@@ -139,7 +139,7 @@ class TapeLLM(LLM):
     ) -> Iterator[GenerationChunk]:
         call = self._played(prompt, stop, kwargs)
         if call.response is not None:
-            for piece in streamed(call, [_completion(call.response)])[0]:
+            for piece in stream_pieces(call, [_completion(call.response)])[0]:
                 chunk = GenerationChunk(text=piece)
                 if run_manager is not None:
                     run_manager.on_llm_new_token(piece, chunk=chunk)

@@ -11,7 +11,7 @@ from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
 
-from tallystick.recorder import streamed
+from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
 __all__ = ["chat_of", "chats_of", "completion_of", "completions_of"]
@@ -38,7 +38,7 @@ def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
     grown = [
         (block, part, piece, so_far)
         for block, (part, pieces) in enumerate(
-            zip(blocks, streamed(call, list(map(_text, blocks))), strict=True)
+            zip(blocks, stream_pieces(call, list(map(_text, blocks))), strict=True)
         )
         for piece, so_far in zip(pieces, accumulate(pieces), strict=True)
     ]
@@ -73,7 +73,7 @@ def completion_of(played: Any) -> CompletionResponse:
 def completions_of(call: TapeCall) -> Iterator[CompletionResponse]:
     """The completion of a prompt as it grows, in as many responses as were recorded."""
     whole = completion_of(call.response)
-    [pieces] = streamed(call, [whole.text])
+    [pieces] = stream_pieces(call, [whole.text])
     early = _raw({**_envelope(call.response), "usage": None})
     for piece, so_far in list(zip(pieces, accumulate(pieces), strict=True))[:-1]:
         yield CompletionResponse(text=so_far, delta=piece, raw=early)

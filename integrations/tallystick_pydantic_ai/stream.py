@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters
 
-from tallystick.recorder import streamed
+from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
 __all__ = ["PlayedStream"]
@@ -41,7 +41,7 @@ class PlayedStream(CompletedStreamedResponse):
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         parts = self.response.parts
         for place, (part, pieces) in enumerate(
-            zip(parts, streamed(self._call, list(map(_text, parts))), strict=True)
+            zip(parts, stream_pieces(self._call, list(map(_text, parts))), strict=True)
         ):
             first, *rest = pieces
             yield self._parts_manager.handle_part(

@@ -61,8 +61,8 @@ def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
         with closing(sqlite3.connect(where / "tally.db")) as database, database:
             return [row[0] for row in database.execute(statement)]
     with psycopg.connect(where, options=f"-c search_path={schema}") as connection:
-        done = connection.execute(statement.encode())
-        return [] if done.description is None else [row[0] for row in done]
+        result = connection.execute(statement.encode())
+        return [] if result.description is None else [row[0] for row in result]
 
 
 def _unpacked(archive: Path, place: Path) -> Path:
@@ -120,11 +120,11 @@ def recorder(old: Old) -> Recordings:
 
 def test_every_schema_version_is_kept() -> None:
     versions = Path(migrate.__file__).parent / "migrations" / "versions"
-    known = {path.name[:4] for path in versions.glob("0*.py")}
-    assert max(known) == migrate.HEAD
-    for kept in (ARCHIVES, ROWS):
-        assert {path.name[7:11] for path in kept} == known
-        assert max(path.stat().st_size for path in kept) < 40_000
+    schema_versions = {path.name[:4] for path in versions.glob("0*.py")}
+    assert max(schema_versions) == migrate.HEAD
+    for folder in (ARCHIVES, ROWS):
+        assert {path.name[7:11] for path in folder} == schema_versions
+        assert max(path.stat().st_size for path in folder) < 40_000
 
 
 def test_an_old_tally_opens_and_is_brought_to_the_schema_of_today(old: Old) -> None:
@@ -154,10 +154,10 @@ def test_an_old_run_verifies_and_its_receipt_goes_out(
 
 def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recordings) -> None:
     run_id = old.run.run_id
-    [said] = _sql(
+    [text] = _sql(
         old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'"
     )
-    for summary, untouched in (('{"tool":"other"}', False), (said, True)):
+    for summary, untouched in (('{"tool":"other"}', False), (text, True)):
         changed = (
             f"UPDATE step_entries SET summary = '{summary}' WHERE kind = 'tool_call' "
             f"RETURNING step_id"
@@ -168,11 +168,11 @@ def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recor
 
 def test_an_old_run_plays_as_a_tape(old: Old, recorder: Recordings) -> None:
     def asked(key: str, *more: dict[str, str]) -> dict[str, Any]:
-        said = [
+        messages = [
             {"role": "system", "content": f"You help Anna. The key is {key}."},
             {"role": "user", "content": "What does my heron eat?"},
         ]
-        return {"model": "scripted", "messages": [*said, *more]}
+        return {"model": "scripted", "messages": [*messages, *more]}
 
     result = {"role": "tool", "content": "fish", "tool_call_id": "call_1"}
     for key in (KEY, OTHER_KEY):
@@ -197,12 +197,12 @@ def test_an_old_step_is_made_again_and_compiled_anew(old: Old, recorder: Recordi
         True,
     )
 
-    known = recorder.knew(step.step_id)
-    assert {item.says for item in known} >= {"The heron eats three fish a day."}
-    eaten = next(item for item in known if item.says == "The heron eats three fish a day.")
+    candidates = recorder.knew(step.step_id)
+    assert {item.says for item in candidates} >= {"The heron eats three fish a day."}
+    eaten = next(item for item in candidates if item.says == "The heron eats three fish a day.")
     changed = recorder.replay(step.step_id, context_mutations={eaten.item_id: None})
     assert changed.diff is not None
-    assert eaten.item_id in [one.item_id for one in changed.diff.removed]
+    assert eaten.item_id in [change.item_id for change in changed.diff.removed]
 
 
 def test_an_old_memory_is_recalled_and_leads_to_its_source(
@@ -243,9 +243,9 @@ def test_an_old_thread_of_checkpoints_is_read_and_goes_on(tally: Tally) -> None:
     chat = graph.compile(checkpointer=TallySaver(tally.bind(ANNA)))
     config = {"configurable": {"thread_id": "birds"}}
 
-    said = ["one", "answer 1", "two", "answer 3"]
-    assert [message.content for message in chat.get_state(config).values["messages"]] == said
+    texts = ["one", "answer 1", "two", "answer 3"]
+    assert [message.content for message in chat.get_state(config).values["messages"]] == texts
     histories = [len(state.values.get("messages", ())) for state in chat.get_state_history(config)]
     assert histories == [4, 3, 2, 2, 1, 0]
     after = chat.invoke({"messages": [("user", "three")]}, config)
-    assert [message.content for message in after["messages"]] == [*said, "three", "answer 5"]
+    assert [message.content for message in after["messages"]] == [*texts, "three", "answer 5"]

@@ -37,8 +37,8 @@ def _theirs() -> Callable[..., list[str]]:
     assert set(re.findall(r"^(?:import|from) (\w+)", code, re.M)) == {"hashlib", "json", "zipfile"}
     names: dict[str, Any] = {}
     exec(compile(code, "docs/receipts.md", "exec"), names)
-    found: Callable[..., list[str]] = names["problems_of"]
-    return found
+    problems_of: Callable[..., list[str]] = names["problems_of"]
+    return problems_of
 
 
 THEIRS = _theirs()
@@ -141,15 +141,15 @@ def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_pag
     bundle: bytes,
 ) -> None:
     members = _members(bundle)
-    told: set[str] = {
+    documented: set[str] = {
         *RunRecord.model_fields,
         *StepRecord.model_fields,
         *json.loads(members["run.json"]),
     }
     for name in ("chain.jsonl", "entries.jsonl"):
-        told |= set(json.loads(members[name].splitlines()[0]))
+        documented |= set(json.loads(members[name].splitlines()[0]))
     body = json.loads(json.loads(members["chain.jsonl"].splitlines()[1])["body"])
-    told |= {
+    documented |= {
         *body,
         *body["details"],
         *body["details"]["entries"][0],
@@ -157,7 +157,7 @@ def test_every_field_of_a_bundle_and_each_that_no_chain_covers_stands_on_the_pag
         *NOT_COVERED,
         *get_args(EntryKind),
     }
-    assert [one for one in sorted(told) if f"`{one}`" not in PAGE] == []
+    assert [field for field in sorted(documented) if f"`{field}`" not in PAGE] == []
 
 
 def _talk(bound: BoundTally, run: Run) -> None:
@@ -252,9 +252,9 @@ def test_the_verifier_of_the_page_knows_every_kind_of_run(tmp_path: Path, kind: 
             b"".join([*lines[:place], *lines[place:][:1] * 2, *lines[place:][1:]])
             for place in range(len(lines))
         ]
-        for one in changed:
-            found = _found(_packed({**members, name: one}))
-            assert found[0] is None or found[0] == found[1], (name, one)
+        for content in changed:
+            problems = _found(_packed({**members, name: content}))
+            assert problems[0] is None or problems[0] == problems[1], (name, content)
 
 
 def test_a_step_or_an_entry_that_was_put_into_a_bundle_is_found(bundle: bytes) -> None:

@@ -98,9 +98,9 @@ def _uncovered(name: str, before: bytes, after: bytes) -> bool:
     """
     if name == "run.json":
         old, new = json.loads(before), json.loads(after)
-        for one in (old, new):
+        for recording in (old, new):
             for field in ("user_goal", "metadata", "schema_version"):
-                one["run"].pop(field, None)
+                recording["run"].pop(field, None)
         return bool(old == new)
     free = {
         "steps.jsonl": ("metadata", "parent_step_id", "schema_version"),
@@ -134,14 +134,14 @@ def test_a_bundle_that_was_cut_and_told_a_new_end_is_caught_by_the_foil(
     tally, run_id, content = run
     foil = tally.bind(OWNER).recordings.foil(run_id)
     members = _members(content)
-    kept = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:2]
-    told = json.loads(members["run.json"])
-    told["foil"] |= {"count": 2, "head": kept[-1]["digest"]}
-    told["run"] |= {"status": "running", "ended_at": None}
-    first = json.loads(kept[-1]["body"])["subject_id"]
+    links = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:2]
+    header = json.loads(members["run.json"])
+    header["foil"] |= {"count": 2, "head": links[-1]["digest"]}
+    header["run"] |= {"status": "running", "ended_at": None}
+    first = json.loads(links[-1]["body"])["subject_id"]
     only = {
-        "run.json": json.dumps(told).encode(),
-        "chain.jsonl": b"".join(json.dumps(one).encode() + b"\n" for one in kept),
+        "run.json": json.dumps(header).encode(),
+        "chain.jsonl": b"".join(json.dumps(link).encode() + b"\n" for link in links),
         "payloads.bin": members["payloads.bin"],
     }
     for name in ("steps.jsonl", "entries.jsonl"):
@@ -181,9 +181,9 @@ def test_a_signed_bundle_names_its_key_and_another_key_is_refused(
     assert verify_bundle(unsigned).signature_ok is None
     assert not verify_bundle(unsigned, public_key=public).ok
     members = _members(content)
-    told = json.loads(members["run.json"])
-    told["foil"]["signature"] = "00" * 64
-    assert not verify_bundle(_packed({**members, "run.json": json.dumps(told).encode()})).ok
+    header = json.loads(members["run.json"])
+    header["foil"]["signature"] = "00" * 64
+    assert not verify_bundle(_packed({**members, "run.json": json.dumps(header).encode()})).ok
     for wrong in (b"no key", public):
         with pytest.raises(InvalidInput, match="private key"):
             tally.bind(OWNER).recordings.foil(run_id, key=wrong)
@@ -224,7 +224,7 @@ def test_payloads_can_be_erased_and_the_chain_still_verifies(open_tally: OpenTal
 def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         bound = tally.bind(OWNER)
-        said = bound.remember("The kiln runs at 1,240 degrees on Mondays.", speaker="ada")
+        memory = bound.remember("The kiln runs at 1,240 degrees on Mondays.", speaker="ada")
         long = bound.remember(
             "Glaze recipes are kept in the blue binder " + "and the red one " * 120
         )
@@ -246,12 +246,12 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
                     noted = bound.remember(f"Asked about the kiln, {budget}.")
                 steps.append(step.id)
         recorder = bound.recordings
-        assert {item.item_id for item in recorder.knew(steps[0])} == {"ask", said.memory_id}
+        assert {item.item_id for item in recorder.knew(steps[0])} == {"ask", memory.memory_id}
         assert [item.item_id for item in recorder.unseen(steps[0])] == [long.memory_id]
         assert recorder.unseen(steps[0])[0].decision.reason_code
-        (found,) = recorder.trace(steps[0], "kiln  RUNS at")
-        assert (found.memory_id, found.raw) == (
-            said.memory_id,
+        (provenance,) = recorder.trace(steps[0], "kiln  RUNS at")
+        assert (provenance.memory_id, provenance.raw) == (
+            memory.memory_id,
             "The kiln runs at 1,240 degrees on Mondays.",
         )
         with pytest.raises(InvalidInput, match="holds these words"):
@@ -262,7 +262,7 @@ def test_the_questions_that_a_recording_answers(open_tally: OpenTally) -> None:
         assert (changed.compile.budget_before, changed.compile.budget_after) == (400, 5_000)
         assert any("on Mondays" in line for line in changed.request)
         assert changed.response == ()
-        assert [(one.memory_id, one.event) for one in recorder.written(run.id)][-1] == (
+        assert [(written.memory_id, written.event) for written in recorder.written(run.id)][-1] == (
             noted.memory_id,
             "ADD",
         )

@@ -80,9 +80,9 @@ def _left(tally: Tally) -> str:
     """A run with a step under way, as it stands when its process dies: no end is written."""
     bound = tally.bind(OWNER)
     run = bound.run("coder")
-    done = run.step("tool_call", name="weigh")
-    done.record("tool_result", {"tons": 3})
-    done.end()
+    ended = run.step("tool_call", name="weigh")
+    ended.record("tool_result", {"tons": 3})
+    ended.end()
     step = run.step("model_call", name="patch")
     step.record("request", {"prompt": "Mend it."}, summary={"model": "m"})
     run.count_gap("langchain", KeyError("odd"))
@@ -135,8 +135,8 @@ with Tally.open(sys.argv[1], background=False) as other:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_that_closes_ends_no_run_of_its_parent(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKING, str(tmp_path / "tally")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.split() == ["running"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert process.stdout.split() == ["running"]
 
 
 def test_the_run_of_a_living_process_is_left_alone(open_tally: OpenTally) -> None:

@@ -53,7 +53,7 @@ def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[s
     turns.
     """
     lists: list[list[dict[str, str]]] = [[], []]
-    found, tools, which = [], "", 0
+    prompts, tools, which = [], "", 0
     for what, place, message, text in changes:
         which = 1 - which if what == "fork" else which
         history = lists[which]
@@ -65,10 +65,10 @@ def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[s
             del history[: place % len(history)]
         else:
             tools = text
-        found.append(
+        prompts.append(
             {"messages": [dict(one) for one in history], "model": "m", "tools": [tools] * 3}
         )
-    return found
+    return prompts
 
 
 @settings(max_examples=25)
@@ -80,7 +80,7 @@ def test_every_payload_comes_back_as_it_was_recorded(
 ) -> None:
     prompts = _prompts(changes)
     folder = tmp_path_factory.mktemp("tally")
-    told: list[tuple[str, dict[str, Any]]] = []
+    recorded: list[tuple[str, dict[str, Any]]] = []
     runs: set[str] = set()
     tally = Tally.open(folder, background=False)
     run = tally.bind(OWNER).run("coder", retention="full_payloads")
@@ -93,10 +93,10 @@ def test_every_payload_comes_back_as_it_was_recorded(
         runs.add(run.id)
         with run.step("model_call") as step:
             step.record("request", prompt)
-        told.append((step.id, prompt))
+        recorded.append((step.id, prompt))
     run.end()
     recorder = tally.bind(OWNER).recordings
-    for step_id, prompt in told:
+    for step_id, prompt in recorded:
         assert recorder.entries(step_id)[0].payload == prompt
     for run_id in runs:
         assert recorder.verify(run_id).ok
@@ -513,9 +513,9 @@ def test_a_step_that_ends_while_it_is_written_is_not_stored_as_ended_before_its_
 
 
 def _noting(rows: list[Any], write: Callable[..., None]) -> Callable[..., None]:
-    def noting(tx: Any, given: Any) -> None:
-        rows.extend(given)
-        write(tx, given)
+    def noting(tx: Any, new_rows: Any) -> None:
+        rows.extend(new_rows)
+        write(tx, new_rows)
 
     return noting
 
@@ -529,8 +529,12 @@ def test_a_run_that_goes_on_as_it_was_recorded_first_verifies(open_tally: OpenTa
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
         step.end(wait=False)
-        told = bound.recordings.verify(run.id)
-        assert (told.ok, len(told.gaps), bound.recordings.run(run.id).gaps) == (True, 1, 1)
+        verification = bound.recordings.verify(run.id)
+        assert (verification.ok, len(verification.gaps), bound.recordings.run(run.id).gaps) == (
+            True,
+            1,
+            1,
+        )
         before = update(tables.runs).where(tables.runs.c.id == run.id)
         services_of(tally).store.database.write(
             lambda tx: tx.execute(before.values(gaps=0)), name="test"
@@ -687,7 +691,7 @@ def test_what_could_not_be_told_of_a_gap_is_told_with_the_next(
         run = bound.run("coder")
         services_of(tally).store.database.flush()
         with monkeypatch.context() as during:
-            during.setattr(recordings, "note_gaps", _refuse)
+            during.setattr(recordings, "set_gaps", _refuse)
             run.count_gap("langchain", KeyError("odd"))
             services_of(tally).store.database.flush()
         assert bound.recordings.verify(run.id).gaps == {}

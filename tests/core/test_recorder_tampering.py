@@ -350,7 +350,7 @@ def test_an_end_that_was_cut_off_with_its_head_is_caught_by_the_foil_alone(scene
     """
     run_id = scene.recorded.foil.run_id
     chain = scene.of_run("journal")
-    kept, cut = chain[:-2], chain[-2:]
+    rest, cut = chain[:-2], chain[-2:]
     for row in cut:
         scene.run("DELETE FROM journal WHERE rowid = :rowid", rowid=row[0])
     scene.run("DELETE FROM step_entries WHERE step_id = :step", step=cut[0]["subject_id"])
@@ -358,8 +358,8 @@ def test_an_end_that_was_cut_off_with_its_head_is_caught_by_the_foil_alone(scene
     scene.run("UPDATE runs SET status = 'running', ended_at = NULL WHERE id = :run", run=run_id)
     scene.run(
         "UPDATE streams SET count = :count, head = :head WHERE name = :name",
-        count=len(kept),
-        head=kept[-1]["digest"],
+        count=len(rest),
+        head=rest[-1]["digest"],
         name=f"run:{run_id}",
     )
 

@@ -20,14 +20,14 @@ ASK = ContextItem(id="ask", kind="user_msg", content="When does the heron nest?"
 
 def _recorded(bound: BoundTally) -> tuple[str, str]:
     """A recorded step with two memories in its context; its id and that of a memory's source."""
-    found = [
+    steps = [
         bound.remember(text) for text in ("The heron nests in March.", "The stork nests in April.")
     ]
     with bound.run("planner", goal="birds") as run, run.step("model_call", name="scripted") as step:
         compiled = bound.compile([*bound.recall("heron nest"), ASK], budget=1_000)
         step.record("request", {"items": [item.content for item in compiled.selected_items]})
         step.record("response", {"answer": "In March."})
-    source = found[0].source_id
+    source = steps[0].source_id
     assert source is not None
     return step.id, source
 
@@ -38,10 +38,10 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
     with open_tally() as tally:
         me = tally.bind(Actor(user="anna"))
         step_id, source = _recorded(me)
-        asked: list[Any] = []
+        requests: list[Any] = []
 
         def model(request: Any) -> Any:
-            asked.append(request)
+            requests.append(request)
             return {"answer": "Nobody knows."}
 
         result = me.replay(
@@ -51,8 +51,8 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
         assert result.run_id != me.recordings.step(step_id).run_id
         assert result.diff is not None
         assert [change.item_id for change in result.diff.removed]
-        assert "The heron nests" not in str(asked)
-        assert "The stork nests" in str(asked)
+        assert "The heron nests" not in str(requests)
+        assert "The stork nests" in str(requests)
         assert result.response_matches is False
 
         assert result.run_id is not None
@@ -61,9 +61,9 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
         assert (run.agent_name, run.user_goal, run.status) == ("planner", "birds", "completed")
         origin: Any = run.metadata["replay_of"]
         assert origin["step_id"] == step_id
-        kept = {entry.kind: entry.payload for entry in me.recordings.entries(result.step_id)}
-        assert list(kept) == ["note", "compile_request", "compiled", "request", "response"]
-        note: Any = kept["note"]
+        payloads = {entry.kind: entry.payload for entry in me.recordings.entries(result.step_id)}
+        assert list(payloads) == ["note", "compile_request", "compiled", "request", "response"]
+        note: Any = payloads["note"]
         assert ReplayRecipe.load(note["recipe"]) == result.recipe
         assert note["recipe"]["notes"] == "what if we forgot the heron?"
         assert note["comparison"]["response_matches"] is False
@@ -80,9 +80,13 @@ def test_an_exact_replay_is_kept_with_what_was_answered_now(open_tally: OpenTall
         result = me.replay(step_id, call=lambda request: {"answer": "In March."})
         assert (result.request_matches, result.response_matches) == (True, True)
         assert result.step_id is not None
-        said = me.recordings.receipt(result.step_id).entries[0].summary["replay"]
-        assert isinstance(said, dict)
-        assert (said["source_step_id"], said["fidelity"], said["response_matches"]) == (
+        receipt_entry = me.recordings.receipt(result.step_id).entries[0].summary["replay"]
+        assert isinstance(receipt_entry, dict)
+        assert (
+            receipt_entry["source_step_id"],
+            receipt_entry["fidelity"],
+            receipt_entry["response_matches"],
+        ) == (
             step_id,
             "exact",
             True,

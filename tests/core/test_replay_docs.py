@@ -88,7 +88,7 @@ def test_the_test_on_the_page_passes_and_shows_a_diff_once_the_agent_asks_otherw
     at_a_desk = {
         name: value for name, value in os.environ.items() if name not in {"CI", "BUILD_NUMBER"}
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "test_clerk.py"],
         cwd=tmp_path,
         env=at_a_desk,
@@ -97,13 +97,13 @@ def test_the_test_on_the_page_passes_and_shows_a_diff_once_the_agent_asks_otherw
         check=False,
     )
 
-    said = _told(done.stdout)
-    assert "2 failed, 3 passed, 2 errors" in said, done.stdout + done.stderr
-    assert _told(shown) in said
-    assert said.count("You help with orders, briefly.") == 1
-    assert "langgraph/pregel" not in said
-    assert "the agent ended before 3 of 3 recorded calls" in said
-    assert "a mistake of its own" in said
+    report = _told(process.stdout)
+    assert "2 failed, 3 passed, 2 errors" in report, process.stdout + process.stderr
+    assert _told(shown) in report
+    assert report.count("You help with orders, briefly.") == 1
+    assert "langgraph/pregel" not in report
+    assert "the agent ended before 3 of 3 recorded calls" in report
+    assert "a mistake of its own" in report
 
 
 def _told(text: str) -> str:

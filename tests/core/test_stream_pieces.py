@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.recorder import streamed
+from tallystick.recorder import stream_pieces
 from tallystick.records import TapeCall
 
 FAMILY, FLAG, ACCENT = "👩\u200d👩\u200d👧", "🇩🇪", "e\u0301"
@@ -32,28 +32,28 @@ def _call(chunks: int | None) -> TapeCall:
 def test_an_answer_comes_in_as_many_pieces_as_it_was_recorded_in(
     chunks: int | None, expected: list[list[str]]
 ) -> None:
-    assert streamed(_call(chunks), ["It weighs three tons."]) == expected
+    assert stream_pieces(_call(chunks), ["It weighs three tons."]) == expected
 
 
 def test_the_parts_of_an_answer_share_its_chunks_by_their_length() -> None:
-    assert streamed(_call(5), ["thinking it over", "", "Yes."]) == [
+    assert stream_pieces(_call(5), ["thinking it over", "", "Yes."]) == [
         ["thinking", " it over"],
         [""],
         ["Ye", "s."],
     ]
-    assert streamed(_call(1), ["one", "two"]) == [["one"], ["two"]]
-    assert streamed(_call(9), []) == []
+    assert stream_pieces(_call(1), ["one", "two"]) == [["one"], ["two"]]
+    assert stream_pieces(_call(9), []) == []
 
 
 def test_what_a_person_sees_as_one_character_is_never_cut() -> None:
-    assert streamed(_call(9), [f"{FAMILY}{FLAG}{ACCENT}\r\n\ud83d\ude00"]) == [
+    assert stream_pieces(_call(9), [f"{FAMILY}{FLAG}{ACCENT}\r\n\ud83d\ude00"]) == [
         [FAMILY, FLAG, ACCENT, "\r\n", "\ud83d\ude00"]
     ]
 
 
 def test_arguments_are_not_cut_within_an_escape() -> None:
-    told = json.dumps({"a": "😀\n\u00e9"})
-    assert streamed(_call(99), [told]) == [
+    arguments = json.dumps({"a": "😀\n\u00e9"})
+    assert stream_pieces(_call(99), [arguments]) == [
         [*'{"a": "', "\\ud83d\\ude00", "\\n", "\\u00e9", '"', "}"]
     ]
 
@@ -69,9 +69,9 @@ def test_arguments_are_not_cut_within_an_escape() -> None:
 def test_the_pieces_are_the_texts_again_and_no_more_than_were_recorded(
     texts: list[str], chunks: int | None
 ) -> None:
-    cut = streamed(_call(chunks), texts)
+    cut = stream_pieces(_call(chunks), texts)
     assert ["".join(pieces) for pieces in cut] == texts
     assert all(len(pieces) == 1 or all(pieces) for pieces in cut)
     if chunks is not None:
         assert sum(map(len, cut)) <= max(chunks, len(texts))
-    assert cut == streamed(_call(chunks), texts)
+    assert cut == stream_pieces(_call(chunks), texts)

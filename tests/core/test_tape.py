@@ -157,9 +157,9 @@ def test_a_divergence_says_how_many_messages_are_missing_or_too_many(
 def test_a_message_with_memories_that_is_missing_is_called_so(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         bound = tally.bind()
-        known = {"role": "user", "content": framed(["Order 7 was broken on arrival."])}
+        memories = {"role": "user", "content": framed(["Order 7 was broken on arrival."])}
         with bound.run("clerk") as run:
-            _model(run, {"messages": [known, *REFUND["messages"]]}, "Yes.")
+            _model(run, {"messages": [memories, *REFUND["messages"]]}, "Yes.")
         player = tally.recordings.player(run.id)
     with pytest.raises(
         TapeDiverged, match="of `messages` 1 missing, with memories that a tally recalled"
@@ -195,9 +195,9 @@ def test_fewer_calls_than_were_recorded_diverge_at_the_end(open_sqlite: OpenTall
     player.model(REFUND)
     with pytest.raises(
         TapeDiverged, match="ended before 2 of 3 recorded calls; the next was tool call refund"
-    ) as told:
+    ) as raised:
         player.finish()
-    assert told.value.step_id == player.tape.calls[1].step_id
+    assert raised.value.step_id == player.tape.calls[1].step_id
 
 
 def test_calls_that_run_side_by_side_may_come_in_another_order(open_sqlite: OpenTally) -> None:
@@ -207,10 +207,10 @@ def test_calls_that_run_side_by_side_may_come_in_another_order(open_sqlite: Open
                 _tool(run, "look", {"n": n}, n * n)
         player = tally.recordings.player(run.id)
     with ThreadPoolExecutor(8) as threads:
-        found = list(
+        answers = list(
             threads.map(lambda n: player.tool("look", {"arguments": {"n": n}}), reversed(range(40)))
         )
-    assert found == [n * n for n in reversed(range(40))]
+    assert answers == [n * n for n in reversed(range(40))]
     assert player.finish().matches
 
 
@@ -287,11 +287,11 @@ def test_a_recorded_failure_is_raised_as_what_it_was(open_sqlite: OpenTally) -> 
 
 
 def _asked(key: str) -> dict[str, Any]:
-    said = [
+    messages = [
         {"role": "user", "content": f"Use {key}."},
         {"role": "user", "content": "Then list the orders."},
     ]
-    return {"messages": said}
+    return {"messages": messages}
 
 
 def test_a_secret_in_a_request_matches_by_its_kind(open_sqlite: OpenTally) -> None:
@@ -356,12 +356,12 @@ def test_what_may_differ_is_ignored_on_both_sides(open_sqlite: OpenTally) -> Non
         with pytest.raises(InvalidInput, match="is no regular expression"):
             tally.recordings.player(run.id, ignore=["("])
     assert player.model({"prompt": "Today is 2027-01-02. Refund order 7."}) == {"answer": "Yes."}
-    for one, text in (
+    for day, text in (
         (strict, "Today is 2027-01-02. Refund order 7."),
         (other, "Today is 2027-01-02. Refund order 8."),
     ):
         with pytest.raises(TapeDiverged):
-            one.model({"prompt": text})
+            day.model({"prompt": text})
 
 
 def test_calls_inside_a_tool_are_played_with_it_unless_it_runs(open_sqlite: OpenTally) -> None:

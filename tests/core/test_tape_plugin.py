@@ -74,7 +74,7 @@ def test_there_is_no_such_tape(tape):
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A user's project with an agent, its tests and a tape of it."""
-    asked = {
+    request = {
         "messages": [
             {"role": "system", "content": "You refund orders. Today is 2026-11-20."},
             {"role": "user", "content": "Refund order 7."},
@@ -83,7 +83,7 @@ def project(tmp_path: Path) -> Path:
     with Tally.open(tmp_path / "tally", background=False) as tally:
         with tally.bind().run("clerk") as run:
             with run.step("model_call") as step:
-                step.record("request", asked)
+                step.record("request", request)
                 step.record("response", {"answer": "refund"})
             with run.step("tool_call", name="refund") as step:
                 step.record("tool_call", {"name": "refund", "arguments": {"order": 7}})
@@ -96,8 +96,8 @@ def project(tmp_path: Path) -> Path:
 
 def _pytest(project: Path, *options: str) -> str:
     """What pytest says, told of the plugin where no installation tells it."""
-    known = any(entry.name == "tallystick" for entry in entry_points(group="pytest11"))
-    plugin = [] if known else ["-p", "tallystick.testing.plugin"]
+    installed = any(entry.name == "tallystick" for entry in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "tallystick.testing.plugin"]
     alone = [
         "-p",
         "no:cacheprovider",
@@ -108,7 +108,7 @@ def _pytest(project: Path, *options: str) -> str:
         "-p",
         "no:inline_snapshot",
     ]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", *plugin, *alone, *options],
         cwd=project,
         capture_output=True,
@@ -116,18 +116,18 @@ def _pytest(project: Path, *options: str) -> str:
         timeout=120,
         check=False,
     )
-    assert not done.stderr, done.stderr
-    return done.stdout
+    assert not process.stderr, process.stderr
+    return process.stdout
 
 
 def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(project: Path) -> None:
-    said = _pytest(project, "-q")
+    output = _pytest(project, "-q")
 
     # What went wrong only at the end of a test is an error of its fixture.
-    assert "3 failed, 4 passed, 2 errors" in said
+    assert "3 failed, 4 passed, 2 errors" in output
     assert {
         line.partition(" - ")[0]
-        for line in said.splitlines()
+        for line in output.splitlines()
         if line.startswith(("FAILED ", "ERROR "))
     } == {
         "FAILED test_clerk.py::test_it_asks_otherwise",
@@ -136,14 +136,16 @@ def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(proje
         "FAILED test_clerk.py::test_it_asks_otherwise_among_other_tasks",
         "FAILED test_clerk.py::test_there_is_no_such_tape",
     }
-    assert '-      "content": "You refund orders. Today is 2026-11-20.",' in said
-    assert '+      "content": "You keep the money. Today is 2026-11-20.",' in said
-    assert '-      "content": "Refund order 7.",' in said
-    assert '+      "content": "Refund order 8.",' in said
-    assert "the agent ended before 2 of 2 recorded calls; the next was model call" in said
-    assert "There is no tape at absent.json. `tally tape RUN --out absent.json` writes one." in said
+    assert '-      "content": "You refund orders. Today is 2026-11-20.",' in output
+    assert '+      "content": "You keep the money. Today is 2026-11-20.",' in output
+    assert '-      "content": "Refund order 7.",' in output
+    assert '+      "content": "Refund order 8.",' in output
+    assert "the agent ended before 2 of 2 recorded calls; the next was model call" in output
+    assert (
+        "There is no tape at absent.json. `tally tape RUN --out absent.json` writes one." in output
+    )
     # Of the way there only where it is asked for.
-    assert "recorder/tape.py" not in said
+    assert "recorder/tape.py" not in output
     assert "recorder/tape.py" in _pytest(project, "-q", "--full-trace", "-k", "asks_otherwise")
 
 
@@ -159,8 +161,8 @@ before = set(sys.modules)
 import tallystick.testing.plugin
 print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
 
-    assert set(json.loads(done.stdout)) <= {"tallystick", "importlib", "typing"}
+    assert set(json.loads(process.stdout)) <= {"tallystick", "importlib", "typing"}

@@ -83,13 +83,13 @@ def _payloads(tally: Tally) -> dict[str, Any]:
 
 
 def _check(tally: Tally, provider: str) -> None:
-    found = _payloads(tally)
-    assert {"request", "wire_request", "wire_response", "response"} <= set(found)
-    assert found["wire_request"]["body"]["messages"] == ["How much?"]
-    assert (found["wire_request"]["level"], found["request"]["level"]) == ("wire", "runtime")
-    assert found["wire_request"]["url"] == provider.partition("?")[0]
-    assert found["wire_response"]["status"] == 200
-    assert SECRET not in str(found)
+    payloads = _payloads(tally)
+    assert {"request", "wire_request", "wire_response", "response"} <= set(payloads)
+    assert payloads["wire_request"]["body"]["messages"] == ["How much?"]
+    assert (payloads["wire_request"]["level"], payloads["request"]["level"]) == ("wire", "runtime")
+    assert payloads["wire_request"]["url"] == provider.partition("?")[0]
+    assert payloads["wire_response"]["status"] == 200
+    assert SECRET not in str(payloads)
     assert tally.recordings.verify(tally.bind().runs()[0].run_id).ok
 
 
@@ -120,10 +120,10 @@ def test_what_a_model_of_pydantic_ai_sends_stands_beside_what_it_asked(
         async with tap(httpx.AsyncClient()) as client:
 
             async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-                said = await client.post(
+                response = await client.post(
                     provider, json={"messages": ["How much?"]}, headers=HEADERS
                 )
-                return ModelResponse(parts=[TextPart(said.json()["answer"])])
+                return ModelResponse(parts=[TextPart(response.json()["answer"])])
 
             await Agent(
                 FunctionModel(answer), capabilities=[TallyRecorder(tally, strict=True)]
@@ -210,9 +210,9 @@ def test_no_credential_of_a_request_is_noted(
     with open_sqlite() as tally, tap(httpx.Client()) as client:
         with tally.bind().run("agent", retention=retention) as run, run.step("model_call"):
             client.post(provider.replace("//", f"//me:{SECRET}@"), **asked)
-        found = _payloads(tally)
-        assert found["wire_request"]["body"] == noted
-        assert SECRET not in str(found)
+        payloads = _payloads(tally)
+        assert payloads["wire_request"]["body"] == noted
+        assert SECRET not in str(payloads)
 
 
 def test_a_receipt_names_the_server_and_no_path(open_sqlite: OpenTally, provider: str) -> None:

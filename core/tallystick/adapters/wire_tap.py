@@ -22,11 +22,11 @@ from tallystick.records import Json
 
 __all__ = ["attribute_requests", "tap"]
 
-_asking: ContextVar[Step | None] = ContextVar("tallystick_asking", default=None)
+_attributed: ContextVar[Step | None] = ContextVar("tallystick_asking", default=None)
 
 
 class _Client(Protocol):
-    """What we use of `httpx.Client` and `httpx.AsyncClient`, and of clients made after them."""
+    """The part of `httpx.Client`, `httpx.AsyncClient` and compatible clients that is used here."""
 
     event_hooks: Any
 
@@ -38,90 +38,95 @@ _FORM = "application/x-www-form-urlencoded"
 
 def attribute_requests(step: Step) -> None:
     """Attribute to `step` what this context sends from now on, until the step ends."""
-    _asking.set(step)
+    _attributed.set(step)
 
 
 def tap(client: C) -> C:
-    """Note what an httpx client sends and is answered:
+    """Record the requests and responses of an httpx client:
     `ChatOpenAI(http_client=tap(httpx.Client()))`.
 
     Its requests become `wire_request` entries of the model step under way, and their status and
-    time `wire_response` entries. Requests outside of a step are let alone. Tapping a client twice
-    changes nothing.
+    time `wire_response` entries. Requests outside of a step are not recorded. Tapping a client
+    twice changes nothing.
     """
     hooks: dict[str, list[Any]] = client.event_hooks
-    if any(hook in (_sent, _sent_later) for hook in hooks.get("request", ())):
+    if any(hook in (_on_request, _on_request_async) for hook in hooks.get("request", ())):
         return client
-    later = hasattr(client, "aclose")
+    is_async = hasattr(client, "aclose")
     client.event_hooks = {
         **hooks,
-        "request": [*hooks.get("request", ()), _sent_later if later else _sent],
-        "response": [*hooks.get("response", ()), _answered_later if later else _answered],
+        "request": [*hooks.get("request", ()), _on_request_async if is_async else _on_request],
+        "response": [*hooks.get("response", ()), _on_response_async if is_async else _on_response],
     }
     return client
 
 
-def _sent(request: Any) -> None:
+def _on_request(request: Any) -> None:
     step = _step()
     if step is not None:
         try:
-            _note_request(step, request, request.read())
-        except Exception as error:  # noqa: BLE001 - what is sent comes first; counted
+            _record_request(step, request, request.read())
+        except Exception as error:  # noqa: BLE001 - the request goes first; counted
             step.run.count_gap("wire", error)
 
 
-async def _sent_later(request: Any) -> None:
+async def _on_request_async(request: Any) -> None:
     step = _step()
     if step is not None:
         try:
-            _note_request(step, request, await request.aread())
-        except Exception as error:  # noqa: BLE001 - what is sent comes first; counted
+            _record_request(step, request, await request.aread())
+        except Exception as error:  # noqa: BLE001 - the request goes first; counted
             step.run.count_gap("wire", error)
 
 
-def _answered(response: Any) -> None:
+def _on_response(response: Any) -> None:
     step = _step()
     if step is not None:
         try:
-            _note_response(step, response)
-        except Exception as error:  # noqa: BLE001 - what is answered comes first; counted
+            _record_response(step, response)
+        except Exception as error:  # noqa: BLE001 - the response goes first; counted
             step.run.count_gap("wire", error)
 
 
-async def _answered_later(response: Any) -> None:
-    _answered(response)
+async def _on_response_async(response: Any) -> None:
+    _on_response(response)
 
 
 def _step() -> Step | None:
-    """The open model step that this context sends for."""
-    for step in (_asking.get(), current_step()):
+    """Return the open model step that this context sends for, or None."""
+    for step in (_attributed.get(), current_step()):
         if step is not None and step.is_open and step.kind == "model_call":
             return step
     return None
 
 
-def _note_request(step: Step, request: Any, body: bytes) -> None:
-    told = {"method": str(request.method), "bytes": len(body)}
+def _record_request(step: Step, request: Any, body: bytes) -> None:
+    facts = {"method": str(request.method), "bytes": len(body)}
     url, form = str(request.url), str(request.headers.get("content-type", "")).startswith(_FORM)
     step.record(
         "wire_request",
-        lambda: {"level": "wire", **told, "url": _address(url), "body": _readable(body, form=form)},
-        summary={**told, "server": _server(url)},
+        lambda: {
+            "level": "wire",
+            **facts,
+            "url": _address(url),
+            "body": _readable(body, form=form),
+        },
+        summary={**facts, "server": _server(url)},
     )
 
 
-def _note_response(step: Step, response: Any) -> None:
+def _record_response(step: Step, response: Any) -> None:
     since = step.run.context.store.clock.now() - step.started_at
-    told, url = {"status": int(response.status_code), "after_us": since}, str(response.request.url)
+    facts, url = {"status": int(response.status_code), "after_us": since}, str(response.request.url)
     step.record(
         "wire_response",
-        {"level": "wire", **told, "url": _address(url)},
-        summary={**told, "server": _server(url)},
+        {"level": "wire", **facts, "url": _address(url)},
+        summary={**facts, "server": _server(url)},
     )
 
 
 def _address(url: str) -> str:
-    """Scheme, host and path: neither a user nor a query."""
+    """Return scheme, host and path: neither a user nor a query."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     return urlunsplit(
@@ -135,8 +140,8 @@ def _server(url: str) -> str:
 
 
 def _readable(body: bytes, *, form: bool) -> Json:
-    """JSON as it is but for credentials, of a form the names of its fields, other text as text, the
-    rest as base64.
+    """Return JSON without credentials, of a form the names of its fields, other text as text, and
+    other bytes as base64.
     """
     try:
         text = body.decode()

@@ -1,5 +1,9 @@
-"""The flight recorder: what each step saw, why, what it did and what changed; provable and
-replayable.
+"""The recorder: runs and their steps, receipts that prove them, and replay.
+
+A hook records through `run` (the handles `Run` and `Step`); `payloads` turns what it passes into
+bytes, without secrets; `pending` and `write_queue` bring them to the database; `chain` and
+`receipts` say what the journal gets. `recordings` reads, follows and verifies; `replay` and `tape`
+do it again.
 """
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
@@ -9,7 +13,7 @@ from tallystick.recorder.recordings import Recordings
 from tallystick.recorder.recovery import recover_interrupted_runs
 from tallystick.recorder.replay import Call, Render, neutral_request
 from tallystick.recorder.run import Run, Step, current_run, current_step, status_for
-from tallystick.recorder.stream import streamed
+from tallystick.recorder.stream import stream_pieces
 from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
 from tallystick.recorder.text_memo import TextMemo, clear_text_memos
@@ -32,7 +36,7 @@ __all__ = [
     "is_bundle",
     "clear_text_memos",
     "neutral_request",
-    "streamed",
+    "stream_pieces",
     "read_tape",
     "recover_interrupted_runs",
     "status_for",

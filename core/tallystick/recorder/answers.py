@@ -27,78 +27,78 @@ from tallystick.storage import recordings
 __all__ = [
     "diff_lines",
     "diff_steps",
-    "known",
+    "candidates_of",
     "lines_of",
     "provenance",
-    "quoted",
+    "quotes_of",
     "uses_of",
-    "written_in",
+    "changes_in",
 ]
 
 _AROUND = 60
-"""Characters of an item that are quoted on either side."""
+"""Characters quoted on either side of the words."""
 _EVENTS = {"created": "ADD", "duplicate": "DUPLICATE", "skipped": "SKIP"}
 _LONG = 400
-"""Characters from which a text of a request is shown in several lines, so that a diff names the one
-that changed.
+"""Characters from which a text of a request is split into lines, so that a diff names the line that
+changed.
 """
 
 
-def known(request: CompilationRequest, compiled: CompiledContext) -> list[Known]:
-    """Every candidate of a compile in the order of its decisions, with what it says unless policy
-    withheld it.
+def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> list[Known]:
+    """Return every candidate of a compile in the order of its decisions, with its text unless
+    policy withheld it.
     """
-    shown = {item.id: item.content for item in compiled.selected_items}
+    included = {item.id: item.content for item in compiled.selected_items}
     memories = {memory.id: memory for memory in request.memory_records}
-    given = {item.id: item for item in request.context_items}
-    found = []
+    items = {item.id: item for item in request.context_items}
+    candidates = []
     for decision in compiled.decisions:
-        memory, item = memories.get(decision.item_id), given.get(decision.item_id)
-        says = shown.get(decision.item_id)
-        if says is None and not decision.reason_code.startswith("policy_"):
-            says = (
+        memory, item = memories.get(decision.item_id), items.get(decision.item_id)
+        text = included.get(decision.item_id)
+        if text is None and not decision.reason_code.startswith("policy_"):
+            text = (
                 item.content if item is not None else memory.content if memory is not None else None
             )
         reference = None if item is None or item.source_ref == SourceRef() else item.source_ref
-        found.append(
+        candidates.append(
             Known(
                 item_id=decision.item_id,
                 decision=decision,
-                says=says,
+                says=text,
                 memory_id=memory.id if memory else None,
                 source_ids=tuple(source.source_id for source in memory.sources) if memory else (),
                 source=reference,
             )
         )
-    return found
+    return candidates
 
 
-def quoted(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
-    """The items that went in and hold `text`, each with the words around it; white space and case
-    do not count.
+def quotes_of(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
+    """Return the items that went in and contain `text`, each with the words around it; white space
+    and case do not count.
     """
-    wanted = " ".join(text.split()).casefold()
-    found = []
+    needle = " ".join(text.split()).casefold()
+    quotes = []
     for item in items:
         if item.decision.decision == "exclude" or not item.says:
             continue
         flat = " ".join(item.says.split())
-        # A letter may fold to two, so that places in the folded text are looked up in what it was
-        # folded from.
+        # A letter may fold to two: places in the folded text are valid in the text only where the
+        # lengths are equal.
         folded = flat.casefold() if len(flat.casefold()) == len(flat) else flat.lower()
         place = (
-            folded.find(wanted) if len(folded) == len(flat) else flat.find(" ".join(text.split()))
+            folded.find(needle) if len(folded) == len(flat) else flat.find(" ".join(text.split()))
         )
-        if wanted and place >= 0:
-            start, end = max(0, place - _AROUND), min(len(flat), place + len(wanted) + _AROUND)
-            found.append(
+        if needle and place >= 0:
+            start, end = max(0, place - _AROUND), min(len(flat), place + len(needle) + _AROUND)
+            quotes.append(
                 (item, f"{'…' if start else ''}{flat[start:end]}{'…' if end < len(flat) else ''}")
             )
-    return found
+    return quotes
 
 
-def written_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[Written]:
-    """The changes of memory that a step's receipt tells of, in order."""
+def changes_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[Written]:
+    """Yield the changes of memory that a step's receipt names, in order."""
     for entry in receipt.entries:
         if entry.kind == "memory_write":
             for memory_id, event in _changes(entry.summary):
@@ -111,28 +111,28 @@ def written_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[Written]:
                 )
 
 
-def _changes(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(memory id, event) of what the summary of a write says."""
-    many = told.get("memories")
-    for one in many if isinstance(many, list) else [told]:
-        if isinstance(one, dict):
-            memory_id = one.get("id") or one.get("memory_id")
-            event = one.get("event") or _EVENTS.get(
-                str(one.get("status")), str(one.get("status", "changed"))
+def _changes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (memory id, event) for each memory in the summary of a write."""
+    many = summary.get("memories")
+    for change in many if isinstance(many, list) else [summary]:
+        if isinstance(change, dict):
+            memory_id = change.get("id") or change.get("memory_id")
+            event = change.get("event") or _EVENTS.get(
+                str(change.get("status")), str(change.get("status", "changed"))
             )
             if memory_id:
                 yield str(memory_id), str(event)
 
 
 def uses_of(connection: Connection, memory_id: str) -> list[tuple[str, tuple[str, ...]]]:
-    """(step id, how) of every step whose receipt names a memory, oldest first."""
-    found: dict[str, list[str]] = {}
+    """Return (step id, how) of every step whose receipt names a memory, oldest first."""
+    uses_by_step: dict[str, list[str]] = {}
     for row in recordings.naming(connection, memory_id):
         for how in _uses(row.kind, json.loads(row.summary), memory_id):
-            uses = found.setdefault(row.step_id, [])
+            uses = uses_by_step.setdefault(row.step_id, [])
             if how not in uses:
                 uses.append(how)
-    return [(step_id, tuple(uses)) for step_id, uses in found.items() if uses]
+    return [(step_id, tuple(uses)) for step_id, uses in uses_by_step.items() if uses]
 
 
 def _uses(kind: str, summary: Mapping[str, Any], memory_id: str) -> Iterator[str]:
@@ -149,62 +149,64 @@ def _uses(kind: str, summary: Mapping[str, Any], memory_id: str) -> Iterator[str
 def diff_steps(
     before: tuple[str, Sequence[StepEntry]], after: tuple[str, Sequence[StepEntry]]
 ) -> StepDiff:
-    """How two recorded steps differ, given as id and entries."""
+    """Compare two recorded steps, given as id and entries."""
     old, new = _by_kind(before[1]), _by_kind(after[1])
     notes: list[str] = []
-    compiles = [_compiled(one) for one in (old, new)]
+    compiles = [_compiled(entries) for entries in (old, new)]
     compared = None
     if compiles[0] is not None and compiles[1] is not None:
         compared = diff_compiled(compiles[0], compiles[1])
-    elif any("compiled" in one for one in (old, new)):
+    elif any("compiled" in entries for entries in (old, new)):
         notes.append("only one of them compiled a context that is kept")
     lines = {}
     for kind in ("request", "response"):
-        one, other = old.get(kind), new.get(kind)
-        kept = [
+        old_entry, new_entry = old.get(kind), new.get(kind)
+        is_kept = [
             entry is not None and entry.payload_state in {"kept", "redacted"}
-            for entry in (one, other)
+            for entry in (old_entry, new_entry)
         ]
-        if all(kept):
-            assert one is not None
-            assert other is not None
-            lines[kind] = tuple(diff_lines(one.payload, other.payload, before[0], after[0]))
-        elif one is not None or other is not None:
+        if all(is_kept):
+            assert old_entry is not None
+            assert new_entry is not None
+            lines[kind] = tuple(
+                diff_lines(old_entry.payload, new_entry.payload, before[0], after[0])
+            )
+        elif old_entry is not None or new_entry is not None:
             notes.append(
                 f"the {kind} of only one of them is kept"
-                if any(kept)
+                if any(is_kept)
                 else f"their {kind}s were not kept"
             )
-    told = new["compaction"].payload if "compaction" in new else None
-    prefix = told.get("prefix") if isinstance(told, dict) else None
-    left = prefix.get("left") if isinstance(prefix, dict) else None
+    compaction = new["compaction"].payload if "compaction" in new else None
+    prefix = compaction.get("prefix") if isinstance(compaction, dict) else None
+    dropped = prefix.get("left") if isinstance(prefix, dict) else None
     return StepDiff(
         before=before[0],
         after=after[0],
         compile=compared,
         request=lines.get("request", ()),
         response=lines.get("response", ()),
-        compaction=tuple(map(str, left)) if isinstance(left, list) else (),
+        compaction=tuple(map(str, dropped)) if isinstance(dropped, list) else (),
         notes=tuple(notes),
     )
 
 
 def diff_lines(before: Json, after: Json, old: str = "recorded", new: str = "now") -> list[str]:
-    """A unified diff of two JSON values, one line for each field; empty where they are equal."""
+    """Return a unified diff of two JSON values, a line for each field; empty if they are equal."""
     return list(unified_diff(lines_of(before), lines_of(after), old, new, lineterm="", n=2))
 
 
 def lines_of(value: Json) -> list[str]:
-    """A JSON value as lines with sorted keys; a long text takes a line for each of its own."""
-    found: list[str] = []
+    """Return a JSON value as lines with sorted keys; a long text is split at its line breaks."""
+    lines: list[str] = []
     for line in json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True).splitlines():
         if len(line) < _LONG or "\\n" not in line:
-            found.append(line)
+            lines.append(line)
         else:
             indent = " " * (len(line) - len(line.lstrip()))
             first, *rest = line.split("\\n")
-            found += [first, *(f"{indent}    {one}" for one in rest)]
-    return found
+            lines += [first, *(f"{indent}    {part}" for part in rest)]
+    return lines
 
 
 def _by_kind(entries: Sequence[StepEntry]) -> dict[str, StepEntry]:
@@ -219,7 +221,7 @@ def _compiled(entries: Mapping[str, StepEntry]) -> CompiledContext | None:
 def provenance(
     item: Known, quote: str, source_id: str | None, source: SourceRef | None, raw: str | None
 ) -> Provenance:
-    """One answer to where a sentence came from."""
+    """Return one origin of a sentence."""
     return Provenance(
         item_id=item.item_id,
         quote=quote,

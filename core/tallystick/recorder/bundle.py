@@ -1,9 +1,9 @@
-"""A receipt to go: one file with everything that verifying a run needs, checked without the tally.
+"""Bundles: one file with everything that verifying a run needs, checked without the tally.
 
-A bundle is a zip archive of four members. `run.json` holds the run, where its chain begins and
-ends, and the foil; `chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and
-`entries.jsonl` the rows; `payloads.bin` the bytes that payloads consist of. docs/receipts.md says
-how to check one with other tools.
+A bundle is a zip archive of four members. `run.json` contains the run, the beginning of
+its chain, and the foil; `chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and
+`entries.jsonl` the rows; `payloads.bin` the bytes of the payloads. docs/receipts.md describes how
+to check a bundle with other tools.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ __all__ = ["FORMAT", "bundle", "is_bundle", "verify_bundle"]
 
 FORMAT = "tallystick-receipt/1"
 _MEMBERS = ("run.json", "chain.jsonl", "steps.jsonl", "entries.jsonl", "payloads.bin")
-_MOST = 4 * 1024**3
-"""Bytes that a bundle may unfold to: a hostile one cannot ask for all memory."""
+_MAX_BYTES = 4 * 1024**3
+"""Size to which a bundle may decompress: a hostile one cannot take all memory."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ENTRY = ("position", "kind", "at", "payload_state", "commitment", "redactions", "summary")
 
 
 def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Foil) -> bytes:
-    """The bundle of a run; the same run gives the same bytes."""
+    """Return the bundle of a run; the same run gives the same bytes."""
     payloads = io.BytesIO()
     last: dict[str, bytes] = {}
     entries = []
     for step in stored.steps():
         for row in stored.entries(step.step_id):
             body = stored.payload(row)
-            told = {"step_id": row.step_id, **{name: getattr(row, name) for name in _ENTRY}}
-            told["salt"] = None if row.salt is None else bytes(row.salt).hex()
-            told["payload"] = (
-                None if body is None else _laid(payloads, body, last.get(row.kind, b""))
+            entry = {"step_id": row.step_id, **{name: getattr(row, name) for name in _ENTRY}}
+            entry["salt"] = None if row.salt is None else bytes(row.salt).hex()
+            entry["payload"] = (
+                None if body is None else _write_payload(payloads, body, last.get(row.kind, b""))
             )
             if body is not None:
                 last[row.kind] = body
-            entries.append(told)
+            entries.append(entry)
     run = {
         "format": FORMAT,
         "run": stored.run.dump(),
@@ -82,40 +82,42 @@ def bundle(stored: Stored, rows: Sequence[Any], anchor: journal.Anchor, foil: Fo
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file looks like a bundle."""
+    """Return True if a file looks like a bundle."""
     return path.is_file() and zipfile.is_zipfile(path)
 
 
 def verify_bundle(
     source: str | Path | bytes, *, foil: Foil | None = None, public_key: bytes | None = None
 ) -> Verification:
-    """Whether everything in a bundle matches, and, where they are given, matches the foil that you
-    kept and a key.
+    """Check that everything in a bundle matches, and matches the foil that you kept and a key,
+    where they are given.
 
-    No tally is needed. Raises InvalidInput for what is no bundle.
+    No tally is needed. Raises InvalidInput for anything but a bundle.
     """
     stock = _read(source if isinstance(source, bytes) else _bytes_of(Path(source)))
-    answer = verify(stock, foil)
-    told = stock.told
-    signed = check(told, public_key)
-    problems = [*answer.problems, *stock.strays()]
-    if (told.run_id, told.count, told.head) != (stock.run.run_id, *stock.last):
+    verification = verify(stock, foil)
+    stated_foil = stock.stated_foil
+    signature_ok = check(stated_foil, public_key)
+    problems = [*verification.problems, *stock.stray_entries()]
+    if (stated_foil.run_id, stated_foil.count, stated_foil.head) != (stock.run.run_id, *stock.last):
         problems.append(
             VerificationProblem(where="run.json", problem="its foil is not the end of its chain")
         )
-    if signed is False:
-        said = (
-            "it is not signed" if told.signature is None else "its signature is not that of the key"
+    if signature_ok is False:
+        problem = (
+            "it is not signed"
+            if stated_foil.signature is None
+            else "its signature is not that of the key"
         )
-        problems.append(VerificationProblem(where="run.json", problem=said))
-    return answer.model_copy(
-        update={"problems": tuple(problems), "ok": not problems, "signature_ok": signed}
+        problems.append(VerificationProblem(where="run.json", problem=problem))
+    return verification.model_copy(
+        update={"problems": tuple(problems), "ok": not problems, "signature_ok": signature_ok}
     )
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row as the bundle holds it, with the names that it has in a tally."""
+    """A row of the bundle, with the field names that it has in a tally."""
 
     step_id: str
     position: int
@@ -147,7 +149,7 @@ class _Link:
 
 
 class _Bundled:
-    """A run as it stands in a bundle."""
+    """A run in a bundle."""
 
     scope_id = 0
 
@@ -155,25 +157,25 @@ class _Bundled:
         self,
         run: RunRecord,
         links: Sequence[_Link],
-        begins: journal.Anchor,
-        told: Foil,
+        anchor: journal.Anchor,
+        foil: Foil,
         steps: list[StepRecord],
         rows: Mapping[str, list[_Row]],
         payloads: Mapping[int, bytes],
     ) -> None:
         self.run = run
-        self.told = told
+        self.stated_foil = foil
         self._links = links
-        self._begins = begins
+        self._anchor = anchor
         self._steps = steps
         self._rows = rows
         self._payloads = payloads
 
     @property
     def last(self) -> tuple[int, str]:
-        """How many entries the chain has and the digest of the last."""
+        """Number of entries of the chain, and the digest of the last."""
         if not self._links:
-            return self._begins.count, self._begins.head
+            return self._anchor.count, self._anchor.head
         return self._links[-1].position + 1, self._links[-1].digest
 
     def chain_problems(self) -> list[tuple[str, str]]:
@@ -181,27 +183,27 @@ class _Bundled:
         problems = journal.chain_problems(
             run_stream(self.run.run_id),
             self._links,
-            self._begins,
-            journal.End(self.told.count, self.told.head),
+            self._anchor,
+            journal.End(self.stated_foil.count, self.stated_foil.head),
         )
         genesis = journal.genesis(run_stream(self.run.run_id))
-        if self._begins.count == 0 and self._begins.head != genesis:
+        if self._anchor.count == 0 and self._anchor.head != genesis:
             problems.append(
                 (run_stream(self.run.run_id), "does not begin where the chain of this run begins")
             )
         return problems
 
-    def strays(self) -> list[VerificationProblem]:
-        """Entries of steps that this run does not have, which a tally cannot hold."""
+    def stray_entries(self) -> list[VerificationProblem]:
+        """Return entries of steps that this run does not have, which a tally cannot contain."""
         unknown = sorted(set(self._rows) - {step.step_id for step in self._steps})
         return [
-            VerificationProblem(where=f"step {one}", problem="has entries but is no step")
-            for one in unknown
+            VerificationProblem(where=f"step {step_id}", problem="has entries but is no step")
+            for step_id in unknown
         ]
 
     def end(self) -> Foil:
         """Same as `Stock.end`."""
-        return self.told
+        return self.stated_foil
 
     def chain(self) -> list[JournalEntry]:
         """Same as `Stock.chain`."""
@@ -231,30 +233,31 @@ def _read(content: bytes) -> _Bundled:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             sizes = [archive.getinfo(name).file_size for name in _MEMBERS]
-            if sum(sizes) > _MOST:
+            if sum(sizes) > _MAX_BYTES:
                 raise InvalidInput("This bundle says that it unfolds to more than may be held.")
             head, chain, steps, entries, payloads = (archive.read(name) for name in _MEMBERS)
-        told = json.loads(head)
-        if told.get("format") != FORMAT:
+        header = json.loads(head)
+        if header.get("format") != FORMAT:
             raise InvalidInput(
-                f"This bundle is of the format {told.get('format')!r}; {FORMAT} can be read."
+                f"This bundle is of the format {header.get('format')!r}; {FORMAT} can be read."
             )
-        run = RunRecord.load(told["run"])
+        run = RunRecord.load(header["run"])
         stream = run_stream(run.run_id)
-        links = [_link(stream, one) for one in _parsed(chain)]
+        links = [_link(stream, fields) for fields in _json_lines(chain)]
         rows: dict[str, list[_Row]] = {}
         bodies: dict[int, bytes] = {}
-        for row, body in _rows(_parsed(entries), payloads):
+        for row, body in _rows(_json_lines(entries), payloads):
             rows.setdefault(row.step_id, []).append(row)
             if body is not None:
                 bodies[id(row)] = body
-        begins = journal.Anchor(int(told["begins"]["count"]), str(told["begins"]["previous"]))
+        start = header["begins"]
+        anchor = journal.Anchor(int(start["count"]), str(start["previous"]))
         return _Bundled(
             run,
             links,
-            begins,
-            Foil.load(told["foil"]),
-            [StepRecord.load(one) for one in _parsed(steps)],
+            anchor,
+            Foil.load(header["foil"]),
+            [StepRecord.load(fields) for fields in _json_lines(steps)],
             rows,
             bodies,
         )
@@ -274,22 +277,22 @@ def _read(content: bytes) -> _Bundled:
         raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
 
 
-def _link(stream: str, told: Mapping[str, Any]) -> _Link:
+def _link(stream: str, fields: Mapping[str, Any]) -> _Link:
     try:
-        body = json.loads(told["body"])
+        body = json.loads(fields["body"])
     except ValueError:
         body = {}
-    found = body if isinstance(body, dict) else {}
+    entry = body if isinstance(body, dict) else {}
     return _Link(
         stream,
-        int(told["position"]),
-        str(told["previous"]),
-        str(told["digest"]),
-        str(told["body"]),
-        found.get("audit_id"),
-        found.get("event"),
-        found.get("subject_id"),
-        int(told["position"]),
+        int(fields["position"]),
+        str(fields["previous"]),
+        str(fields["digest"]),
+        str(fields["body"]),
+        entry.get("audit_id"),
+        entry.get("event"),
+        entry.get("subject_id"),
+        int(fields["position"]),
     )
 
 
@@ -298,15 +301,14 @@ def _rows(
 ) -> Iterator[tuple[_Row, bytes | None]]:
     last: dict[str, bytes] = {}
     stop = 0
-    for told in entries:
-        laid = told["payload"]
+    for fields in entries:
+        place = fields["payload"]
         body = None
-        if laid is not None:
-            base, kind = last.get(told["kind"], b""), told["kind"]
-            start, size = int(laid["start"]), int(laid["size"])
-            head, tail = int(laid["head"]), int(laid["tail"])
-            # One begins where the one before ended: a place that happens to hold equal bytes is
-            # another place.
+        if place is not None:
+            base, kind = last.get(fields["kind"], b""), fields["kind"]
+            start, size = int(place["start"]), int(place["size"])
+            head, tail = int(place["head"]), int(place["tail"])
+            # Payloads follow one another without gaps: another place with equal bytes is refused.
             if (
                 min(size, head, tail) < 0
                 or head + tail > len(base)
@@ -320,18 +322,20 @@ def _rows(
             body = last[kind] = (
                 base[:head] + payloads[start : start + size] + base[len(base) - tail :]
             )
-        salt = told["salt"]
+        salt = fields["salt"]
         row = _Row(
-            str(told["step_id"]),
-            **{name: told[name] for name in _ENTRY},
+            str(fields["step_id"]),
+            **{name: fields[name] for name in _ENTRY},
             salt=None if salt is None else bytes.fromhex(salt),
             part_key=None if body is None else "bundled",
         )
         yield row, body
 
 
-def _laid(payloads: io.BytesIO, body: bytes, base: bytes) -> dict[str, int]:
-    """Where a payload stands, after what it shares with the one of its kind before was left out."""
+def _write_payload(payloads: io.BytesIO, body: bytes, base: bytes) -> dict[str, int]:
+    """Write a payload without the bytes that it shares with the one of its kind before; return its
+    place.
+    """
     head = _common(base, body)
     tail = _common(base[head:][::-1], body[head:][::-1])
     own = body[head : len(body) - tail]
@@ -340,12 +344,12 @@ def _laid(payloads: io.BytesIO, body: bytes, base: bytes) -> dict[str, int]:
     return place
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """How many bytes are equal at the beginning."""
-    low, high = 0, min(len(one), len(other))
+def _common(first: bytes, second: bytes) -> int:
+    """Return the number of equal bytes at the beginning."""
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1
@@ -356,6 +360,6 @@ def _lines(values: Sequence[Any]) -> bytes:
     return b"".join(json.dumps(value, sort_keys=True).encode() + b"\n" for value in values)
 
 
-def _parsed(lines: bytes) -> Iterator[Any]:
+def _json_lines(lines: bytes) -> Iterator[Any]:
     for line in lines.splitlines():
         yield json.loads(line)

@@ -48,7 +48,7 @@ class Health:
 
 
 class Claims:
-    """Which of several observers records a call of a runtime, by the runtime's own identity.
+    """The observers that record calls of a runtime, one per call, by the runtime's own identity.
     Thread-safe.
     """
 

@@ -86,7 +86,7 @@ class PayloadRedactor(Protocol):
         ...
 
     def may_hold(self, text: bytes) -> bool:
-        """Return True if JSON text may hold a secret; False is certain."""
+        """Return True if JSON text may contain a secret; False is certain."""
         ...
 
 
@@ -106,18 +106,18 @@ class Preserialized:
 
 
 class Piece(NamedTuple):
-    """Bytes of a payload that may hold a secret."""
+    """Bytes of a payload that may contain a secret."""
 
     body: bytes
     value: bytes
     """The JSON value within `body`."""
     name: str | None = None
-    """The key of the payload under whose list the value stands; None of a value with its keys."""
+    """The key of the list of which the value is an element; None if `value` has its own keys."""
     source: Preserialized | None = None
     """The element itself, where its adapter serialised it."""
 
     def alone(self) -> Json:
-        """Return the value at its place in a payload that holds nothing else."""
+        """Return the value at its place in a payload that contains nothing else."""
         value: Json = read_json(self.value)
         return value if self.name is None else {self.name: [value]}
 
@@ -128,7 +128,7 @@ class Pieces(NamedTuple):
     bodies: list[bytes]
     """All its bytes, in order, cut where the elements of its lists begin and end."""
     unchecked: list[Piece]
-    """Pieces that may hold a secret: all but the elements that have a clearance."""
+    """Pieces that may contain a secret: all but the elements that have a clearance."""
 
 
 class Captured(NamedTuple):
@@ -189,11 +189,11 @@ class Salts:
 class PayloadPreparer:
     """Captures and prepares the payloads of one tally. Thread-safe.
 
-    It remembers which pieces hold no secret, because a prompt repeats nearly all of the one before.
-    Three rules keep that memory honest:
+    It remembers which pieces contain no secret, because a prompt repeats nearly all of the one
+    before. Three rules keep that memory honest:
 
     - A piece is memoised by its bytes (or their digest), so that any edit makes another piece, and
-      together with the name of the list in which it stands: under `"passwords"` a harmless word is
+      together with the name of its list: under `"passwords"` a harmless word is
       a secret. A memo by bytes alone would let it through.
     - A `Preserialized` element carries a *clearance*: an object that this instance issues once for
       each name of a list. It is compared by identity, so that the clearance of another list, or of
@@ -365,7 +365,7 @@ def pieces_of(payload: Any, clearance_for: Callable[[str], object] = lambda name
 
 
 def _add_group(begin: bytes, group: Mapping[str, Any], pieces: Pieces) -> bytes:
-    """Add fields that stand side by side; return the bytes with which the next field begins."""
+    """Add neighbouring fields; return the bytes with which the next field begins."""
     own = _bytes(group)
     pieces.bodies.append(begin + own[1:-1])
     pieces.unchecked.append(Piece(own, own))

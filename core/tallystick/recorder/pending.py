@@ -1,4 +1,4 @@
-"""What steps and runs have handed over and the write queue has not committed yet.
+"""Pending writes: the parts of steps and runs that are handed over and not committed yet.
 
 One hand-over passes these stages:
 
@@ -73,7 +73,7 @@ class PendingEntry:
 
 
 class _Added(NamedTuple):
-    """What a step added to a batch, so that it can be taken back."""
+    """The parts of a step in a batch, so that they can be taken back."""
 
     entries: list[PendingEntry]
     starts_step: bool
@@ -120,7 +120,7 @@ class PendingStep:
         """The receipt's entries for what is in the database or in the batch."""
         self._kinds: set[str] = set()
         self._added: _Added | None = None
-        """What is in a batch that is not committed; None between batches."""
+        """The parts in a batch that is not committed; None between batches."""
         self._started = False
         self._error: BaseException | None = None
         self._gaps: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""Where a receipt is made: the body of a step's receipt, and the receipt read back from its chain.
+"""Receipts: the body of a step's receipt is made here, and a receipt read back from its chain.
 
 The body is the `details` of a journal entry `receipt` in the run's stream.
-`storage.journal.chained` makes its digest: over the stream, the position, the digest before it, and
-the entry as canonical JSON. A receipt is that entry read back, so that no second digest exists.
+`storage.journal.chain_entry` makes its digest: over the stream, the position, the digest before it,
+and the entry as canonical JSON. A receipt is that entry read back, so that no second digest exists.
 """
 
 from __future__ import annotations

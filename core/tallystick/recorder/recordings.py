@@ -1,4 +1,4 @@
-"""Read, verify and replay what was recorded, as one actor."""
+"""Recordings: start, read, follow, verify and replay the runs that one actor may see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from sqlalchemy import Connection
 from tallystick.access import shown_to
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
-from tallystick.recorder.answers import diff_steps, known, provenance, quoted, uses_of, written_in
+from tallystick.recorder.answers import (
+    candidates_of,
+    changes_in,
+    diff_steps,
+    provenance,
+    quotes_of,
+    uses_of,
+)
 from tallystick.recorder.bundle import bundle
 from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
@@ -54,13 +61,13 @@ from tallystick.storage.payloads import Payloads
 
 __all__ = ["Recordings"]
 
-_GOAL = 500
+_MAX_GOAL = 500
 """Characters of a goal that are kept."""
 
 
 class Recordings:
-    """The recorder as one actor sees it: the runs of its scopes, or of all scopes for an
-    operator.
+    """The recordings of one tally as one actor sees them: the runs of its scopes, or of all scopes
+    for an operator.
     """
 
     def __init__(
@@ -91,19 +98,19 @@ class Recordings:
         under `metadata_only` nothing.
         """
         self._context.gate.foresee(self._actor, "record", scope)
-        kept = retention or self._context.retention
-        if goal is not None and kept == "redacted_payloads":
+        effective_retention = retention or self._context.retention
+        if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
-        # Cut only now: half a secret is one that no rule knows.
-        goal = None if goal is None else goal[:_GOAL]
+        # Cut after redaction: no rule recognises half a secret.
+        goal = None if goal is None else goal[:_MAX_GOAL]
         record = RunRecord(
             run_id=run_id or self._context.store.ids.new(),
             scope=scope,
             agent_name=agent_name,
             domain=domain,
-            user_goal=None if kept == "metadata_only" else goal,
+            user_goal=None if effective_retention == "metadata_only" else goal,
             started_at=self._context.store.clock.now(),
-            retention=kept,
+            retention=effective_retention,
             metadata=metadata or {},
         )
         return Run(self._context, self._actor, record)
@@ -122,20 +129,20 @@ class Recordings:
     def runs(
         self, scopes: list[Scope], *, limit: int = 20, before: int | None = None
     ) -> list[RunRecord]:
-        """Runs of those of `scopes` that the actor may inspect, newest first."""
+        """Return the runs in those of `scopes` that the actor may inspect, newest first."""
         with self._read() as connection:
             allowed = [scope for scope in scopes if self._may_see(connection, scope)]
             return recordings.list_runs(connection, allowed, limit=limit, before=before)
 
     def run(self, run_id: str) -> RunRecord:
-        """One run. Raises NotFound for hidden and absent ones alike."""
+        """Return one run. Raises NotFound for hidden and absent runs alike."""
         with self._read() as connection:
             return self._find_run(connection, run_id)[0]
 
     def steps(
         self, run_id: str, *, after: int | None = None, limit: int | None = None
     ) -> list[StepRecord]:
-        """The steps of a run, in the order in which they started, or a page of them. Raises
+        """Return the steps of a run, in the order in which they started, or a page of them. Raises
         NotFound.
 
         Give the index of the last step of a page as `after` for the next one.
@@ -145,30 +152,31 @@ class Recordings:
             return recordings.steps_of(connection, run_id, after=after, limit=limit)
 
     def step_counts(self, runs: Iterable[RunRecord]) -> dict[str, int]:
-        """How many steps each of these runs has, which the actor has seen."""
+        """Return the number of steps of each of these runs, which `runs` has returned."""
         with self._read() as connection:
             return recordings.count_steps(connection, [run.run_id for run in runs])
 
     def step(self, step_id: str) -> StepRecord:
-        """One step. Raises NotFound."""
+        """Return one step. Raises NotFound."""
         with self._read() as connection:
             return self._find_step(connection, step_id)[0]
 
     def find(self, fragment: str) -> RunRecord | StepRecord:
-        """The run or step whose id is `fragment`, or begins or ends with it (at least 4
+        """Return the run or step whose id is `fragment`, or begins or ends with it (at least 4
         characters).
 
-        Raises NotFound when there is none that the actor may see, InvalidInput when there are
-        several.
+        Raises NotFound if the actor may see none, InvalidInput if there are several.
         """
         if len(fragment) < 4:
             raise InvalidInput("Give at least 4 characters of an id.")
         with self._read() as connection:
-            found = recordings.matching(connection, fragment)
+            matches = recordings.matching(connection, fragment)
         visible: list[RunRecord | StepRecord] = []
-        for what, identity in found:
+        for record_type, record_id in matches:
             try:
-                visible.append(self.run(identity) if what == "run" else self.step(identity))
+                visible.append(
+                    self.run(record_id) if record_type == "run" else self.step(record_id)
+                )
             except NotFound:
                 continue
         if not visible:
@@ -178,11 +186,11 @@ class Recordings:
         return visible[0]
 
     def steps_of_task(self, task_id: str) -> list[StepRecord]:
-        """The steps that were recorded in a task of a graph, as far as the actor may see them."""
+        """Return the steps that were recorded in a task of a graph and that the actor may see."""
         with self._read() as connection:
-            found = recordings.steps_of_task(connection, task_id)
+            step_ids = recordings.steps_of_task(connection, task_id)
         visible: list[StepRecord] = []
-        for step_id in found:
+        for step_id in step_ids:
             try:
                 visible.append(self.step(step_id))
             except NotFound:
@@ -190,22 +198,22 @@ class Recordings:
         return visible
 
     def receipts(self, run_id: str) -> list[Receipt]:
-        """The receipts of a run, in the order of its chain. Raises NotFound."""
+        """Return the receipts of a run, in the order of its chain. Raises NotFound."""
         with self._read() as connection:
             self._find_run(connection, run_id)
             return receipts_of(connection, run_id)
 
     def receipt(self, step_id: str) -> Receipt:
-        """The receipt of one step. Raises NotFound, also while the step is running."""
+        """Return the receipt of one step. Raises NotFound, also while the step is running."""
         with self._read() as connection:
             self._find_step(connection, step_id)
-            found = receipt_about(connection, step_id)
-        if found is not None:
-            return found
-        raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
+            receipt = receipt_about(connection, step_id)
+        if receipt is None:
+            raise NotFound(f"Step {step_id} has no receipt: it has not ended.")
+        return receipt
 
     def entries(self, step_id: str) -> list[StepEntry]:
-        """What was recorded in a step, with the payloads that are kept. Raises NotFound,
+        """Return the entries of a step, with the payloads that are kept. Raises NotFound,
         CorruptTally.
         """
         with self._read() as connection:
@@ -214,8 +222,8 @@ class Recordings:
             return [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
 
     def compiled(self, step_id: str) -> tuple[CompilationRequest, CompiledContext]:
-        """What a step compiled, and from what. Raises NotFound where it compiled nothing or kept
-        nothing.
+        """Return the request and the result of a step's compile. Raises NotFound where it compiled
+        or kept nothing.
         """
         by_kind = {entry.kind: entry for entry in self.entries(step_id)}
         request, compiled = by_kind.get("compile_request"), by_kind.get("compiled")
@@ -231,40 +239,42 @@ class Recordings:
     # Questions
 
     def knew(self, step_id: str) -> list[Known]:
-        """What the agent knew at a step and why: every candidate that went into its context. Raises
-        NotFound.
-        """
+        """Return every candidate that went into a step's context, and why. Raises NotFound."""
         return [
-            item for item in known(*self.compiled(step_id)) if item.decision.decision != "exclude"
+            item
+            for item in candidates_of(*self.compiled(step_id))
+            if item.decision.decision != "exclude"
         ]
 
     def unseen(self, step_id: str) -> list[Known]:
-        """What the agent did not see at a step and why. Raises NotFound."""
+        """Return every candidate left out of a step's context, and why. Raises NotFound."""
         return [
-            item for item in known(*self.compiled(step_id)) if item.decision.decision == "exclude"
+            item
+            for item in candidates_of(*self.compiled(step_id))
+            if item.decision.decision == "exclude"
         ]
 
     def trace(self, step_id: str, text: str) -> list[Provenance]:
-        """Where a sentence of a step's context came from, to the raw source where the actor may
-        read it.
+        """Trace a sentence of a step's context to where it came from: to the raw source where the
+        actor may read it.
 
-        White space and case do not count. Raises NotFound; InvalidInput when no item that went in
-        holds the text.
+        White space and case do not count. Raises NotFound; InvalidInput if no item that went in
+        contains the text.
         """
-        found: list[Provenance] = []
-        for item, quote in quoted(known(*self.compiled(step_id)), text):
+        provenances: list[Provenance] = []
+        for item, quote in quotes_of(candidates_of(*self.compiled(step_id)), text):
             if not item.source_ids:
-                found.append(provenance(item, quote, None, item.source, None))
+                provenances.append(provenance(item, quote, None, item.source, None))
             for source_id in item.source_ids:
                 source, raw = self._source(source_id)
-                found.append(provenance(item, quote, source_id, source, raw))
-        if not found:
+                provenances.append(provenance(item, quote, source_id, source, raw))
+        if not provenances:
             raise InvalidInput(f"No item in the context of step {step_id} holds these words.")
-        return found
+        return provenances
 
     def changed(self, step_id: str) -> StepDiff:
-        """What changed since the step of the same kind before. Raises NotFound, also for the first
-        of its kind.
+        """Compare a step with the step of the same kind before it. Raises NotFound, also for the
+        first of its kind.
         """
         step = self.step(step_id)
         with self._read() as connection:
@@ -276,30 +286,32 @@ class Recordings:
         return self.diff(before, step_id)
 
     def diff(self, before: str, after: str) -> StepDiff:
-        """How two steps differ, of one run or of two. Raises NotFound."""
+        """Compare two steps, of one run or of two. Raises NotFound."""
         return diff_steps((before, self.entries(before)), (after, self.entries(after)))
 
     def written(self, run_id: str) -> list[Written]:
-        """What the steps of a run wrote to memory and by whom, in the order of their receipts.
-        Raises NotFound.
+        """Return the changes of memory that the steps of a run made, in the order of their
+        receipts. Raises NotFound.
         """
         with self._read() as connection:
             self._find_run(connection, run_id)
             chain = list(journal.entries(connection, run_stream(run_id)))
         return [
-            one for entry, receipt in receipts_in(chain) for one in written_in(receipt, entry.actor)
+            change
+            for entry, receipt in receipts_in(chain)
+            for change in changes_in(receipt, entry.actor)
         ]
 
     def uses(self, memory_id: str, *, most: int | None = None) -> list[MemoryUse]:
-        """Which recorded steps recalled, saw, left out or wrote a memory, as far as the actor may
-        see them.
+        """Return the recorded steps that recalled, saw, left out or wrote a memory and that the
+        actor may see.
 
-        Oldest first; with `most` so many of the newest, newest first.
+        Oldest first; with `most` that many of the newest, newest first.
         """
         with self._read() as connection:
-            found = uses_of(connection, memory_id)
+            uses = uses_of(connection, memory_id)
         visible: list[MemoryUse] = []
-        for step_id, how in found if most is None else reversed(found):
+        for step_id, how in uses if most is None else reversed(uses):
             if most is not None and len(visible) >= most:
                 break
             try:
@@ -309,8 +321,8 @@ class Recordings:
         return visible
 
     def _source(self, source_id: str) -> tuple[SourceRef | None, str | None]:
-        """What is known of a source, and its text, where the actor may read it and a memory drawn
-        from it is shown.
+        """Return a source's reference and text where the actor may read it and a memory derived
+        from it is visible; (None, None) otherwise.
         """
         with self._read() as connection:
             row = memories.find_source(connection, source_id)
@@ -319,28 +331,29 @@ class Recordings:
                 or not self._context.gate.decide(connection, self._actor, "read", row.scope).allowed
             ):
                 return None, None
-            # What is not shown, neither is its source; of what is redacted only the replacement is.
+            # The source of a memory that is hidden is hidden too, and of a redacted memory only the
+            # replacement may be read.
             gate, now = self._context.gate, self._context.store.clock.now()
-            drawn = [
-                one
-                for one in memories.drawn_from(connection, source_id)
-                if one.memory.state != "redacted"
+            derived = [
+                item
+                for item in memories.drawn_from(connection, source_id)
+                if item.memory.state != "redacted"
             ]
-            shown = shown_to(connection, gate, self._actor, drawn, now)
-            body = parts.get(connection, row.scope_id, row.content_key) if shown else None
+            visible = shown_to(connection, gate, self._actor, derived, now)
+            body = parts.get(connection, row.scope_id, row.content_key) if visible else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
 
     # Proof
 
     def verify(self, run_id: str, *, foil: Foil | None = None) -> Verification:
-        """Whether stock and foil match: every byte that the run's chain covers. Raises NotFound."""
+        """Check stock and foil: every byte that the run's chain covers. Raises NotFound."""
         with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)
             return verify(Stored(connection, run, scope_id), foil)
 
     def foil(self, run_id: str, *, key: bytes | None = None) -> Foil:
-        """Where a run's chain ends now, signed with a private key in PEM if one is given: keep it
-        elsewhere.
+        """Return the head of a run's chain, signed with a private key in PEM if one is given: keep
+        it elsewhere.
 
         Raises NotFound; InvalidInput and MissingExtra for the key.
         """
@@ -350,10 +363,10 @@ class Recordings:
         return end if key is None else sign(end, key)
 
     def export_receipt(self, run_id: str, *, key: bytes | None = None) -> bytes:
-        """A run as a bundle that `verify_bundle` checks without the tally, its foil signed if a key
-        is given.
+        """Return a run as a bundle that `verify_bundle` checks without the tally, its foil signed
+        if a key is given.
 
-        It holds what is kept of payloads: redacted ones stay redacted. Raises NotFound;
+        It contains the payloads that are kept: redacted payloads stay redacted. Raises NotFound;
         InvalidInput and MissingExtra for the key.
         """
         stream = run_stream(run_id)
@@ -368,22 +381,22 @@ class Recordings:
             )
 
     def prefix_reuse(self, run_id: str) -> list[tuple[str, PrefixReuse]]:
-        """For each compile in the ended steps of a run its step, and how its prompt begins like the
-        one before.
+        """Return for each compile in the ended steps of a run its step id, and how much of its
+        prompt begins like the prompt before.
 
-        The stability of a run's prefix is the sum of `reused` over the sum of `before`; of its zone
-        alike. Raises NotFound.
+        The stability of a run's prefix is the sum of `reused` over the sum of `before`; that of its
+        zone likewise. Raises NotFound.
         """
-        found: list[tuple[str, PrefixReuse]] = []
+        reuses: list[tuple[str, PrefixReuse]] = []
         for receipt in self.receipts(run_id):
             for entry in receipt.entries:
-                told = entry.summary.get("prefix")
-                if entry.kind == "compiled" and isinstance(told, dict):
-                    found.append((receipt.step_id, PrefixReuse.load(told)))
-        return found
+                prefix = entry.summary.get("prefix")
+                if entry.kind == "compiled" and isinstance(prefix, dict):
+                    reuses.append((receipt.step_id, PrefixReuse.load(prefix)))
+        return reuses
 
     def tape(self, run_id: str) -> Tape:
-        """The model and tool calls of a run, to play its agent again without a network.
+        """Return the model and tool calls of a run, to play its agent again without a network.
 
         Raises NotFound, and NotReplayable where payloads were not kept.
         """
@@ -393,8 +406,8 @@ class Recordings:
     def player(
         self, run_id: str, *, ignore: Iterable[str] = (), errors: Iterable[type[Exception]] = ()
     ) -> Player:
-        """A player of a run's tape that redacts by the rules of this tally; see Player. Raises the
-        same as `tape`.
+        """Return a player of a run's tape that redacts by the rules of this tally; see Player.
+        Raises the same as `tape`.
         """
         return Player(
             self.tape(run_id), redactor=self._context.redactor, ignore=ignore, errors=errors
@@ -427,13 +440,13 @@ class Recordings:
         render: Render = neutral_request,
         **changes: Any,
     ) -> Replayed:
-        """Same as `replay`, with what it compiled."""
+        """Same as `replay`, with the context that it compiled."""
         step = self.step(step_id)
         run = self.run(step.run_id)
         if recipe is not None and changes:
             raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
         if recipe is not None:
-            # The changes of another step's recipe are made to this one.
+            # A recipe may come from another step: its changes are applied to this one.
             recipe = recipe.model_copy(
                 update={"source_run_id": run.run_id, "source_step_id": step_id}
             )
@@ -460,25 +473,25 @@ class Recordings:
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        """What was recorded in this process until now is seen, whether or not somebody waited for
-        it.
+        """Open a snapshot that includes all that this process has recorded until now, acknowledged
+        or not.
         """
         self._context.store.database.flush()
         with self._context.store.database.read() as connection:
             yield connection
 
     def _find_run(self, connection: Connection, run_id: str) -> tuple[RunRecord, int]:
-        found = recordings.find_run(connection, run_id)
-        if found is None or not self._may_see(connection, found[0].scope):
+        run = recordings.find_run(connection, run_id)
+        if run is None or not self._may_see(connection, run[0].scope):
             raise NotFound(f"There is no run {run_id} that {self._actor.user} may see.")
-        return found
+        return run
 
     def _find_step(self, connection: Connection, step_id: str) -> tuple[StepRecord, RunRecord, int]:
         step = recordings.find_step(connection, step_id)
-        found = recordings.find_run(connection, step.run_id) if step is not None else None
-        if step is None or found is None or not self._may_see(connection, found[0].scope):
+        run = recordings.find_run(connection, step.run_id) if step is not None else None
+        if step is None or run is None or not self._may_see(connection, run[0].scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
-        return step, *found
+        return step, *run
 
     def _may_inspect(self, scope: Scope) -> bool:
         """Decide by the policy as it is committed now. Raises ClosedTally, StorageError."""

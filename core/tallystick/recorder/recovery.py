@@ -1,8 +1,7 @@
-"""Settle: runs that a process left when it died end as interrupted, each open step with a receipt
-for what it kept.
+"""Recovery: runs of a process that died end as interrupted, each open step with a receipt for the
+entries it stored.
 
-What was recorded until then was committed with its entry, so that nothing acknowledged is missing
-and no step is half.
+Entries were committed whole, so that nothing acknowledged is missing and no step is half written.
 """
 
 from __future__ import annotations
@@ -25,31 +24,35 @@ _REASON = "the process that recorded it ended"
 
 
 def recover_interrupted_runs(context: RecorderContext) -> list[str]:
-    """End the runs whose process is gone; their ids. Runs of living processes are left alone."""
+    """End the runs whose process has died and return their ids. Runs of living processes stay as
+    they are.
+    """
     with context.store.database.read() as connection:
         unfinished = recordings.unfinished(connection)
-    gone = [run_id for run_id, process in unfinished if context.store.liveness.is_gone(process)]
-    if not gone:
+    interrupted = [
+        run_id for run_id, process in unfinished if context.store.liveness.is_gone(process)
+    ]
+    if not interrupted:
         return []
 
     def unit(tx: Connection) -> list[str]:
-        return [run_id for run_id in gone if _interrupt(tx, context, run_id)]
+        return [run_id for run_id in interrupted if _interrupt(tx, context, run_id)]
 
-    settled = context.store.database.write(unit, name="runs.settle")
-    if settled:
-        get_logger("recorder").warning("runs.interrupted", count=len(settled))
-    return settled
+    recovered = context.store.database.write(unit, name="runs.settle")
+    if recovered:
+        get_logger("recorder").warning("runs.interrupted", count=len(recovered))
+    return recovered
 
 
 def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
-    found = recordings.find_run(tx, run_id)
-    if found is None or found[0].ended_at is not None:
+    stored = recordings.find_run(tx, run_id)
+    if stored is None or stored[0].ended_at is not None:
         return False
-    run = found[0]
-    began = next(iter(journal.entries(tx, run_stream(run_id))), None)
+    run = stored[0]
+    start = next(iter(journal.entries(tx, run_stream(run_id))), None)
     actor = (
-        Actor.load(began.actor).on("recovery")
-        if began is not None
+        Actor.load(start.actor).on("recovery")
+        if start is not None
         else Actor(user="unknown", surface="recovery")
     )
     now = context.store.clock.now()
@@ -65,8 +68,8 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
             body = receipt_body(row, run.retention, NOT_COUNTED, entries)
             _journal(tx, context, actor, run, "receipt", now, body, subject=step.step_id)
     gaps = sum(
-        sum(told.values())
-        for told in gaps_in(
+        sum(counts.values())
+        for counts in gaps_in(
             journal.entries(tx, run_stream(run_id)), receipts_of(tx, run_id)
         ).values()
     )

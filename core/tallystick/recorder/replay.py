@@ -1,8 +1,8 @@
-"""Replay: make a stored step again, exactly or with changes, and say how the outcome differs.
+"""Replay: make a stored step again, exactly or with changes, and compare the outcome.
 
-An exact replay hands the stored request to the model as it stands and, where the step was compiled,
-compiles it once more to see that the same context comes out. A mutated one compiles anew with the
-recipe's changes.
+An exact replay passes the stored request to the model unchanged and, where the step was compiled,
+compiles it once more to check that the same context comes out. A mutated replay compiles anew with
+the recipe's changes.
 """
 
 from __future__ import annotations
@@ -41,32 +41,30 @@ Render = Callable[[CompiledContext], Json]
 
 
 class Replayed(NamedTuple):
-    """A replay, and what it compiled if it did."""
+    """A replay, and the context that it compiled, if any."""
 
     result: ReplayResult
     compile_request: CompilationRequest | None = None
     compiled: CompiledContext | None = None
 
-    def note(self, step: Step) -> None:
-        """Record it in a step of its own: the recipe, how it compares, and the context, request and
-        answer.
-        """
+    def record_in(self, step: Step) -> None:
+        """Record recipe, comparison, context, request and answer of the replay in `step`."""
         result = self.result
-        told = {
+        summary = {
             "replay_id": result.recipe.replay_id,
             "source_step_id": result.recipe.source_step_id,
             "fidelity": result.fidelity,
             "request_matches": result.request_matches,
             "response_matches": result.response_matches,
         }
-        compared = {
-            **told,
+        comparison = {
+            **summary,
             "diff": result.diff,
             "prompt_diff": result.prompt_diff,
             "warnings": result.warnings,
         }
         step.record(
-            "note", {"recipe": result.recipe, "comparison": compared}, summary={"replay": told}
+            "note", {"recipe": result.recipe, "comparison": comparison}, summary={"replay": summary}
         )
         if self.compiled is not None and self.compile_request is not None:
             step.set_token_method(self.compiled.token_method)
@@ -82,7 +80,7 @@ class Replayed(NamedTuple):
 
 
 def neutral_request(compiled: CompiledContext) -> Json:
-    """A request that belongs to no provider: model and items in layout order."""
+    """Return a request in no provider's form: model and items in layout order."""
     return {
         "model": compiled.model,
         "items": [
@@ -102,7 +100,7 @@ def replay(
     call: Call | None,
     render: Render,
 ) -> Replayed:
-    """Make `step` again as `recipe` says. Raises NotReplayable, and whatever `call` raises."""
+    """Make `step` again by `recipe`. Raises NotReplayable, and all that `call` raises."""
     by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
     if recipe.is_exact:
         return Replayed(_exact(run, step, by_kind, recipe, counter, call))
@@ -195,15 +193,15 @@ def _prompt_diff(before: CompiledContext, after: CompiledContext) -> Iterator[st
 
 
 def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRequest:
-    known = {item.id for item in request.context_items} | {
+    candidate_ids = {item.id for item in request.context_items} | {
         memory.id for memory in request.memory_records
     }
-    unknown = sorted(set(recipe.context_mutations) - known)
+    unknown = sorted(set(recipe.context_mutations) - candidate_ids)
     if unknown:
         raise InvalidInput(
             f"{', '.join(unknown)} did not stand in this step's context; nothing to change."
         )
-    kept = _from_elsewhere(request.memory_records, recipe.without_sources)
+    memory_records = _from_elsewhere(request.memory_records, recipe.without_sources)
     items = tuple(
         item
         if (content := recipe.context_mutations.get(item.id, item.content)) == item.content
@@ -217,7 +215,7 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
         memory.model_copy(
             update={"content": recipe.context_mutations.get(memory.id, memory.content)}
         )
-        for memory in kept
+        for memory in memory_records
         if recipe.context_mutations.get(memory.id, memory.content) is not None
     )
     changes: dict[str, Any] = {"context_items": items, "memory_records": memories}
@@ -234,10 +232,10 @@ def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRe
 
 
 def _from_elsewhere(memories: Sequence[Memory], sources: Sequence[str]) -> list[Memory]:
-    """The memories that come from none of these sources."""
-    gone = set(sources)
-    known = {source.source_id for memory in memories for source in memory.sources}
-    if unknown := sorted(gone - known):
+    """Return the memories that come from none of these sources."""
+    excluded = set(sources)
+    source_ids = {source.source_id for memory in memories for source in memory.sources}
+    if unknown := sorted(excluded - source_ids):
         raise InvalidInput(
             f"No memory in this step's context comes from {', '.join(unknown)}; nothing to leave "
             f"out."
@@ -245,7 +243,7 @@ def _from_elsewhere(memories: Sequence[Memory], sources: Sequence[str]) -> list[
     return [
         memory
         for memory in memories
-        if gone.isdisjoint(source.source_id for source in memory.sources)
+        if excluded.isdisjoint(source.source_id for source in memory.sources)
     ]
 
 
@@ -273,13 +271,13 @@ def _fidelity(by_kind: Mapping[str, StepEntry]) -> Fidelity:
 
 def _response_matches(by_kind: Mapping[str, StepEntry], response: Json) -> bool:
     recorded = by_kind.get("response")
-    return recorded is not None and json_bytes(_said(recorded.payload)) == json_bytes(
-        _said(response)
+    return recorded is not None and json_bytes(_answer_of(recorded.payload)) == json_bytes(
+        _answer_of(response)
     )
 
 
-def _said(response: Json) -> Json:
-    """What the model said, without the envelope of ids, times and usage that differs from call to
+def _answer_of(response: Json) -> Json:
+    """Return the answer of a model without its envelope: ids, times and usage differ from call to
     call.
     """
     return response["answer"] if isinstance(response, dict) and "answer" in response else response

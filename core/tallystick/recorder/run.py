@@ -255,7 +255,7 @@ class Run:
         self.context = context
         """The recorder that this run belongs to."""
         self.retention: Retention = record.retention
-        """How much of payloads is kept."""
+        """The retention of payloads."""
         self._chain = RunChain(context, actor, record)
         self._guard = threading.Lock()
         self._step_count = 0

@@ -17,7 +17,7 @@ __all__ = ["check", "new_key", "public_key_of", "sign"]
 
 
 def new_key() -> tuple[bytes, bytes]:
-    """A fresh private key and its public key, both as PEM."""
+    """Generate a private key; return it and its public key, both as PEM."""
     require("cryptography", extra="signing")
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -33,52 +33,51 @@ def new_key() -> tuple[bytes, bytes]:
 
 
 def sign(foil: Foil, private_key: bytes) -> Foil:
-    """The foil, signed with a private key in PEM. Raises InvalidInput for what is no Ed25519 key,
+    """Sign a foil with a private key in PEM. Raises InvalidInput for anything but an Ed25519 key,
     MissingExtra.
     """
     key = _private(private_key)
     return foil.model_copy(
         update={
-            "signature": key.sign(_signed(foil)).hex(),
+            "signature": key.sign(_signed_bytes(foil)).hex(),
             "signed_by": key.public_key().public_bytes_raw().hex(),
         }
     )
 
 
 def check(foil: Foil, public_key: bytes | None = None) -> bool | None:
-    """Whether the signature holds, under `public_key` (PEM, or 32 bytes in hexadecimal) where one
-    is given.
+    """Check the signature of a foil under `public_key` (PEM, or 32 bytes in hexadecimal).
 
-    None when nothing is signed and no key is given. Without a key it is checked under the one that
-    the foil names, which only says that nothing changed since whoever holds that key signed. Raises
-    InvalidInput, MissingExtra.
+    None if nothing is signed and no key is given. Without a key it is checked under the key that
+    the foil names, which proves only that nothing changed since the owner of that key signed.
+    Raises InvalidInput, MissingExtra.
     """
-    given = None if public_key is None else public_key_of(public_key)
+    expected = None if public_key is None else public_key_of(public_key)
     if foil.signature is None or foil.signed_by is None:
-        return None if given is None else False
+        return None if expected is None else False
     require("cryptography", extra="signing")
     from cryptography.exceptions import InvalidSignature
 
-    key = given or public_key_of(foil.signed_by.encode())
+    key = expected or public_key_of(foil.signed_by.encode())
     try:
-        key.verify(bytes.fromhex(foil.signature), _signed(foil))
+        key.verify(bytes.fromhex(foil.signature), _signed_bytes(foil))
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def public_key_of(given: bytes) -> Ed25519PublicKey:
-    """A public key in PEM, or 32 bytes in hexadecimal. Raises InvalidInput."""
+def public_key_of(pem: bytes) -> Ed25519PublicKey:
+    """Read a public key in PEM, or 32 bytes in hexadecimal. Raises InvalidInput."""
     require("cryptography", extra="signing")
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        if given.lstrip().startswith(b"-----"):
-            key: Any = serialization.load_pem_public_key(given)
+        if pem.lstrip().startswith(b"-----"):
+            key: Any = serialization.load_pem_public_key(pem)
         else:
-            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(given.decode().strip()))
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(pem.decode().strip()))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InvalidInput(
             "This is no public key: give PEM, or 32 bytes in hexadecimal."
@@ -88,14 +87,14 @@ def public_key_of(given: bytes) -> Ed25519PublicKey:
     return key
 
 
-def _private(given: bytes) -> Ed25519PrivateKey:
+def _private(pem: bytes) -> Ed25519PrivateKey:
     require("cryptography", extra="signing")
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     try:
-        key = serialization.load_pem_private_key(given, password=None)
+        key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InvalidInput("This is no private key in PEM without a password.") from error
     if not isinstance(key, Ed25519PrivateKey):
@@ -103,5 +102,5 @@ def _private(given: bytes) -> Ed25519PrivateKey:
     return key
 
 
-def _signed(foil: Foil) -> bytes:
+def _signed_bytes(foil: Foil) -> bytes:
     return canonical_json(["tallystick/foil/v1", foil.run_id, foil.count, foil.head])

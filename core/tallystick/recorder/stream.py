@@ -1,5 +1,5 @@
-"""How a recorded answer comes as a stream again: in as many pieces as it came in, cut at the same
-places each time.
+"""A recorded answer as a stream again: in as many pieces as it had chunks, cut at the same places
+each time.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from typing import Any
 
 from tallystick.records import TapeCall
 
-__all__ = ["streamed"]
+__all__ = ["stream_pieces"]
 
-_UNCOUNTED = 16
-"""Pieces, at most, of an answer that was not recorded as a stream: about one for each word."""
+_MAX_PIECES = 16
+"""Most pieces of an answer that was not recorded as a stream: about one for each word."""
 
 
-def streamed(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
-    """The texts of a recorded answer, each in its pieces: one at least, and together as many as
-    there were chunks.
+def stream_pieces(call: TapeCall, texts: Sequence[str]) -> list[list[str]]:
+    """Cut the texts of a recorded answer into pieces: each into one at least, together into as many
+    as the answer had chunks.
 
-    There are fewer where the texts have fewer characters than the stream had chunks, and more where
-    they are more than these. No piece but an only one is empty. None begins within what a person
-    sees as one character, or within an escape of JSON.
+    There are fewer pieces if the texts have fewer characters than the stream had chunks, and more
+    if there are more texts than chunks. A piece is empty only if it is the whole of an empty text.
+    No piece begins within a character as a person sees it, or within an escape of JSON.
     """
     characters = [_characters(text) for text in texts]
     words = sum(len(text.split()) for text in texts)
-    chunks = call.chunks if call.chunks is not None else min(words, _UNCOUNTED)
-    lengths = [len(one) for one in characters]
+    chunks = call.chunks if call.chunks is not None else min(words, _MAX_PIECES)
+    lengths = [len(parts) for parts in characters]
     return [
-        list(_cut(one, share))
-        for one, share in zip(characters, _shares(lengths, chunks), strict=True)
+        list(_cut(parts, share))
+        for parts, share in zip(characters, _shares(lengths, chunks), strict=True)
     ]
 
 
 def _shares(lengths: Sequence[int], chunks: int) -> Iterator[int]:
-    """How many chunks each text comes in: one, and of the rest what its length is of all
-    lengths.
+    """Yield the number of pieces of each text: one, and a share of the rest in proportion to its
+    length.
     """
     rest, total, before = max(0, chunks - len(lengths)), sum(lengths), 0
     for length in lengths:
@@ -47,23 +47,23 @@ def _shares(lengths: Sequence[int], chunks: int) -> Iterator[int]:
 
 
 def _cut(characters: Sequence[str], pieces: int) -> Iterator[str]:
-    """Characters in at most so many pieces of about the same length."""
+    """Yield characters in at most `pieces` pieces of about the same length."""
     count = max(1, min(pieces, len(characters)))
     ends = [len(characters) * place // count for place in range(count + 1)]
     return ("".join(characters[start:end]) for start, end in pairwise(ends))
 
 
 def _characters(text: str) -> list[str]:
-    """What is not to be cut: characters as a person sees them, and escapes of JSON, of which two
-    may be a character.
+    """Return the parts that are never cut: characters as a person sees them, and escapes of JSON,
+    two of which may be one character.
     """
-    found: list[str] = _pattern().findall(text)
-    return found
+    characters: list[str] = _pattern().findall(text)
+    return characters
 
 
 @lru_cache(maxsize=1)
 def _pattern() -> Any:
-    # It takes a twentieth of a second, and only a tape that is played as a stream needs it.
+    # The import takes a twentieth of a second, and only a tape played as a stream needs it.
     import regex  # type: ignore[import-untyped]
 
     return regex.compile(

@@ -25,9 +25,7 @@ MAX_WAITING = 1_000
 
 @dataclass(frozen=True)
 class RecordingEvent:
-    """A commit of the recorder: a run that started, a step with its receipt, or a run that
-    ended.
-    """
+    """A commit of the recorder: a run started, a step ended with its receipt, or a run ended."""
 
     kind: Literal["run_started", "step_ended", "run_ended"]
     run: RunRecord
@@ -142,7 +140,7 @@ class Subscription:
         try:
             may_read = self._may_read(commit.run.scope)
         except TallystickError:
-            # Nothing is told where the right to read it cannot be decided.
+            # Not delivered if the right to read it cannot be decided.
             with self._guard:
                 self._missed += 1
             return

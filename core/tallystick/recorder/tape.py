@@ -1,10 +1,10 @@
-"""Tape mode: an agent runs again on recorded model and tool results, and each request is held
-against the tape.
+"""Tape mode: an agent runs again on recorded model and tool results, and each request is compared
+with the tape.
 
-Nothing is sent. A request that is not the recorded one stops the agent at the first difference; a
-recorded request in which secrets were redacted is compared after the same rules were applied to the
-new one. Agents may ask in another order where they ask side by side: a request is matched with any
-recorded one that was not played yet.
+Nothing is sent. A request that differs from the recorded one stops the agent at the first
+difference; if secrets were redacted from the recorded request, the same rules are applied to the
+new one first. Agents that make calls side by side may make them in another order: a request is
+matched with any recorded one that was not played yet.
 """
 
 from __future__ import annotations
@@ -43,16 +43,18 @@ from tallystick.records.framing import is_framed
 __all__ = ["Normal", "Player", "read_tape", "tape_of", "tool_form", "write_tape"]
 
 Normal = Callable[[Json], Json]
-"""Takes out of a request what differs from run to run: ids of messages, times, usage."""
+"""Removes from a request the fields that differ from run to run: ids of messages, times, usage."""
 
-_ASKED = {"model_call": "request", "tool_call": "tool_call"}
-_ANSWERED = {"model_call": "response", "tool_call": "tool_result"}
+_REQUEST_KIND = {"model_call": "request", "tool_call": "tool_call"}
+_ANSWER_KIND = {"model_call": "response", "tool_call": "tool_result"}
 _NUMBERED = re.compile(r"\[redacted:([a-z0-9_]{1,40}):\d{1,9}\]")
 _IGNORED = "…"
 
 
 def tool_form(tool: Json) -> Json:
-    """What a tool tells a model of itself, in whatever form its provider takes it."""
+    """Return the name, description and parameters of a tool, in whichever form its provider takes
+    it.
+    """
     inner = tool.get("function", tool) if isinstance(tool, dict) else tool
     if not isinstance(inner, dict) or "name" not in inner:
         return inner
@@ -65,10 +67,10 @@ def tool_form(tool: Json) -> Json:
 
 
 def tape_of(run: RunRecord, steps: Sequence[tuple[StepRecord, Sequence[StepEntry]]]) -> Tape:
-    """The tape of a run. Raises NotReplayable where a call was recorded without its payload."""
-    known = {step.step_id: step for step, _ in steps}
+    """Return the tape of a run. Raises NotReplayable where the payload of a call is missing."""
+    by_id = {step.step_id: step for step, _ in steps}
     calls = [
-        call for step, entries in steps if (call := _call_of(run, step, entries, known)) is not None
+        call for step, entries in steps if (call := _call_of(run, step, entries, by_id)) is not None
     ]
     return Tape(
         run_id=run.run_id, agent_name=run.agent_name, retention=run.retention, calls=tuple(calls)
@@ -76,18 +78,18 @@ def tape_of(run: RunRecord, steps: Sequence[tuple[StepRecord, Sequence[StepEntry
 
 
 def _call_of(
-    run: RunRecord, step: StepRecord, entries: Sequence[StepEntry], known: Mapping[str, StepRecord]
+    run: RunRecord, step: StepRecord, entries: Sequence[StepEntry], by_id: Mapping[str, StepRecord]
 ) -> TapeCall | None:
-    """What a step asked and what came back; None for a step that asked nothing."""
+    """Return the request of a step and the answer to it; None for a step without a request."""
     kind: Literal["model_call", "tool_call"] = (
         "model_call" if step.step_kind == "model_call" else "tool_call"
     )
     by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
-    asked = by_kind.get(_ASKED.get(step.step_kind, ""))
-    if asked is None:
+    request = by_kind.get(_REQUEST_KIND.get(step.step_kind, ""))
+    if request is None:
         return None
-    answered, failed = by_kind.get(_ANSWERED[kind]), by_kind.get("error")
-    for entry in (asked, answered, failed):
+    answer, failure = by_kind.get(_ANSWER_KIND[kind]), by_kind.get("error")
+    for entry in (request, answer, failure):
         if entry is not None and entry.payload_state in {"not_kept", "erased"}:
             raise NotReplayable(
                 step.step_id,
@@ -95,51 +97,51 @@ def _call_of(
                 missing=f"its {entry.kind.replace('_', ' ')} was "
                 f"{entry.payload_state.replace('_', ' ')}",
             )
-    error = failed.payload if failed is not None and isinstance(failed.payload, dict) else None
+    error = failure.payload if failure is not None and isinstance(failure.payload, dict) else None
     return TapeCall(
         step_id=step.step_id,
         kind=kind,
         name=step.name,
-        request=asked.payload,
-        response=None if answered is None else answered.payload,
+        request=request.payload,
+        response=None if answer is None else answer.payload,
         error=None
         if error is None
         else {name: str(error.get(name, "")) for name in ("type", "message")},
-        redacted=bool(asked.redactions),
+        redacted=bool(request.redactions),
         blocked=step.status == "blocked",
-        chunks=_chunks(answered),
-        inside=_tool_around(step, known),
+        chunks=_chunks(answer),
+        inside=_tool_around(step, by_id),
     )
 
 
 def _chunks(answered: StepEntry | None) -> int | None:
-    """How many chunks an answer came in, as its receipt says it."""
-    streamed = None if answered is None else answered.summary.get("stream")
-    count = streamed.get("chunks") if isinstance(streamed, dict) else None
+    """Return the number of chunks of an answer, as its receipt has it."""
+    stream = None if answered is None else answered.summary.get("stream")
+    count = stream.get("chunks") if isinstance(stream, dict) else None
     return count if isinstance(count, int) else None
 
 
-def _tool_around(step: StepRecord, known: Mapping[str, StepRecord]) -> str | None:
-    """The tool call that a step was made in."""
-    outer = known.get(step.parent_step_id or "")
+def _tool_around(step: StepRecord, by_id: Mapping[str, StepRecord]) -> str | None:
+    """Return the step of the tool call in which a step was made, or None."""
+    outer = by_id.get(step.parent_step_id or "")
     while outer is not None and outer.step_kind != "tool_call":
-        outer = known.get(outer.parent_step_id or "")
+        outer = by_id.get(outer.parent_step_id or "")
     return None if outer is None else outer.step_id
 
 
 def write_tape(tape: Tape, path: str | Path) -> None:
-    """Write a tape as a file that a person can read and a review can compare. Its folder is made if
-    need be.
+    """Write a tape as a file that a person can read and a review can compare. Its folder is created
+    if need be.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(tape.dump(), ensure_ascii=False, indent=1, sort_keys=True)
-    # Half a character has no UTF-8 form and stands as its escape.
+    # Half a character has no UTF-8 form and is written as its escape.
     halves = re.sub(r"[\ud800-\udfff]", lambda half: json.dumps(half[0])[1:-1], text)
     Path(path).write_text(f"{halves}\n", "utf-8")
 
 
 def read_tape(path: str | Path) -> Tape:
-    """A tape from its file. Raises InvalidInput."""
+    """Read a tape from its file. Raises InvalidInput."""
     try:
         return Tape.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError as error:
@@ -161,10 +163,10 @@ class Player:
         ignore: Iterable[str] = (),
         errors: Iterable[type[Exception]] = (),
     ) -> None:
-        """`redactor` holds the rules that the recording tally has, by default those of a tally
-        without settings. `ignore` are regular expressions for what may differ, such as a date in a
-        prompt. `errors` are classes that recorded failures are raised as, by their names; built-in
-        ones are known. Raises InvalidInput.
+        """Take the rules of the recording tally as `redactor`, by default those of a tally without
+        settings. `ignore` are regular expressions for text that may differ, such as a date in a
+        prompt. `errors` are classes as which recorded failures are raised, by their names, beside
+        the built-in ones. Raises InvalidInput.
         """
         self.tape = tape
         self._redactor: PayloadRedactor = redactor or Redactor()
@@ -176,17 +178,17 @@ class Player:
                 f"{error.pattern!r} in `ignore` is no regular expression: {error}."
             ) from error
         self._guard = threading.Lock()
-        self._left = list(tape.calls)
+        self._unplayed = list(tape.calls)
         self._divergence: Divergence | None = None
 
     @property
     def report(self) -> TapeReport:
-        """How far the agent has followed the tape."""
+        """Report how far the agent has followed the tape."""
         with self._guard:
             return TapeReport(
                 fidelity=self.tape.fidelity,
                 calls=len(self.tape.calls),
-                played=len(self.tape.calls) - len(self._left),
+                played=len(self.tape.calls) - len(self._unplayed),
                 divergence=self._divergence,
             )
 
@@ -197,23 +199,23 @@ class Player:
         normal: Normal = lambda request: request,
         errors: Iterable[type[Exception]] = (),
     ) -> Json:
-        """The recorded answer to a request of a model. Raises TapeDiverged, or RecordedFailure
-        where it failed then.
+        """Return the recorded answer to a request of a model. Raises TapeDiverged, or
+        RecordedFailure where the recorded call failed.
 
-        `errors` are classes of the runtime that a failure is raised as, by their names.
+        `errors` are classes of the runtime as which a failure is raised, by their names.
         """
         return self.answer(self.call_model(request, normal=normal), errors=errors)
 
     def call_model(self, request: Any, *, normal: Normal = lambda request: request) -> TapeCall:
-        """The recorded call of a model. Raises TapeDiverged.
+        """Return the recorded call of a model. Raises TapeDiverged.
 
-        `answer` gives what it said. A stream that broke holds both what it said until then and what
-        went wrong.
+        `answer` returns its answer. A stream that broke has both the answer until then and the
+        error.
         """
         return self._play("model_call", None, plain(request), normal)
 
     def answer(self, call: TapeCall, *, errors: Iterable[type[Exception]] = ()) -> Json:
-        """What came back to a recorded call. Raises RecordedFailure where it failed, and
+        """Return the answer to a recorded call. Raises RecordedFailure where it failed, and
         NotReplayable.
         """
         if call.error is not None:
@@ -232,44 +234,44 @@ class Player:
             )
         return call.response
 
-    def tool(self, name: str, asked: Any, *, errors: Iterable[type[Exception]] = ()) -> Json:
-        """The recorded result of a tool, asked with `{"arguments": …}`. Raises the same as `model`,
-        and NotReplayable where there is no result.
+    def tool(self, name: str, request: Any, *, errors: Iterable[type[Exception]] = ()) -> Json:
+        """Return the recorded result of a tool, called with `{"arguments": …}`. Raises the same as
+        `model`, and NotReplayable where there is no result.
         """
-        return self.result(self.call_tool(name, asked), errors=errors)
+        return self.result(self.call_tool(name, request), errors=errors)
 
-    def call_tool(self, name: str, asked: Any, *, real: bool = False) -> TapeCall:
-        """The recorded call of a tool, asked with `{"arguments": …}`. Raises TapeDiverged.
+    def call_tool(self, name: str, request: Any, *, real: bool = False) -> TapeCall:
+        """Return the recorded call of a tool, called with `{"arguments": …}`. Raises TapeDiverged.
 
-        With `real` the tool now runs, and so does what it calls; else that is played with it. A
-        call that waited for a person and was made again is played with its answer.
+        With `real` the tool runs now, and with it the calls that it makes; otherwise those count as
+        played. A call that waited for a person and was made again is played with its answer.
         """
-        call = self._play("tool_call", name, plain(asked), _arguments)
+        call = self._play("tool_call", name, plain(request), _arguments)
         if real:
             return call
         with self._guard:
             while call.blocked and (again := self._again(call)) is not None:
-                self._left.remove(again)
+                self._unplayed.remove(again)
                 call = again
             self._skip_inside(call.step_id)
         return call
 
     def result(self, call: TapeCall, *, errors: Iterable[type[Exception]] = ()) -> Json:
-        """What a recorded call of a tool gave. Raises RecordedFailure where it failed, and
-        NotReplayable.
+        """Return the result of a recorded call of a tool. Raises RecordedFailure where it failed,
+        and NotReplayable.
         """
-        found = self.answer(call, errors=errors)
-        return found.get("result") if isinstance(found, dict) else found
+        answer = self.answer(call, errors=errors)
+        return answer.get("result") if isinstance(answer, dict) else answer
 
     def finish(self) -> TapeReport:
-        """Say that the agent is done. Raises TapeDiverged where it left the tape, or left recorded
-        calls unmade.
+        """End the play. Raises TapeDiverged where the agent left the tape, or left recorded calls
+        unmade.
         """
         with self._guard:
-            if self._divergence is None and self._left:
-                first = self._left[0]
+            if self._divergence is None and self._unplayed:
+                first = self._unplayed[0]
                 what = (
-                    f"the agent ended before {len(self._left)} of {len(self.tape.calls)} "
+                    f"the agent ended before {len(self._unplayed)} of {len(self.tape.calls)} "
                     f"recorded calls"
                 )
                 self._divergence = Divergence(
@@ -280,66 +282,68 @@ class Player:
             raise TapeDiverged(divergence.what, step_id=divergence.step_id, diff=divergence.diff)
         return self.report
 
-    def _play(self, kind: str, name: str | None, asked: Json, normal: Normal) -> TapeCall:
+    def _play(self, kind: str, name: str | None, request: Json, normal: Normal) -> TapeCall:
         with self._guard:
             if self._divergence is None:
                 candidates = [
                     call
-                    for call in self._left
+                    for call in self._unplayed
                     if call.kind == kind and (name is None or call.name == name)
                 ]
                 for call in candidates:
-                    recorded, now = self._compared(call, asked, normal)
+                    recorded, now = self._compared(call, request, normal)
                     # Python takes 1, 1.0 and true for the same, and JSON does not.
                     if recorded == now and _text(recorded) == _text(now):
-                        self._left.remove(call)
+                        self._unplayed.remove(call)
                         if kind == "model_call":
-                            self._done_elsewhere(call)
+                            self._count_real_tools(call)
                         return call
-                self._divergence = self._diverged(kind, name, candidates, asked, normal)
-            # The first difference is the one that tells; what follows from it does not.
-            told = self._divergence
-        raise TapeDiverged(told.what, step_id=told.step_id, diff=told.diff)
+                self._divergence = self._diverged(kind, name, candidates, request, normal)
+            # Only the first difference is reported: the others follow from it.
+            divergence = self._divergence
+        raise TapeDiverged(divergence.what, step_id=divergence.step_id, diff=divergence.diff)
 
     def _again(self, call: TapeCall) -> TapeCall | None:
-        """The same call, made again when a person had answered."""
-        asked = (call.kind, call.name, _text(_arguments(call.request)))
+        """Return the same call, made again after a person answered, or None."""
+        key = (call.kind, call.name, _text(_arguments(call.request)))
         return next(
             (
-                one
-                for one in self._left
-                if (one.kind, one.name, _text(_arguments(one.request))) == asked
+                other
+                for other in self._unplayed
+                if (other.kind, other.name, _text(_arguments(other.request))) == key
             ),
             None,
         )
 
-    def _done_elsewhere(self, asking: TapeCall) -> None:
-        """Tools that nobody gave to the player ran for real; where a request that matches holds
-        their results, they did as was recorded.
+    def _count_real_tools(self, asking: TapeCall) -> None:
+        """Count tools that ran for real as played where a request that matches contains their
+        results: they did as was recorded.
         """
         place = self.tape.calls.index(asking)
         before = {call.step_id for call in self.tape.calls[:place] if call.kind == "tool_call"}
-        if not any(call.step_id in before for call in self._left):
+        if not any(call.step_id in before for call in self._unplayed):
             return
-        held = set(_strings(asking.request))
-        self._left = [
-            call for call in self._left if call.step_id not in before or _call_id(call) not in held
+        texts = set(_strings(asking.request))
+        self._unplayed = [
+            call
+            for call in self._unplayed
+            if call.step_id not in before or _call_id(call) not in texts
         ]
 
     def _skip_inside(self, step_id: str) -> None:
-        inside = [call for call in self._left if call.inside == step_id]
-        self._left = [call for call in self._left if call.inside != step_id]
+        inside = [call for call in self._unplayed if call.inside == step_id]
+        self._unplayed = [call for call in self._unplayed if call.inside != step_id]
         for call in inside:
             self._skip_inside(call.step_id)
 
-    def _compared(self, call: TapeCall, asked: Json, normal: Normal) -> tuple[Json, Json]:
-        """What was recorded and what is asked, in the form in which they are compared."""
+    def _compared(self, call: TapeCall, request: Json, normal: Normal) -> tuple[Json, Json]:
+        """Return the recorded request and the new one, in the form in which they are compared."""
         if not call.redacted:
-            return self._without(normal(call.request)), self._without(normal(asked))
-        # As it would have been kept. Placeholders that came from the tape itself move the numbers
-        # of others.
-        kept = self._redactor.redact_json(asked)[0]
-        recorded, now = (_mapped(normal(one), _unnumbered) for one in (call.request, kept))
+            return self._without(normal(call.request)), self._without(normal(request))
+        # As it would have been stored. Placeholders that came from the tape itself shift the
+        # numbers of others.
+        redacted = self._redactor.redact_json(request)[0]
+        recorded, now = (_mapped(normal(value), _unnumbered) for value in (call.request, redacted))
         return self._without(recorded), self._without(now)
 
     def _without(self, value: Json) -> Json:
@@ -358,68 +362,71 @@ class Player:
         kind: str,
         name: str | None,
         candidates: Sequence[TapeCall],
-        asked: Json,
+        request: Json,
         normal: Normal,
     ) -> Divergence:
-        place = len(self.tape.calls) - len(self._left) + 1
+        place = len(self.tape.calls) - len(self._unplayed) + 1
         if not candidates:
             called = f"the tool {name}" if name is not None else "a model"
             what = f"call {place} asks {called}, and the tape holds no such call any more"
-            now = self._shown(normal(asked))
+            now = self._shown(normal(request))
             return Divergence(
                 step_id=None, what=what, diff=tuple(diff_lines({}, now, "recorded", "asked now"))
             )
         first = candidates[0]
-        recorded, now = self._compared(first, asked, normal)
-        told = "; ".join(_differences(recorded, now))
+        recorded, now = self._compared(first, request, normal)
+        differences = "; ".join(_differences(recorded, now))
         return Divergence(
             step_id=first.step_id,
-            what=f"call {place} is not the recorded one ({_name(first)}){told and f': {told}'}",
+            what=f"call {place} is not the recorded one ({_name(first)})"
+            f"{differences and f': {differences}'}",
             diff=tuple(diff_lines(recorded, self._shown(now), "recorded", "asked now")),
         )
 
-    def _shown(self, asked: Json) -> Json:
-        """What a diff may show of a request: no secret goes into the log of a test."""
+    def _shown(self, request: Json) -> Json:
+        """Return a request as a diff may show it: no secret goes into the log of a test."""
         return (
-            asked
+            request
             if self.tape.retention == "full_payloads"
-            else self._redactor.redact_json(asked)[0]
+            else self._redactor.redact_json(request)[0]
         )
 
 
 def _differences(recorded: Json, now: Json) -> Iterator[str]:
-    """What a diff does not say at a glance: how many parts of a request are missing or too many,
-    and where from.
+    """Yield what a diff does not show at a glance: how many parts of a request are missing or
+    additional, and whether they are memories.
     """
     if not isinstance(recorded, dict) or not isinstance(now, dict):
         return
     for field in sorted({*recorded, *now}):
-        one, other = recorded.get(field), now.get(field)
-        if not isinstance(one, list) or not isinstance(other, list):
+        before, after = recorded.get(field), now.get(field)
+        if not isinstance(before, list) or not isinstance(after, list):
             continue
-        texts = [[_text(part) for part in side] for side in (one, other)]
-        missing = [part for part, text in zip(one, texts[0], strict=True) if text not in texts[1]]
-        added = [part for part, text in zip(other, texts[1], strict=True) if text not in texts[0]]
+        texts = [[_text(part) for part in side] for side in (before, after)]
+        missing = [
+            part for part, text in zip(before, texts[0], strict=True) if text not in texts[1]
+        ]
+        added = [part for part, text in zip(after, texts[1], strict=True) if text not in texts[0]]
         counts = (
             [(len(missing), "missing"), (len(added), "not recorded")]
             if len(missing) != len(added)
             else []
         )
-        told = " and ".join(f"{count} {what}" for count, what in counts if count)
+        summary = " and ".join(f"{count} {what}" for count, what in counts if count)
         if any(is_framed(json.dumps(part, ensure_ascii=False)) for part in (*missing, *added)):
-            told = f"{told or 'there are others'}, with memories that a tally recalled"
-        if told:
-            yield f"of `{field}` {told}"
+            summary = f"{summary or 'there are others'}, with memories that a tally recalled"
+        if summary:
+            yield f"of `{field}` {summary}"
 
 
 def _text(value: Json) -> str:
-    """A JSON value as text that is equal for equal values."""
+    """Return a JSON value as text that is equal for equal values."""
     return json.dumps(value, sort_keys=True)
 
 
 def _arguments(request: Json) -> Json:
-    """What a tool was called with: the id of a call comes from the model, which is compared
-    itself.
+    """Return the arguments of a tool call, without its id: that comes from the model, whose answer
+    is compared itself.
     """
     if isinstance(request, dict) and "arguments" in request:
         return {"arguments": request["arguments"]}
@@ -431,7 +438,7 @@ def _call_id(call: TapeCall) -> Json:
 
 
 def _strings(value: Json) -> Iterator[str]:
-    """Every text in a value, keys aside."""
+    """Yield every text in a value, keys aside."""
     if isinstance(value, str):
         yield value
     for inner in (
@@ -441,13 +448,13 @@ def _strings(value: Json) -> Iterator[str]:
 
 
 def _mapped(value: Json, change: Callable[[str], str]) -> Json:
-    """A value with each of its texts changed, keys aside."""
+    """Return a value with each of its texts changed, keys aside."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_mapped(one, change) for one in value]
+        return [_mapped(item, change) for item in value]
     if isinstance(value, dict):
-        return {name: _mapped(one, change) for name, one in value.items()}
+        return {name: _mapped(item, change) for name, item in value.items()}
     return value
 
 
@@ -462,15 +469,15 @@ def _name(call: TapeCall) -> str:
 
 
 @lru_cache(maxsize=256)
-def _failure(kind: str, known: tuple[type[Exception], ...]) -> type[RecordedFailure]:
-    """A class of the recorded name: a RecordedFailure, and the exception of that name where it is
-    known.
+def _failure(kind: str, classes: tuple[type[Exception], ...]) -> type[RecordedFailure]:
+    """Return a class of the recorded name: a RecordedFailure, and the exception of that name if it
+    is among `classes` or built in.
     """
-    found = next((one for one in known if one.__name__ == kind), getattr(builtins, kind, None))
+    base = next((cls for cls in classes if cls.__name__ == kind), getattr(builtins, kind, None))
     bases: tuple[type, ...] = (RecordedFailure,)
-    if isinstance(found, type) and issubclass(found, Exception):
-        bases = (RecordedFailure, found)
+    if isinstance(base, type) and issubclass(base, Exception):
+        bases = (RecordedFailure, base)
     try:
         return type(kind, bases, {"__doc__": RecordedFailure.__doc__})
-    except TypeError:  # two layouts that cannot be one
+    except TypeError:  # the layouts of the two bases conflict
         return type(kind, (RecordedFailure,), {"__doc__": RecordedFailure.__doc__})

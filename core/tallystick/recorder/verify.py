@@ -1,5 +1,5 @@
-"""Do stock and foil match? Checks every byte that a run's chain covers and says what it cannot
-prove.
+"""Verification: check every byte that a run's chain covers against stock and foil, and name what
+that cannot prove.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RUN_FACTS = (
     "status",
     "gaps",
 )
-"""What the chain says of a run itself."""
+"""Fields of a run that its chain covers."""
 
 NOT_COVERED = (
     "runs.user_goal",
@@ -68,8 +68,8 @@ NOT_COVERED = (
 )
 """Fields of a run that no chain covers."""
 
-_GONE = "what the receipts said that were purged with their run"
-_CANNOT = (
+_PURGED_CLAIMS = "what the receipts said that were purged with their run"
+_CANNOT_PROVE = (
     "that nothing happened which was never recorded",
     "that the end was not cut off together with its head, unless you give a foil that you kept "
     "elsewhere",
@@ -78,38 +78,38 @@ _CANNOT = (
 
 
 class Stock(Protocol):
-    """A stored run, wherever it stands: in a tally, or in a bundle."""
+    """A stored run, in a tally or in a bundle."""
 
     run: RunRecord
     scope_id: int
 
     def chain_problems(self) -> list[tuple[str, str]]:
-        """What does not match in the chain itself, as (where, problem)."""
+        """Return the problems of the chain itself, as (where, problem)."""
         ...
 
     def end(self) -> Foil:
-        """Where the chain ends, as the stock says."""
+        """Return the head of the chain, as the stock has it."""
         ...
 
     def chain(self) -> list[JournalEntry]:
-        """The entries of the chain, in order. Raises CorruptTally, InvalidRecord."""
+        """Return the entries of the chain, in order. Raises CorruptTally, InvalidRecord."""
         ...
 
     def steps(self) -> list[StepRecord]:
-        """The steps. Raises CorruptTally."""
+        """Return the steps. Raises CorruptTally."""
         ...
 
     def entries(self, step_id: str) -> Sequence[EntryRow]:
-        """What was recorded in a step, in order."""
+        """Return the entries of a step, in order."""
         ...
 
     def payload(self, row: EntryRow) -> bytes | None:
-        """The bytes of a payload, or None where they are not there."""
+        """Return the bytes of a payload, or None where they are missing."""
         ...
 
 
 class Stored:
-    """A run as it stands in a tally."""
+    """A run in a tally."""
 
     def __init__(self, connection: Connection, run: RunRecord, scope_id: int) -> None:
         self.run = run
@@ -149,63 +149,63 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     """
     run = stock.run
     stream = run_stream(run.run_id)
-    found = [_problem(where, problem) for where, problem in stock.chain_problems()]
+    problems = [_problem(where, problem) for where, problem in stock.chain_problems()]
     checked = absent = 0
     chain: list[JournalEntry] = []
     receipts: list[Receipt] = []
     try:
         chain = stock.chain()
         receipts = [receipt for _, receipt in receipts_in(chain)]
-        found += _run_problems(chain, receipts, run)
+        problems += _run_problems(chain, receipts, run)
     except TallystickError as error:
-        found.append(_problem(stream, f"an entry is not readable: {error}"))
+        problems.append(_problem(stream, f"an entry is not readable: {error}"))
     try:
         listed = stock.steps()
     except TallystickError as error:
-        found.append(_problem(f"run {run.run_id}", str(error)))
+        problems.append(_problem(f"run {run.run_id}", str(error)))
     else:
         steps = {step.step_id: step for step in listed}
         if len(steps) != len(listed):
-            found.append(_problem(f"run {run.run_id}", "has a step that stands twice"))
-        found += _step_problems(chain, receipts, steps, run)
+            problems.append(_problem(f"run {run.run_id}", "has a step that stands twice"))
+        problems += _step_problems(chain, receipts, steps, run)
         erased = _erased_in(chain)
         for receipt in receipts:
-            problems, present, missing = _receipt_problems(
+            receipt_problems, present, missing = _receipt_problems(
                 stock, receipt, steps.get(receipt.step_id), erased
             )
-            found += problems
+            problems += receipt_problems
             checked += present
             absent += missing
     purged = _purged(chain)
     matches = None if foil is None else _foil_matches(chain, stream, foil, purged)
     if matches is False:
-        found.append(_problem(stream, "the foil you gave does not match what is stored"))
+        problems.append(_problem(stream, "the foil you gave does not match what is stored"))
     return Verification(
         run_id=run.run_id,
-        ok=not found,
+        ok=not problems,
         receipts=len(receipts),
         payloads_checked=checked,
         payloads_absent=absent,
         foil=stock.end(),
         foil_matches=matches,
-        problems=tuple(found),
+        problems=tuple(problems),
         gaps=gaps_in(chain, receipts),
         not_covered=NOT_COVERED,
         purged=purged,
-        cannot_prove=(_CANNOT if matches is None else _CANNOT[:1])
-        + (() if purged is None else (_GONE,)),
+        cannot_prove=(_CANNOT_PROVE if matches is None else _CANNOT_PROVE[:1])
+        + (() if purged is None else (_PURGED_CLAIMS,)),
     )
 
 
 def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
-    """What went of a run whose recording was past its window, as its chain says where it begins
-    now.
+    """Return the facts about a purge, from the entry with which a purged run's chain begins; None
+    for other runs.
     """
     if not chain or chain[0].event != PURGED:
         return None
-    told = chain[0].details
+    details = chain[0].details
     count, steps, payloads, before = (
-        told.get(name) for name in ("count", "steps", "payloads", "before")
+        details.get(name) for name in ("count", "steps", "payloads", "before")
     )
     if not (isinstance(count, int) and isinstance(steps, int) and isinstance(payloads, int)):
         return None
@@ -216,7 +216,7 @@ def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
         entries=count,
         steps=steps,
         payloads=payloads,
-        head=str(told.get("head")),
+        head=str(details.get("head")),
         before=before,
     )
 
@@ -224,10 +224,10 @@ def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
 def _foil_matches(
     chain: list[JournalEntry], stream: str, foil: Foil, purged: PurgedRun | None
 ) -> bool | None:
-    """Whether the chain passes through the foil: more may have been added after it, nothing before
-    it changed.
+    """Return True if the chain passes through the foil: entries may have been added after it, none
+    before it changed.
 
-    None where the foil names an entry that went: only the last of those is known by its digest.
+    None where the foil names a purged entry other than the last, whose digest alone is known.
     """
     if foil.count == 0:
         return foil.head == journal.genesis(stream)
@@ -239,28 +239,28 @@ def _foil_matches(
 def gaps_in(
     chain: Iterable[JournalEntry], receipts: Iterable[Receipt]
 ) -> dict[str, dict[str, int]]:
-    """What could not be recorded, by where it is missing and by the reason, as receipts and the
-    chain of a run say.
+    """Return the gaps that the receipts and the chain of a run name: number of events by where they
+    are missing and by reason.
     """
-    told = [
+    summaries = [
         (f"step {receipt.step_id}", entry.summary.get("missed"))
         for receipt in receipts
         for entry in receipt.entries
         if entry.kind == "gap"
     ]
-    told += [
+    summaries += [
         (f"run {entry.subject_id}", entry.details.get("missed"))
         for entry in chain
         if entry.event in {"run.gap", "run.end"}
     ]
-    found: dict[str, dict[str, int]] = {}
-    for where, missed in told:
-        if isinstance(missed, dict):
-            counts = found.setdefault(where, {})
-            for reason, count in missed.items():
+    gaps: dict[str, dict[str, int]] = {}
+    for where, reasons in summaries:
+        if isinstance(reasons, dict):
+            counts = gaps.setdefault(where, {})
+            for reason, count in reasons.items():
                 if isinstance(count, int):
                     counts[reason] = counts.get(reason, 0) + count
-    return found
+    return gaps
 
 
 def _run_problems(
@@ -273,65 +273,65 @@ def _run_problems(
     if start is None:
         return [_problem(where, "its start is not in the journal")]
     end = _end_of(chain)
-    said = {
+    stated = {
         **start.details,
         "started_at": start.at,
         "ended_at": end.at if end else None,
         "status": end.details.get("status") if end else "running",
-        "gaps": sum(sum(told.values()) for told in gaps_in(chain, receipts).values()),
+        "gaps": sum(sum(counts.values()) for counts in gaps_in(chain, receipts).values()),
     }
     stored = run.dump()
     if end is None and not any(entry.event == "run.gap" for entry in chain):
-        # As it was recorded first, the row of a run told of its gaps once it had ended.
-        said["gaps"] = said["gaps"] if stored["gaps"] else 0
+        # Early recordings wrote the gaps into the row of a run only when it ended.
+        stated["gaps"] = stated["gaps"] if stored["gaps"] else 0
     return [
         _problem(where, f"{name} differs from what the journal says")
         for name in RUN_FACTS
-        if stored[name] != said.get(name)
+        if stored[name] != stated.get(name)
     ]
 
 
 def _purge_problems(entry: JournalEntry, run: RunRecord) -> list[VerificationProblem]:
-    """What the entry that tells of a purge says otherwise than the run's row, or than the anchor
-    behind it.
+    """Return where the entry of a purge differs from the run's row, or from the anchor before
+    it.
     """
     where, stored = f"run {run.run_id}", run.dump()
-    found = [
+    problems = [
         _problem(where, f"{name} differs from what the journal says")
         for name in RUN_FACTS
         if stored[name] != entry.details.get(name)
     ]
     if (entry.details.get("count"), entry.details.get("head")) != (entry.position, entry.previous):
-        found.append(
+        problems.append(
             _problem(where, "what its journal says of the purge is not where its chain begins")
         )
-    return found
+    return problems
 
 
 def _step_problems(
     chain: list[JournalEntry], receipts: list[Receipt], steps: dict[str, StepRecord], run: RunRecord
 ) -> list[VerificationProblem]:
-    """Steps that no receipt answers for, and a number of steps other than the one that the run
-    ended with.
+    """Return the steps that have ended without a receipt, and a number of steps that differs from
+    the one at the run's end.
     """
-    answered = {receipt.step_id for receipt in receipts}
+    with_receipt = {receipt.step_id for receipt in receipts}
     end = _end_of(chain)
-    found = []
+    problems = []
     for step in steps.values():
-        if step.step_id in answered:
+        if step.step_id in with_receipt:
             continue
         if step.ended_at is not None:
-            found.append(_problem(f"step {step.step_id}", "has ended but has no receipt"))
+            problems.append(_problem(f"step {step.step_id}", "has ended but has no receipt"))
         elif end is not None:
-            found.append(
+            problems.append(
                 _problem(f"step {step.step_id}", "has no receipt, though its run has ended")
             )
     if end is not None and end.details.get("steps") != len(steps):
-        said = end.details.get("steps")
-        found.append(
-            _problem(f"run {run.run_id}", f"has {len(steps)} steps where the journal says {said}")
+        stated = end.details.get("steps")
+        problems.append(
+            _problem(f"run {run.run_id}", f"has {len(steps)} steps where the journal says {stated}")
         )
-    return found
+    return problems
 
 
 def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
@@ -339,11 +339,11 @@ def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
 
 
 def _erased_in(chain: Iterable[JournalEntry]) -> set[tuple[str, int]]:
-    """(step id, position) of every payload that the chain says was erased."""
-    told = [entry.details.get("steps") for entry in chain if entry.event == "payload.erase"]
+    """Return (step id, position) of every payload that the chain names as erased."""
+    erasures = [entry.details.get("steps") for entry in chain if entry.event == "payload.erase"]
     return {
         (step_id, position)
-        for steps in told
+        for steps in erasures
         if isinstance(steps, dict)
         for step_id, positions in steps.items()
         if isinstance(positions, list)
@@ -380,30 +380,30 @@ def _receipt_problems(
         )
     checked = absent = 0
     for place, (row, entry) in enumerate(zip(rows, receipt.entries, strict=False)):
-        here = f"{where} entry {place}"
-        kept = {
+        entry_name = f"{where} entry {place}"
+        stored = {
             "kind": row.kind,
             "commitment": row.commitment,
             "payload_state": row.payload_state,
             "redactions": _json(row.redactions),
             "summary": _json(row.summary),
         }
-        said = entry.dump()
+        stated = entry.dump()
         erased = row.payload_state == "erased"
         problems += [
-            _problem(here, f"{name} differs from the receipt")
-            for name, value in kept.items()
-            if value != said[name] and not (name == "payload_state" and erased)
+            _problem(entry_name, f"{name} differs from the receipt")
+            for name, value in stored.items()
+            if value != stated[name] and not (name == "payload_state" and erased)
         ]
         if row.position != place:
-            problems.append(_problem(here, f"stands at position {row.position}"))
+            problems.append(_problem(entry_name, f"stands at position {row.position}"))
         if row.scope_id != stock.scope_id:
-            problems.append(_problem(here, "belongs to another scope than its run"))
-        wrong = _payload_problem(stock, row, entry)
-        if wrong is None and erased and (receipt.step_id, place) not in erased_in:
-            wrong = "is called erased, but no entry of the chain tells of it"
-        if wrong is not None:
-            problems.append(_problem(here, wrong))
+            problems.append(_problem(entry_name, "belongs to another scope than its run"))
+        payload_problem = _payload_problem(stock, row, entry)
+        if payload_problem is None and erased and (receipt.step_id, place) not in erased_in:
+            payload_problem = "is called erased, but no entry of the chain tells of it"
+        if payload_problem is not None:
+            problems.append(_problem(entry_name, payload_problem))
         elif erased or entry.payload_state == "not_kept":
             absent += 1
         else:
@@ -412,7 +412,7 @@ def _receipt_problems(
 
 
 def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | None:
-    """What is wrong with the payload of an entry, or with the absence of one."""
+    """Return the problem with the payload of an entry, or with its absence, or None."""
     if (row.base_id is None) != (row.head is None) or (row.base_id is None) != (row.tail is None):
         return "says of its payload that it rests on another and that it does not"
     if row.payload_state == "erased":

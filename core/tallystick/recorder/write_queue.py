@@ -165,7 +165,7 @@ class Batch:
             end = cached_end or journal.end_of(self.tx, stream)
             self._ends[stream] = (end, end)
         before, end = self._ends[stream]
-        entry = journal.chained(event, end)
+        entry = journal.chain_entry(event, end)
         self._ends[stream] = (before, journal.End(entry.position + 1, entry.digest))
         self._journal.append(entry)
         return entry
@@ -175,7 +175,7 @@ class Batch:
         tx = self.tx
         recordings.add_runs(tx, list(self._runs.values()))
         recordings.add_steps(tx, self._steps)
-        if not payloads.there(tx, self._base_ids):
+        if not payloads.have_payloads(tx, self._base_ids):
             raise Stale
         parts.put_keyed(tx, list(self._parts.values()))
         recordings.add_entries(tx, self._entries)
@@ -190,7 +190,7 @@ class Batch:
         for run in self._ended_runs:
             recordings.end_run(tx, run)
         for run_id, gaps in self._gaps.items():
-            recordings.note_gaps(tx, run_id, *gaps)
+            recordings.set_gaps(tx, run_id, *gaps)
 
 
 class WriteQueue:

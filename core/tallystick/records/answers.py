@@ -1,6 +1,4 @@
-"""What a recorded step answers when it is asked: what the agent knew, what it did not, where it
-came from.
-"""
+"""Answers about a recorded step: the candidates of its context, their origin, and their changes."""
 
 from __future__ import annotations
 
@@ -13,34 +11,31 @@ __all__ = ["Known", "MemoryUse", "Provenance", "StepDiff", "Written"]
 
 
 class Known(Record):
-    """One candidate of a step's context: what became of it, why, and what it says."""
+    """One candidate of a step's context, with its decision and its text."""
 
     item_id: str
     decision: CompilationDecision
     says: str | None = None
-    """Its text as the model got it, or for what was left out as it would have stood; None where
-    policy withheld it.
-    """
+    """The text as the model got it, or would have got it; None where policy withheld it."""
     memory_id: str | None = None
-    """The memory that it is, if it is one."""
+    """The id of the memory, if the candidate is one."""
     source_ids: tuple[str, ...] = ()
     """The raw sources that the memory was derived from."""
     source: SourceRef | None = None
-    """Where the caller said that it came from."""
+    """The origin that the caller stated."""
 
 
 class Provenance(Record):
-    """Where a sentence of a context came from."""
+    """The origin of a sentence of a context."""
 
     item_id: str
     quote: str
-    """The words around it, in the item."""
+    """The sentence with the words around it in the item."""
     memory_id: str | None = None
     source_id: str | None = None
     source: SourceRef | None = None
     raw: str | None = None
-    """The source exactly as it arrived; None where there is none of ours, or the asker may not read
-    it.
+    """The source exactly as it arrived; None if the tally has none, or the actor may not read it.
     """
 
 
@@ -57,7 +52,7 @@ class Written(Record):
 
 
 class MemoryUse(Record):
-    """One step that had to do with a memory."""
+    """One step that recalled, saw, left out or wrote a memory."""
 
     step: StepRecord
     how: tuple[str, ...]
@@ -65,7 +60,7 @@ class MemoryUse(Record):
 
 
 class StepDiff(Record):
-    """How two steps differ: what they compiled, what they asked, what they were answered."""
+    """The differences of two steps: of their contexts, requests and answers."""
 
     before: str
     """Id of the step."""
@@ -79,13 +74,15 @@ class StepDiff(Record):
     compaction: tuple[str, ...] = ()
     """Turns that left the history between the two."""
     notes: tuple[str, ...] = ()
-    """What could not be compared, and why."""
+    """Parts that could not be compared, and why."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing differs, of what could be compared."""
-        one = self.compile
-        same = one is None or (
-            one.is_empty and not one.rescored and one.budget_before == one.budget_after
+        """True if nothing differs that could be compared."""
+        compiled = self.compile
+        same = compiled is None or (
+            compiled.is_empty
+            and not compiled.rescored
+            and compiled.budget_before == compiled.budget_after
         )
         return same and not (self.request or self.response or self.compaction)

@@ -1,5 +1,5 @@
-"""What the recorder keeps: RunRecord, StepRecord, Receipt, and what verifying and replaying
-return.
+"""Records of the recorder: RunRecord, StepRecord, Receipt, and the results of verifying and
+replaying.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RunRecord(Persisted):
     retention: Retention = "redacted_payloads"
     metadata: JsonObject = {}
     gaps: int = 0
-    """Events that could not be recorded, counted when the run ends."""
+    """Number of events that could not be recorded."""
 
 
 class StepRecord(Persisted):
@@ -95,7 +95,7 @@ class StepRecord(Persisted):
 
 
 class StepEntry(Record):
-    """One thing recorded in a step, with its payload while that is kept."""
+    """One entry of a step, with its payload while that is kept."""
 
     entry_id: str
     step_id: str
@@ -106,20 +106,20 @@ class StepEntry(Record):
     commitment: str
     """Salted digest of the stored payload bytes; empty where none were stored."""
     payload: Json = None
-    """None when the retention mode kept none or it was erased; see `payload_state`."""
+    """None if the retention mode kept none or it was erased; see `payload_state`."""
     payload_state: Literal["kept", "redacted", "not_kept", "erased"] = "kept"
     redactions: dict[str, int] = {}
-    """Kind of secret to how many were replaced before storing."""
+    """Number of secrets replaced before storing, by kind."""
     summary: JsonObject = {}
-    """What its receipt says of it, which stays when the payload goes."""
+    """Facts that the receipt repeats, and that remain when the payload is erased."""
 
 
 class ReceiptEntry(Record):
-    """What a receipt says of one entry: never its content."""
+    """One entry in a receipt: never its content."""
 
     kind: EntryKind
     commitment: str = ""
-    """To the payload, where one is kept."""
+    """Commitment to the payload, where one is kept."""
     payload_state: Literal["kept", "redacted", "not_kept"]
     redactions: dict[str, int] = {}
     summary: JsonObject = {}
@@ -129,7 +129,7 @@ class ReceiptEntry(Record):
 
 
 class Receipt(Persisted):
-    """The record that answers for a step. It is an entry of the run's chain in the journal."""
+    """The proof of a step: an entry of the run's chain in the journal."""
 
     step_id: str
     run_id: str
@@ -141,7 +141,7 @@ class Receipt(Persisted):
     ended_at: int
     retention: Retention
     token_method: str = "not counted"
-    """How tokens were counted in this step; see TokenCounter.method."""
+    """Method by which tokens were counted in this step; see TokenCounter.method."""
     entries: tuple[ReceiptEntry, ...] = ()
     previous: str
     """Digest of the entry before it in the run's chain."""
@@ -166,21 +166,21 @@ class Foil(Record):
 
 
 class VerificationProblem(Record):
-    """One thing that does not match, and where."""
+    """A mismatch, and where it is."""
 
     where: str
     problem: str
 
 
 class PurgedRun(Record):
-    """What went of a run whose recording was past its window."""
+    """The purged part of a run whose recording was past its window."""
 
     at: int
-    """When, microseconds UTC."""
+    """Time of the purge, microseconds UTC."""
     before: int
-    """What was older than this moment went."""
+    """Moment before which recordings were purged, microseconds UTC."""
     entries: int
-    """Of its chain; receipts are among them."""
+    """Number of purged entries of its chain; receipts are among them."""
     steps: int
     payloads: int
     head: str
@@ -190,39 +190,38 @@ class PurgedRun(Record):
 
 
 class Verification(Record):
-    """The answer of `verify`: whether stock and foil match, and what that cannot prove."""
+    """The result of `verify`: problems between stock and foil, and the limits of the proof."""
 
     run_id: str
     ok: bool
     receipts: int
     payloads_checked: int
     threads_checked: int = 0
-    """Checkpoint threads in which its steps ran, each held against its code, its digests and the
+    """Checkpoint threads in which its steps ran, each checked against its MAC, its digests and the
     journal.
     """
     payloads_absent: int
-    """Not kept by the retention mode, or erased since; their commitments still stand in the chain.
+    """Payloads not kept by the retention mode, or erased since; the chain still has their
+    commitments.
     """
     foil: Foil
     """Head and count as stored now; keep it elsewhere to catch truncation later."""
     foil_matches: bool | None = None
-    """Whether the foil you gave matches; None when none was given."""
+    """True if the foil that you gave matches; None if none was given."""
     signature_ok: bool | None = None
-    """Whether the signature on a bundle or a foil is that of its key; None when nothing is signed.
-    """
+    """True if the signature on a bundle or a foil is that of its key; None if nothing is signed."""
     problems: tuple[VerificationProblem, ...] = ()
     gaps: dict[str, dict[str, int]] = {}
-    """What happened and could not be recorded: where it is missing, to the reasons and how often.
-    """
+    """Number of events that could not be recorded, by where they are missing and by reason."""
     purged: PurgedRun | None = None
-    """What went with retention; None where all is there."""
+    """The part that retention removed; None if nothing is missing."""
     not_covered: tuple[str, ...] = ()
     """Fields that no chain covers."""
     cannot_prove: tuple[str, ...] = ()
 
 
 class ReplayRecipe(Persisted):
-    """How to make a stored step again, exactly or with changes."""
+    """Instructions to make a stored step again, exactly or with changes."""
 
     replay_id: str
     source_run_id: str
@@ -233,7 +232,7 @@ class ReplayRecipe(Persisted):
     response_reserve: int | None = None
     compile_overrides: CompileConfig | None = None
     policy_rules: tuple[PolicyRule, ...] | None = None
-    """Rules in place of those of the step; an empty list takes all away."""
+    """Rules in place of those of the step; an empty list removes all."""
     context_mutations: dict[str, str | None] = {}
     """Item id to its new content, or to None to leave it out."""
     without_sources: tuple[str, ...] = ()
@@ -242,7 +241,7 @@ class ReplayRecipe(Persisted):
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing is changed."""
+        """True if nothing is changed."""
         changes = (
             self.provider_override,
             self.model_override,
@@ -259,7 +258,7 @@ class ReplayRecipe(Persisted):
 
 
 class DecisionChange(Record):
-    """One candidate whose fate differs between two compiles."""
+    """One candidate whose decision differs between two compiles."""
 
     item_id: str
     before: CompilationDecision | None
@@ -267,18 +266,18 @@ class DecisionChange(Record):
 
 
 class CompileDiff(Record):
-    """How two compiles differ."""
+    """The differences between two compiles."""
 
     added: tuple[DecisionChange, ...] = ()
     """In now, out before."""
     removed: tuple[DecisionChange, ...] = ()
     """Out now, in before."""
     changed: tuple[DecisionChange, ...] = ()
-    """In both, but compressed, redacted or reasoned otherwise."""
+    """In both, but compressed, redacted or for another reason."""
     rescored: tuple[DecisionChange, ...] = ()
     """In both and treated alike, with another score."""
     policy: tuple[DecisionChange, ...] = ()
-    """In or out, by another reason of policy than before; those that came or left by it stand above
+    """In or out by another policy reason than before; those added or removed by it are listed above
     too.
     """
     unchanged: int = 0
@@ -290,27 +289,27 @@ class CompileDiff(Record):
 
     @property
     def is_empty(self) -> bool:
-        """Whether both compiles chose alike."""
+        """True if both compiles made the same choices."""
         return not (self.added or self.removed or self.changed or self.policy)
 
 
 class ReplayResult(Record):
-    """What a replay did and how it compares with the receipt."""
+    """The outcome of a replay, and its comparison with the receipt."""
 
     recipe: ReplayRecipe
     fidelity: Fidelity
     request: Json
     """The request that was made again."""
     response: Json
-    """What the model answered now; None when no model was given."""
+    """The new answer of the model; None if no model was given."""
     request_matches: bool | None
-    """Whether the request equals the one in the receipt; None for a mutated replay."""
+    """True if the request equals the one in the receipt; None for a mutated replay."""
     response_matches: bool | None
-    """Whether the answer equals the recorded one; None when no model was given."""
+    """True if the answer equals the recorded one; None if no model was given."""
     diff: CompileDiff | None = None
-    """For a mutated replay: how the context differs."""
+    """For a mutated replay: the differences of the context."""
     prompt_diff: tuple[str, ...] = ()
-    """For a mutated replay: how the prompt differs, as the lines of a unified diff."""
+    """For a mutated replay: the differences of the prompt, as the lines of a unified diff."""
     warnings: tuple[str, ...] = ()
     run_id: str | None = None
     """The run in which the replay itself was recorded, if it was."""

@@ -11,7 +11,7 @@ __all__ = ["Divergence", "Tape", "TapeCall", "TapeReport"]
 
 
 class TapeCall(Record):
-    """One recorded call: what was asked, and what came back."""
+    """One recorded call: its request and its answer."""
 
     step_id: str
     kind: Literal["model_call", "tool_call"]
@@ -19,16 +19,16 @@ class TapeCall(Record):
     request: Json
     response: Json = None
     error: dict[str, str] | None = None
-    """`type` and `message` of what went wrong, where the call failed."""
+    """`type` and `message` of the error, if the call failed."""
     redacted: bool = False
-    """Whether secrets were taken out of the request before it was kept."""
+    """True if secrets were redacted from the request before it was stored."""
     blocked: bool = False
-    """Whether the call was not made, because it waits for a person."""
+    """True if the call was not made, because it waits for a person."""
     chunks: int | None = None
-    """How many chunks the answer came in, where it was recorded as a stream."""
+    """Number of chunks of the answer, if it was recorded as a stream."""
     inside: str | None = None
-    """The step of the tool call that made this one, such as an agent that is a tool: played with
-    it.
+    """The step of the tool call that made this call, such as of an agent that is a tool; both are
+    played together.
     """
 
 
@@ -42,7 +42,7 @@ class Tape(Persisted):
 
     @property
     def fidelity(self) -> Fidelity:
-        """`exact` when nothing was redacted in what is compared, else `exact_redacted`."""
+        """`exact` if no request was redacted, else `exact_redacted`."""
         return "exact_redacted" if any(call.redacted for call in self.calls) else "exact"
 
 
@@ -50,15 +50,15 @@ class Divergence(Record):
     """The first place where an agent left its tape."""
 
     step_id: str | None
-    """The recorded step; None where the agent asked more than was recorded."""
+    """The recorded step; None if the agent made more calls than were recorded."""
     what: str
-    """One sentence: which call, and what of its request differs."""
+    """One sentence that names the call, and the part of its request that differs."""
     diff: tuple[str, ...] = ()
     """Lines of a unified diff from the recorded request to the one that was made."""
 
 
 class TapeReport(Record):
-    """How far an agent followed its tape."""
+    """The progress of an agent along its tape."""
 
     fidelity: Fidelity
     calls: int
@@ -67,5 +67,5 @@ class TapeReport(Record):
 
     @property
     def matches(self) -> bool:
-        """Whether every request was the recorded one, and all of them were made."""
+        """True if every request was the recorded one, and all of them were made."""
         return self.divergence is None and self.played == self.calls

@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
-from tallystick.storage.payloads import Payloads, resting_on
+from tallystick.storage.payloads import Payloads, dependents_of
 from tallystick.storage.portable import DERIVED, ScopeSelection
 
 __all__ = [
@@ -174,7 +174,7 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[Payl
     )
     entry_rows = {row.id: row for row in connection.execute(query)}
     payloads = Payloads(connection)
-    for row in resting_on(connection, entry_rows):
+    for row in dependents_of(connection, entry_rows):
         # It may share with its base the bytes before or after the text.
         body = payloads.of(row) or b""
         if any(needle in body for needle in needles):

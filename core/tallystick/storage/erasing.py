@@ -16,7 +16,7 @@ from tallystick.errors import BusyTally, StorageError
 from tallystick.records import SourceRef
 from tallystick.storage import edges, items, scopes, tables
 from tallystick.storage.database import Database, translate
-from tallystick.storage.payloads import Payloads, detach, resting_on
+from tallystick.storage.payloads import Payloads, dependents_of, detach
 
 __all__ = [
     "OwnSource",
@@ -147,7 +147,7 @@ def erase_payloads(
     """
     gone = {entry_id: (step_id, scope_id) for step_id, scope_id, entry_id in payloads}
     read = Payloads(tx)
-    kept = [(row, body) for row in resting_on(tx, gone) if (body := read.of(row)) is not None]
+    kept = [(row, body) for row in dependents_of(tx, gone) if (body := read.of(row)) is not None]
     for row, body in kept:
         if row.base_id in gone:
             detach(tx, scopes.named(tx, row.scope_id), row.id, body, at=at)

@@ -1,8 +1,8 @@
 """The append-only journal: one hash chain per stream, hashed as the bytes that are stored.
 
 The digest of an entry covers its stream, its position, the digest before it and its body. The body
-holds ids, counts, digests and reason codes; what people wrote stands elsewhere and is known here by
-a commitment.
+contains ids, counts, digests and reason codes; texts of people are stored elsewhere and appear here
+as commitments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "anchor_of",
     "append",
     "chain_problems",
-    "chained",
+    "chain_entry",
     "cut",
     "end_of",
     "entries",
@@ -73,13 +73,13 @@ _ALL = select(_j).order_by(_j.c.sequence)
 # Must hold: no entry is committed unless the head was moved from the end that it names. Else two
 # entries would follow the same one, and the stream would fail its verification for ever.
 _ENDS = "tallystick.stream_ends"
-_MOST_ENDS = 1_000
-"""Streams whose ends a connection keeps in mind."""
+_MAX_ENDS = 1_000
+"""Streams whose ends a connection caches."""
 _ABOUT = select(_j).where(_j.c.subject_id == bindparam("subject_id")).order_by(_j.c.sequence)
 
 
 class Event(NamedTuple):
-    """Something to write down."""
+    """An event to be appended to a stream."""
 
     stream: str
     event: str
@@ -91,19 +91,19 @@ class Event(NamedTuple):
     subject_id: str | None = None
     details: Mapping[str, Any] | None = None
     plain: bool = False
-    """Whether the details are known to have a canonical form."""
+    """True if the details are known to have a canonical form."""
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """How far a stream was purged: how many entries went, and the digest of the last of them."""
+    """The purged beginning of a stream: number of its entries, and the digest of the last."""
 
     count: int
     head: str
 
 
 class Appended(NamedTuple):
-    """An entry that was written, and its place in the chain."""
+    """An entry with its place in the chain."""
 
     event: Event
     position: int
@@ -114,44 +114,40 @@ class Appended(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where a stream ends."""
+    """The end of a stream: number of its entries, and the digest of the last."""
 
     length: int
     head: str
 
 
 def anchor_of(connection: Connection, stream: str) -> Anchor:
-    """Where what is left of a stream begins; at its genesis when nothing was purged."""
+    """Return the anchor of a stream: where its purged beginning ended, or its genesis."""
     row = connection.execute(select(_a.c["count"], _a.c.head).where(_a.c.stream == stream)).first()
     return Anchor(0, genesis(stream)) if row is None else Anchor(row[0], row[1])
 
 
 def events_before(connection: Connection, stream: str, moment: int) -> list[str]:
-    """The events at the beginning of a stream that are older than `moment`, up to the first that is
-    not.
+    """Return the events at the beginning of a stream that are older than `moment`, up to the first
+    that is not.
     """
-    found: list[str] = []
+    events: list[str] = []
     for row in connection.execute(_ENTRIES, {"stream": stream}):
         entry = _entry(row)
         if entry.at >= moment:
             break
-        found.append(entry.event)
-    return found
+        events.append(entry.event)
+    return events
 
 
 def last_at(connection: Connection, stream: str) -> int | None:
-    """When the last entry of a stream was written, microseconds UTC; None where nothing is left of
-    it.
-    """
+    """Return the time of the last entry of a stream, microseconds UTC; None if no entry is left."""
     query = select(_j).where(_j.c.stream == stream).order_by(_j.c.position.desc()).limit(1)
     row = connection.execute(query).first()
     return None if row is None else _entry(row).at
 
 
 def cut(tx: Connection, stream: str, count: int, *, at: int) -> Anchor:
-    """Remove the first `count` entries of what is left of a stream, and anchor the rest where they
-    ended.
-    """
+    """Remove the first `count` entries left of a stream, and anchor the rest after them."""
     before = anchor_of(tx, stream)
     last = before.count + count - 1
     head = tx.execute(
@@ -164,43 +160,46 @@ def cut(tx: Connection, stream: str, count: int, *, at: int) -> Anchor:
 
 
 def genesis(stream: str) -> str:
-    """What the first entry of a stream names as the digest before it."""
+    """Return the digest that the first entry of a stream names as the one before it."""
     return text_digest("stream", stream)
 
 
 def append(tx: Connection, event: Event) -> Appended:
-    """Write `event` at the end of its stream, in the same transaction as the change it tells of."""
-    entry = _at_the_end(tx, event)
+    """Append `event` to its stream, in the same transaction as the change that it records."""
+    entry = _append_at_end(tx, event)
     _INSERT(tx, _row(entry))
     return entry
 
 
-def _at_the_end(tx: Connection, event: Event) -> Appended:
-    """`event` as the last entry of its stream, which ends with it from here on.
-
-    Where the stream ended when this connection wrote to it last is taken as its end, if the
-    database says so too: the head moves only from there.
-    """
-    known: dict[str, End] = tx.info.setdefault(_ENDS, {})
-    before = known.get(event.stream)
-    if before is None or not move(tx, event.stream, before, entry := chained(event, before)):
+def _append_at_end(tx: Connection, event: Event) -> Appended:
+    """Move the head of a stream to `event`, and return it as the stream's last entry."""
+    # The connection caches where it left each stream, which saves a query for each append. The
+    # cache is only a guess: another process may have appended, or a rolled back savepoint taken the
+    # entry back. `move` therefore updates the head only where it still equals the cached end, and
+    # otherwise the end is read. Believed without that, two entries would get one position.
+    ends: dict[str, End] = tx.info.setdefault(_ENDS, {})
+    before = ends.get(event.stream)
+    if before is None or not move(tx, event.stream, before, entry := chain_entry(event, before)):
         before = end_of(tx, event.stream)
-        entry = chained(event, before)
+        entry = chain_entry(event, before)
         move(tx, event.stream, before, entry)
-    if len(known) >= _MOST_ENDS:
-        known.clear()
-    known[event.stream] = End(entry.position + 1, entry.digest)
+    if len(ends) >= _MAX_ENDS:
+        ends.clear()
+    ends[event.stream] = End(entry.position + 1, entry.digest)
     return entry
 
 
 def end_of(connection: Connection, stream: str) -> End:
-    """Where a stream ends: how many entries it has, and the digest of the last."""
-    found = _HEAD_OF(connection, {"stream": stream})
-    return End(*found[0]) if found else End(0, genesis(stream))
+    """Return the end of a stream, from the database."""
+    rows = _HEAD_OF(connection, {"stream": stream})
+    return End(*rows[0]) if rows else End(0, genesis(stream))
 
 
-def chained(event: Event, after: End) -> Appended:
-    """`event` as the entry that follows the end of its stream; nothing is written."""
+def chain_entry(event: Event, after: End) -> Appended:
+    """Return `event` as the entry that follows the end of its stream. Nothing is written.
+
+    The digest of every entry, and so of every receipt, is computed here.
+    """
     body: dict[str, Any] = {
         "schema_version": 1,
         "audit_id": event.audit_id,
@@ -222,21 +221,21 @@ def chained(event: Event, after: End) -> Appended:
 
 
 def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
-    """Write entries that were chained; `move` says where their streams end."""
+    """Insert entries made by `chain_entry`; the caller moves the heads of their streams."""
     _INSERT(tx, [_row(entry) for entry in entries])
 
 
 def move_all(tx: Connection, moves: Mapping[str, tuple[End, Appended]]) -> bool:
-    """Same as `move` for many streams, each given with where it ended and its new last entry; False
-    if one did not.
+    """Same as `move` for many streams, each given with its end before and its new last entry; False
+    if one of them had another end.
     """
-    begun = [last for before, last in moves.values() if before.length == 0]
-    if begun:
+    new_streams = [last for before, last in moves.values() if before.length == 0]
+    if new_streams:
         _BEGIN(
             tx,
             [
-                {"name": one.event.stream, "count": one.position + 1, "head": one.digest}
-                for one in begun
+                {"name": entry.event.stream, "count": entry.position + 1, "head": entry.digest}
+                for entry in new_streams
             ],
         )
     return all(
@@ -245,7 +244,7 @@ def move_all(tx: Connection, moves: Mapping[str, tuple[End, Appended]]) -> bool:
 
 
 def move(tx: Connection, stream: str, before: End, last: Appended) -> bool:
-    """Let a stream end with `last` where it ended at `before`; False where it did not end there."""
+    """Move the head of a stream from `before` to `last`; False if its head is not `before`."""
     if before.length == 0:
         return bool(
             _NEW_STREAM(tx, {"name": stream, "count": last.position + 1, "head": last.digest})
@@ -275,23 +274,23 @@ def _row(entry: Appended) -> dict[str, Any]:
 
 
 def entries(connection: Connection, stream: str) -> Iterator[JournalEntry]:
-    """The entries of one stream in order. Raises CorruptTally where a body is not readable."""
+    """Yield the entries of one stream in order. Raises CorruptTally if a body is not readable."""
     for row in connection.execute(_ENTRIES, {"stream": stream}):
         yield _entry(row)
 
 
 def about(connection: Connection, subject_id: str) -> list[JournalEntry]:
-    """Every entry about one record, oldest first."""
+    """Return every entry about one record, oldest first."""
     return [_entry(row) for row in connection.execute(_ABOUT, {"subject_id": subject_id})]
 
 
 def all_entries(connection: Connection) -> list[JournalEntry]:
-    """The whole journal, in order."""
+    """Return the whole journal, in order."""
     return [_entry(row) for row in connection.execute(_ALL)]
 
 
 def foil(connection: Connection, stream: str, run_id: str) -> Foil:
-    """Count and head of a stream as stored now."""
+    """Return count and head of a stream as stored now."""
     head = connection.execute(_HEAD, {"stream": stream}).first()
     return Foil(
         run_id=run_id,
@@ -301,8 +300,8 @@ def foil(connection: Connection, stream: str, run_id: str) -> Foil:
 
 
 def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
-    """Everything in a stream that does not match, as (where, problem); empty when the chain
-    holds.
+    """Return everything in a stream that does not match, as (where, problem); empty if the chain is
+    intact.
     """
     head = connection.execute(_HEAD, {"stream": stream}).first()
     rows = connection.execute(_ENTRIES, {"stream": stream})
@@ -314,9 +313,7 @@ def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
 def chain_problems(
     stream: str, rows: Iterable[Any], anchor: Anchor, head: End | None
 ) -> list[tuple[str, str]]:
-    """Same as `verify_stream`, for rows wherever they stand, where they begin, and their end as it
-    is told.
-    """
+    """Same as `verify_stream`, for given rows, the anchor before them, and the stated end."""
     problems: list[tuple[str, str]] = []
     expected_previous, count = anchor.head, anchor.count
     for count, row in enumerate(rows, start=anchor.count + 1):
@@ -346,18 +343,17 @@ def chain_problems(
 
 
 def rows_of(connection: Connection, stream: str) -> list[Any]:
-    """The entries of one stream in order, as they are stored."""
+    """Return the entries of one stream in order, as they are stored."""
     return list(connection.execute(_ENTRIES, {"stream": stream}))
 
 
 def read_row(row: Any) -> JournalEntry:
-    """An entry as it is stored. Raises CorruptTally where its body is not readable."""
+    """Return the journal entry in a stored row. Raises CorruptTally if its body is not readable."""
     return _entry(row)
 
 
 def _column_problems(row: Any) -> list[str]:
-    # These columns repeat what the body holds so that queries can use them; the chain covers the
-    # body.
+    # These columns repeat fields of the body for queries; the chain covers only the body.
     try:
         body = json.loads(row.body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Runs, steps and what was recorded in them, as rows."""
+"""Runs, steps and their entries, as rows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
     "find_run",
     "find_step",
     "list_runs",
-    "kept_payloads",
+    "stored_payloads",
     "matching",
     "naming",
-    "note_gaps",
+    "set_gaps",
     "step_before",
     "step_row",
     "steps_of",
@@ -40,9 +40,11 @@ __all__ = [
 ]
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-_FAST = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
-_FAST |= orjson.OPT_PASSTHROUGH_DATETIME
+_slow_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_FAST_OPTIONS = (
+    orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+)
+_FAST_OPTIONS |= orjson.OPT_PASSTHROUGH_DATETIME
 EntryRow = Any
 """A row of `step_entries`."""
 
@@ -117,7 +119,7 @@ _END_RUN = Prepared(
 
 
 def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None:
-    """Write runs that start, each with the number of its scope and the token of the process that
+    """Insert runs that start, each with the number of its scope and the token of the process that
     records it.
     """
     rows = [
@@ -143,7 +145,7 @@ def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None
 
 
 def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
-    """(id, token of its process) of each run of any scope that has not ended, oldest first."""
+    """Return (id, token of its process) of every run that has not ended, oldest first."""
     query = (
         select(_r.c.id, _r.c.process)
         .where(_r.c.ended_at.is_(None))
@@ -166,7 +168,7 @@ def step_row(
     metadata: Mapping[str, Any],
     schema_version: int,
 ) -> dict[str, Any]:
-    """The row of a step, from the fields of its record."""
+    """Return the row of a step, from the fields of its record."""
     return {
         "id": step_id,
         "run_id": run_id,
@@ -185,7 +187,7 @@ def step_row(
 def entry_row(
     step_id: str,
     position: int,
-    id: str,
+    entry_id: str,
     scope_id: int,
     at: int,
     salt: bytes | None,
@@ -193,13 +195,13 @@ def entry_row(
     part_key: str | None = None,
     layout: Layout | None = None,
 ) -> dict[str, Any]:
-    """The row of an entry: what the receipt says of it, and where its payload stands, if one is
-    kept.
+    """Return the row of an entry, from its entry of the receipt and the place of its payload, if
+    one is kept.
     """
     return {
         "step_id": step_id,
         "position": position,
-        "id": id,
+        "id": entry_id,
         "scope_id": scope_id,
         "kind": receipt_entry["kind"],
         "at": at,
@@ -216,19 +218,19 @@ def entry_row(
 
 
 def add_entries(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write entries, made by `entry_row`."""
+    """Insert entries, made by `entry_row`."""
     if rows:
         _INSERT_ENTRY(tx, rows)
 
 
 def add_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write steps that start, or that have ended already, made by `step_row`."""
+    """Insert steps that start, or that have ended already, made by `step_row`."""
     if rows:
         _INSERT_STEP(tx, rows)
 
 
 def end_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write how steps ended, made by `step_row`."""
+    """Update steps that ended, made by `step_row`."""
     if rows:
         _END_STEP(
             tx,
@@ -245,7 +247,7 @@ def end_steps(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def end_run(tx: Connection, run: RunRecord) -> None:
-    """Write how a run ended."""
+    """Update a run that ended."""
     _END_RUN(
         tx,
         {
@@ -258,39 +260,39 @@ def end_run(tx: Connection, run: RunRecord) -> None:
     )
 
 
-def note_gaps(tx: Connection, run_id: str, stream: str, gaps: int) -> None:
-    """Write how much of a run could not be recorded; of one whose stream was purged stands what the
-    purge said.
+def set_gaps(tx: Connection, run_id: str, stream: str, gaps: int) -> None:
+    """Set how much of a run could not be recorded; a run whose stream was purged keeps the number
+    of the purge.
     """
     purged = exists().where(tables.anchors.c.stream == stream)
     tx.execute(update(_r).where(_r.c.id == run_id, ~purged).values(gaps=gaps))
 
 
 def find_run(connection: Connection, run_id: str) -> tuple[RunRecord, int] | None:
-    """A run with the number of its scope, or None."""
+    """Return a run with the number of its scope, or None."""
     row = connection.execute(_RUN, {"id": run_id}).first()
     return (_run(row), row.scope_id) if row else None
 
 
 def matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[tuple[str, str]]:
-    """Runs and steps whose id begins or ends with `fragment`, as ("run" or "step", id)."""
-    found: list[tuple[str, str]] = []
-    for what, table in (("run", _r), ("step", _s)):
+    """Return runs and steps whose id begins or ends with `fragment`, as ("run" or "step", id)."""
+    matches: list[tuple[str, str]] = []
+    for record_type, table in (("run", _r), ("step", _s)):
         size = len(fragment)
         begins = func.substr(table.c.id, 1, size) == fragment
         ends = func.substr(table.c.id, func.length(table.c.id) - size + 1) == fragment
         rows = connection.execute(
             select(table.c.id).where(begins | ends).order_by(table.c.id).limit(limit)
         )
-        found += [(what, row.id) for row in rows]
-    return found
+        matches += [(record_type, row.id) for row in rows]
+    return matches
 
 
 def list_runs(
     connection: Connection, scopes: Iterable[Scope], *, limit: int, before: int | None = None
 ) -> list[RunRecord]:
-    """Runs of these scopes, newest first; `before` is the start time of the last one of the page
-    before.
+    """Return runs of these scopes, newest first; `before` is the start time of the last run of the
+    page before.
     """
     query = _RUNS.where(_sc.c.name.in_([str(scope) for scope in scopes]))
     if before is not None:
@@ -300,7 +302,7 @@ def list_runs(
 
 
 def find_step(connection: Connection, step_id: str) -> StepRecord | None:
-    """A step, or None."""
+    """Return a step, or None."""
     row = connection.execute(_STEP, {"id": step_id}).first()
     return _step(row) if row else None
 
@@ -308,21 +310,21 @@ def find_step(connection: Connection, step_id: str) -> StepRecord | None:
 def steps_of(
     connection: Connection, run_id: str, *, after: int | None = None, limit: int | None = None
 ) -> list[StepRecord]:
-    """The steps of a run in the order in which they started, or `limit` of them after the one with
-    index `after`.
+    """Return the steps of a run in the order in which they started, or `limit` of them after the
+    step with index `after`.
     """
     query = _STEPS if after is None else _STEPS.where(_s.c.step_index > after)
     return [_step(row) for row in connection.execute(query.limit(limit), {"run_id": run_id})]
 
 
 def count_steps(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
-    """How many steps each run has."""
+    """Return the number of steps of each run."""
     query = select(_s.c.run_id, func.count()).where(_s.c.run_id.in_(run_ids)).group_by(_s.c.run_id)
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def step_before(connection: Connection, step: StepRecord) -> str | None:
-    """The id of the last step of the same kind in the same run that started before this one."""
+    """Return the id of the last step of this kind in the run that started before this step."""
     query = select(_s.c.id).where(
         _s.c.run_id == step.run_id,
         _s.c.step_kind == step.step_kind,
@@ -332,18 +334,17 @@ def step_before(connection: Connection, step: StepRecord) -> str | None:
 
 
 def steps_of_task(connection: Connection, task_id: str) -> list[str]:
-    """Ids of the steps that were recorded in a task of a graph, in the order in which they
-    started.
+    """Return the ids of the steps that were recorded in a task of a graph, in the order in which
+    they started.
     """
-    # The namespace ends with the task's id, and the metadata are sorted JSON: this is how it reads
-    # there.
-    noted = func.replace(_s.c.metadata, " ", "")
-    query = select(_s.c.id).where(noted.contains(f':{task_id}"', autoescape=True))
+    # The namespace ends with the task's id, so that the id is followed by a quote in the JSON.
+    metadata = func.replace(_s.c.metadata, " ", "")
+    query = select(_s.c.id).where(metadata.contains(f':{task_id}"', autoescape=True))
     return list(connection.execute(query.order_by(_s.c.started_at, _s.c.id)).scalars())
 
 
 def naming(connection: Connection, identity: str) -> list[EntryRow]:
-    """Rows (step_id, kind, summary) of what was recorded with this id in its summary, oldest
+    """Return rows (step_id, kind, summary) of the entries with this id in their summary, oldest
     first.
     """
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
@@ -358,11 +359,11 @@ def naming(connection: Connection, identity: str) -> list[EntryRow]:
     return list(connection.execute(query))
 
 
-def kept_payloads(
+def stored_payloads(
     connection: Connection, run_id: str, step_id: str | None
 ) -> list[tuple[str, int, str]]:
-    """(step id, scope id, entry id) of the payloads that are kept of a run, or of one of its steps,
-    in order.
+    """Return (step id, scope id, entry id) of the payloads that are kept of a run, or of one of its
+    steps, in order.
     """
     query = (
         select(_e.c.step_id, _e.c.scope_id, _e.c.id)
@@ -376,7 +377,7 @@ def kept_payloads(
 
 
 def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:
-    """What was recorded in a step, in order."""
+    """Return the entries of a step, in order."""
     return list(connection.execute(_ENTRIES, {"step_id": step_id}))
 
 
@@ -384,20 +385,19 @@ def _text(value: Mapping[str, Any]) -> str:
     if not value:
         return "{}"
     try:
-        text = orjson.dumps(value, option=_FAST).decode()
+        text = orjson.dumps(value, option=_FAST_OPTIONS).decode()
     except orjson.JSONEncodeError:
-        # Large integers, half characters, subclasses: the same values, or the reason why there is
-        # no text.
-        return _encode(value)
-    # The fast writer makes null of a float that is no number.
-    return _encode(value) if "null" in text and _holds_float(value) else text
+        # Large integers, half characters, subclasses: the slow encoder writes them, or raises.
+        return _slow_encode(value)
+    # The fast encoder writes NaN and infinity as null.
+    return _slow_encode(value) if "null" in text and _contains_float(value) else text
 
 
-def _holds_float(value: Any) -> bool:
+def _contains_float(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return any(map(_holds_float, value.values()))
+        return any(map(_contains_float, value.values()))
     return (
-        any(map(_holds_float, value))
+        any(map(_contains_float, value))
         if isinstance(value, list | tuple)
         else isinstance(value, float)
     )

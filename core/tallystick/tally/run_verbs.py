@@ -211,7 +211,7 @@ class RunVerbs(MemoryVerbs):
             replayed = self._recordings.replayed(
                 step_id, call=call, recipe=recipe, render=render, **changes
             )
-            replayed.note(new_step)
+            replayed.record_in(new_step)
         return replayed.result.model_copy(update={"run_id": new_run.id, "step_id": new_step.id})
 
     def keep_turn(

@@ -226,7 +226,7 @@ def erase_recorded(
             or not context.gate.decide(connection, actor, "inspect", found[0].scope).allowed
         ):
             raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
-        payloads = recordings.kept_payloads(connection, run_id, step_id)
+        payloads = recordings.stored_payloads(connection, run_id, step_id)
     if not actor.is_operator:
         raise context.gate.refuse(
             actor,
@@ -250,7 +250,7 @@ def erase_recorded(
         if answered is not None:
             return [str(step) for step in answered["steps"]]
         at = context.store.clock.now()
-        kept = recordings.kept_payloads(tx, run_id, step_id)
+        kept = recordings.stored_payloads(tx, run_id, step_id)
         gone = _erase_payloads(tx, context, actor, kept, at=at, reason=reason)
         if step_id is None:
             erasing.drop_goals(tx, [run_id])

@@ -366,7 +366,7 @@ def _bury_run(
     if count is None or found is None:
         return
     run, _ = found
-    payloads = recordings.kept_payloads(tx, run_id, None)
+    payloads = recordings.stored_payloads(tx, run_id, None)
     erasing.erase_payloads(tx, payloads, at=now)
     gone = rows.remove_run(tx, run_id)
     said = run.dump()
