@@ -129,15 +129,15 @@ class Settings(BaseSettings):
 
 def _explain(problem: Any, overrides: dict[str, Any]) -> str:
     name = str(problem["loc"][0])
-    said = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
-    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {said}"
+    message = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {message}"
 
 
 def _origin(name: str, overrides: dict[str, Any]) -> str:
     if name in overrides:
         return "the arguments"
     variable = f"{_PREFIX}{name}".upper()
-    found = next(
+    set_by = next(
         (key for key, value in os.environ.items() if key.upper() == variable and value), None
     )
-    return f"the variable {found}" if found else str(Path(_FILE).resolve())
+    return f"the variable {set_by}" if set_by else str(Path(_FILE).resolve())

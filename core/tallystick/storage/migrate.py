@@ -29,11 +29,11 @@ def migrate(database: Database) -> None:
     elif _current(database) == HEAD:
         return
     with database.migrating() as connection:
-        found = revision_of(connection)
-        if found is None:
+        revision = revision_of(connection)
+        if revision is None:
             _create(connection)
-        elif found != HEAD:
-            _refuse_newer(found)
+        elif revision != HEAD:
+            _refuse_newer(revision)
             upgrade(connection)
 
 
@@ -65,12 +65,14 @@ _REVISIONS = (
 """Where Alembic keeps the revision, as it makes it itself."""
 
 
-def _refuse_newer(found: str) -> None:
+def _refuse_newer(revision: str) -> None:
     from alembic.script import ScriptDirectory
 
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found not in known:
-        raise NewerTally(found, HEAD)
+    revisions = {
+        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
+    }
+    if revision not in revisions:
+        raise NewerTally(revision, HEAD)
 
 
 def upgrade(connection: Connection, revision: str = HEAD) -> None:
