@@ -63,7 +63,7 @@ def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
         return Reconciled(0, 0, 0, 0, 0, problem=str(error))
 
 
-def rebuild(context: MemoryContext, *, progress: Progress = lambda done, total: None) -> int:
+def rebuild(context: MemoryContext, *, progress: Progress = lambda count, total: None) -> int:
     """Build the collections anew from the database and swap them in; return the number of vectors.
 
     Raises StorageError.
@@ -77,7 +77,7 @@ def rebuild(context: MemoryContext, *, progress: Progress = lambda done, total: 
     index.arrange(before)
     fresh = replace(before, generation=before.generation + 1, own=frozenset(large))
     progress(0, total)
-    return _move(context, index, fresh, None, lambda done: progress(done, max(total, done)))
+    return _move(context, index, fresh, None, lambda count: progress(count, max(total, count)))
 
 
 def give_own(context: MemoryContext) -> list[int]:
@@ -95,7 +95,7 @@ def give_own(context: MemoryContext) -> list[int]:
     index.arrange(layout)
     for scope_id in sorted(large - layout.own):
         layout = layout.with_own(scope_id)
-        _move(context, index, layout, scope_id, lambda done: None)
+        _move(context, index, layout, scope_id, lambda count: None)
         moved.append(scope_id)
     return moved
 

@@ -75,7 +75,7 @@ class ChromaIndex:
 
     @property
     def fingerprint(self) -> str:
-        """The embedder whose vectors these are."""
+        """The fingerprint of the embedder whose vectors these are."""
         return self._fingerprint
 
     @property
@@ -195,7 +195,7 @@ class ChromaIndex:
         return str(doc) in ids or (len(ids) == 10 and distances[-1] < 1e-4)
 
     def begin(self, layout: Layout) -> ChromaIndex:
-        """Return an index with a later layout, beside this one, which stays in use until `arrange`."""
+        """Return an index with a later layout; this one stays in use until `arrange`."""
         with self._guard, _translated():
             self._open_client()
             fresh = ChromaIndex(

@@ -76,7 +76,7 @@ class CorpusCache:
             entries = [(key, entry) for key, entry in self._entries.items() if key[0] == scope_id]
         for _, entry in entries:
             with entry.guard:
-                if doc in search.gone(connection, scope_id, after=entry.revision):
+                if doc in search.hidden_docs(connection, scope_id, after=entry.revision):
                     # The next recall would leave it out: drop it at once.
                     self.drop(scope_id)
                     return False

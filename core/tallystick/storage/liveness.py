@@ -1,4 +1,4 @@
-"""Liveness: whether the process that began something is still running, by a lock that ends with it."""
+"""Liveness: a lock that ends with its process shows whether that is still running."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Memories, their versions, sources and edges as rows; what a memory says stands in its
-versions.
-"""
+"""Memories, their versions and sources as rows; the text of a memory is in its versions."""
 
 from __future__ import annotations
 

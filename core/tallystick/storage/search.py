@@ -31,7 +31,7 @@ __all__ = [
     "from_source",
     "has_vectors",
     "has_words",
-    "gone",
+    "hidden_docs",
     "hide_text",
     "large_scopes",
     "page_of_points",
@@ -170,7 +170,7 @@ def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: s
     return [Entry._make(tuple(row)) for row in rows]
 
 
-def gone(connection: Connection, scope_id: int, *, after: int) -> set[int]:
+def hidden_docs(connection: Connection, scope_id: int, *, after: int) -> set[int]:
     """Return the memories of a scope that are no longer findable since revision `after`."""
     query = select(_x.c.doc).where(
         _x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None)

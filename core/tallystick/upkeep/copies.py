@@ -1,4 +1,4 @@
-"""Copies: where the text of memories is beside the memories themselves, within an operator's reach."""
+"""Copies: the text of memories beside the memories themselves, within an operator's reach."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Copies:
         )
         if not needles:
             return cls(within=within)
-        held = threads_holding(connection, needles)
+        threads = threads_holding(connection, needles)
         # A payload that names a memory contains it by its id where it does not quote it.
         payloads = byte_search.payloads_with(
             connection, [*needles, *(memory_id.encode() for memory_id in ids)]
@@ -64,12 +64,12 @@ class Copies:
             tuple(hit for hit in payloads if reach.covers_number(hit.scope_id)),
             tuple(
                 (number, scope, name)
-                for number, scope, name in held.threads
+                for number, scope, name in threads.threads
                 if reach.covers(Scope.parse(scope))
             ),
             tuple(hit.run_id for hit in goals if reach.covers_number(hit.scope_id)),
             tuple(hit.memory_id for hit in versions if reach.covers_number(hit.scope_id)),
-            held.sealed,
+            threads.sealed,
             within,
         )
 

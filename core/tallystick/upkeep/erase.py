@@ -355,7 +355,7 @@ def _plan(
     cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
     if copies.encrypted:
         cannot.append(f"what {copies.encrypted} encrypted pieces of checkpoints hold")
-    shown = Erasure(
+    preview = Erasure(
         mode="preview",
         memory_ids=tuple(sorted(entry.memory.id for entry in stored.values())),
         versions=len(bodies),
@@ -367,7 +367,7 @@ def _plan(
         elsewhere=tuple(sorted(elsewhere - {entry.memory.id for entry in stored.values()})),
         cannot_prove=tuple(cannot),
     )
-    return _Plan(tuple(stored.values()), texts, needles, copies, shown)
+    return _Plan(tuple(stored.values()), texts, needles, copies, preview)
 
 
 def _require_operable(

@@ -300,7 +300,7 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
         if any(hit.memory.id == memory.id for hit in hits):
             problems.append("recall finds it")
     listed = list_memories(context, actor, memory.scope, states=get_args(MemoryState), limit=10_000)
-    if any(one.id == memory.id and any(getattr(one, name) for name in _WORDS) for one in listed):
+    if any(row.id == memory.id and any(getattr(row, name) for name in _WORDS) for row in listed):
         problems.append("a list shows what it says")
     if any(
         name in entry.new or name in entry.old
@@ -322,7 +322,8 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
         problems.append("inspecting it shows what it says")
     around = explore(context, actor, memory.id, states=get_args(MemoryState)).memories
     if any(
-        one.memory_id == memory.id and (one.preview or one.subject or one.tags) for one in around
+        node.memory_id == memory.id and (node.preview or node.subject or node.tags)
+        for node in around
     ):
         problems.append("looking around shows what it says")
     return problems
