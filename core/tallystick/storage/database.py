@@ -41,8 +41,8 @@ commits.
 #    Used by: `recorder/write_queue.py` alone.
 #    Must hold: `prepare` does not raise and does not touch the database; a callback of `on_flush`
 #    submits everything it has before it returns.
-#    Else: other writers would wait for redaction, or `flush` would return, and the tally close, with
-#    events that are in no transaction.
+#    Else: other writers would wait for redaction, or `flush` would return, and the tally close,
+#    with events that are in no transaction.
 #
 # 4. Begin now, wait later (`begin_*` of checkpoints, built on the future of `submit`). The first
 #    half checks and queues; the function it returns waits for the commit. Calls that were begun
