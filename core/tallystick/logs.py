@@ -1,4 +1,4 @@
-"""Structured logs with ids only: what is not on the list of safe keys never reaches a log."""
+"""Structured logs with ids only: a key that is not on the list of safe ones never reaches a log."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ SAFE_KEYS = frozenset(
 """Ids, counts, durations, names of events and errors. Content has no key."""
 
 WITHHELD = "(withheld)"
-"""Stands where a value was given under a safe key but does not look like an id, a name or a number.
-"""
+"""Replaces a value under a safe key that does not look like an id, a name or a number."""
 
 _CODE = re.compile(r"[\w.:/@%+-]{1,128}", re.ASCII)
 
@@ -50,8 +49,8 @@ logging.getLogger("tallystick").addHandler(logging.NullHandler())
 
 @cache
 def get_logger(context: str) -> structlog.stdlib.BoundLogger:
-    """A structlog logger over the standard logger `tallystick.<room>`; it leaves the user's
-    configuration alone.
+    """Return a structlog logger over the standard logger `tallystick.<context>`; it leaves the
+    user's configuration alone.
 
     Nothing is shown until the application gives the logger `tallystick` a handler and a level. Ask
     for it where something is logged, not on import: structlog is slow to load and most runs log

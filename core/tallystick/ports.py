@@ -1,7 +1,6 @@
-"""The seams through which time, ids and models enter: small protocols, each with a default
-elsewhere.
+"""Ports, through which time, ids and models enter: small protocols, each with a default elsewhere.
 
-A port is handed in, never looked up; tests hand in the fakes of `tallystick.testing`.
+A port is passed in, never looked up; tests pass the fakes of `tallystick.testing`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Ids(Protocol):
     """Makes identifiers. The default gives UUIDv7, which sort roughly by time."""
 
     def new(self) -> str:
-        """A fresh identifier, never given before."""
+        """Return a fresh identifier, never returned before."""
         ...
 
 
@@ -67,7 +66,7 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors, shape (len(texts), dimension), in the order given. Raises
+        """Return unit vectors, shape (len(texts), dimension), in the order of the texts. Raises
         EmbeddingError.
         """
         ...
@@ -79,7 +78,7 @@ class TokenCounter(Protocol):
 
     @property
     def method(self) -> str:
-        """How the count is made, such as `tiktoken:o200k_base` or `estimate:pieces`; goes into
+        """The method of counting, such as `tiktoken:o200k_base` or `estimate:pieces`; part of
         receipts.
         """
         ...
@@ -90,7 +89,7 @@ class TokenCounter(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Tokens in `text`. Pure: the same text always gives the same number."""
+        """Return the tokens in `text`. Pure: the same text always gives the same number."""
         ...
 
 
@@ -98,8 +97,8 @@ class Extractor(Protocol):
     """Draws memories out of a source. Runs only where the developer turned it on."""
 
     def extract(self, source: Source, text: str) -> Sequence[Memory]:
-        """Derived memories, each pointing to `source`. An empty result is empty, a failure
-        raises.
+        """Return derived memories, each with `source` among its sources. An empty result is no
+        failure, and a failure raises.
         """
         ...
 
@@ -108,7 +107,7 @@ class Reranker(Protocol):
     """Orders candidates anew, within a deadline."""
 
     def rerank(self, query: str, texts: Sequence[str], *, deadline_ms: int) -> Sequence[float]:
-        """One score per text, higher is better."""
+        """Return one score per text, higher is better."""
         ...
 
 
@@ -116,7 +115,7 @@ class Summarizer(Protocol):
     """Shortens text outside the compiler, after policy; its result is a recorded item."""
 
     def summarize(self, text: str, *, max_tokens: int) -> str:
-        """A summary of at most `max_tokens` tokens."""
+        """Return a summary of at most `max_tokens` tokens."""
         ...
 
 
@@ -129,7 +128,7 @@ class SystemClock:
 
 
 class UuidIds:
-    """UUIDv7 (RFC 9562) from a kept library."""
+    """UUIDv7 (RFC 9562) from a maintained library."""
 
     def __init__(self) -> None:
         from uuid_utils import uuid7
@@ -137,7 +136,7 @@ class UuidIds:
         self._make = uuid7
 
     def new(self) -> str:
-        """A fresh UUIDv7 as 36 characters."""
+        """Return a fresh UUIDv7 as 36 characters."""
         return str(self._make())
 
 
@@ -161,13 +160,13 @@ class write_transaction:
         _writing.reset(self._token)
 
 
-def forbid_inside_transaction(what: str) -> None:
-    """Refuse to call `what` (an embedder, a model, the network) while a write transaction is
+def forbid_inside_transaction(call: str) -> None:
+    """Refuse `call` (an embedder, a model, the network) while a write transaction is
     open.
     """
     name = _writing.get()
     if name is not None:
         raise InsideTransaction(
-            f"{what} was about to be called inside the write transaction {name!r}. Call it "
+            f"{call} was about to be called inside the write transaction {name!r}. Call it "
             f"before the write."
         )

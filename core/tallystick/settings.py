@@ -30,7 +30,7 @@ _FILE = "tallystick.toml"
 
 
 class Settings(BaseSettings):
-    """How a tally is opened. Frozen; read with `Settings.read`.
+    """The settings with which a tally is opened. Frozen; read with `Settings.read`.
 
     A list in a variable is JSON, such as `TALLYSTICK_REDACT_TERMS='["Apollo"]'`; an empty variable
     counts as unset.
@@ -45,18 +45,18 @@ class Settings(BaseSettings):
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
-    """How vectors are searched; `auto` scans small scopes exactly and asks Chroma for large ones.
+    """The search for vectors; `auto` scans small scopes exactly and asks Chroma for large ones.
     """
     exact_scan_limit: int = Field(default=150_000, ge=0)
     """The largest number of vectors that `auto` scans exactly."""
     recall_cache_mb: int = Field(default=512, ge=1)
-    """How much searchable text recall keeps in memory, in MB; the scopes asked last stay."""
+    """Searchable text that recall keeps in memory, in MB; the scopes used last stay."""
     rerank_deadline_ms: int = Field(default=300, ge=1)
     """How long recall waits for a reranker before it goes on without."""
     chroma: str | None = None
     """Address of a Chroma server, such as http://localhost:8000; None uses the embedded one."""
     retention: Retention = "redacted_payloads"
-    """What recorded steps keep of their payloads."""
+    """The payloads that recorded steps keep."""
     forget_window_days: int = Field(default=30, ge=0)
     """How long a forgotten memory can be recovered."""
     done_jobs_days: int = Field(default=7, ge=0)
@@ -64,13 +64,13 @@ class Settings(BaseSettings):
     dead_jobs_days: int = Field(default=90, ge=0)
     """How long jobs that failed for good are kept, to be looked into."""
     idempotency_days: int = Field(default=30, ge=1)
-    """How long the first answer under an idempotency key is kept: a call that comes later is done
+    """How long the first answer under an idempotency key is kept: a later call is carried out
     anew.
     """
     manual_override_days: int = Field(default=30, ge=0)
     """How long a person's edit is locked against agents, where asked for without an end."""
     allow_download: bool = False
-    """Whether token encodings may be downloaded."""
+    """True if token encodings may be downloaded."""
     token_cache: Path | None = None
     """Folder of token encodings; by default inside the tally."""
     readers: int = Field(default=4, ge=1)
@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     empty: no limit.
     """
     redact_pii: bool = False
-    """Whether names, addresses and numbers of people are redacted like secrets."""
+    """True to redact names, addresses and numbers of people like secrets."""
     secret_engine: Literal["kingfisher"] | None = None
     """An engine whose findings join those of our own rules; needs the extra `secrets`."""
     redact_terms: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, **overrides: Any) -> Settings:
-        """The settings of this process.
+        """Return the settings of this process.
 
         Raises SettingsError naming each setting that does not fit and where it was set, never its
         value.
@@ -129,15 +129,15 @@ class Settings(BaseSettings):
 
 def _explain(problem: Any, overrides: dict[str, Any]) -> str:
     name = str(problem["loc"][0])
-    said = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
-    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {said}"
+    message = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+    return f"{'.'.join(map(str, problem['loc']))}, from {_origin(name, overrides)}: {message}"
 
 
 def _origin(name: str, overrides: dict[str, Any]) -> str:
     if name in overrides:
         return "the arguments"
     variable = f"{_PREFIX}{name}".upper()
-    found = next(
+    set_by = next(
         (key for key, value in os.environ.items() if key.upper() == variable and value), None
     )
-    return f"the variable {found}" if found else str(Path(_FILE).resolve())
+    return f"the variable {set_by}" if set_by else str(Path(_FILE).resolve())

@@ -23,6 +23,7 @@ import numpy as np
 
 from tallystick.ranking import Corpus, Entry, cosines, indexed_words
 from tallystick.storage import ChromaIndex
+from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import Layout
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def measure(count: int, asked: int) -> None:
                     part = rows[start : start + _PAGE]
                     index.upsert(
                         [
-                            (first + start + place, scope, 1, vector)
+                            VectorPoint(first + start + place, scope, 1, vector)
                             for place, vector in enumerate(part)
                         ]
                     )

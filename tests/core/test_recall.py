@@ -559,7 +559,7 @@ def test_threads_may_remember_and_recall_at_once(tmp_path: Path) -> None:
             assert list(threads.map(work, range(4))) == [[], [], [], []]
 
 
-def test_shelves_that_were_not_asked_for_longest_go_and_come_back(tmp_path: Path) -> None:
+def test_cached_corpora_that_were_not_used_for_longest_go_and_come_back(tmp_path: Path) -> None:
     with Tally.open(tmp_path, settings=Settings.read(recall_cache_mb=1), background=False) as tally:
         bounds = [tally.bind(Actor(user=f"user{number}")) for number in range(3)]
         for number, bound in enumerate(bounds):

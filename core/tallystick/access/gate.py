@@ -169,13 +169,13 @@ class Gate:
             audit_id=self._store.ids.new(),
             reason=reason,
         )
-        once = IdempotentCall(actor.private_scope, name, idempotency_key, reason)
+        call = IdempotentCall(actor.private_scope, name, idempotency_key, reason)
 
         def unit(tx: Connection) -> None:
-            if once.answered(tx) is None:
+            if call.answered(tx) is None:
                 settings_rows.set_setting(tx, FROZEN, "1" if frozen else "0")
                 journal.append(tx, event)
-                once.keep(tx, {}, at=event.at)
+                call.keep(tx, {}, at=event.at)
 
         self._store.database.write(unit, name="freeze")
 

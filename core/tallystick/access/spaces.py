@@ -65,10 +65,10 @@ class Spaces:
         )
 
         asked = [name, description, [member.dump() for member in space.members], reason]
-        once = IdempotentCall(where, "space.create", idempotency_key, asked)
+        call = IdempotentCall(where, "space.create", idempotency_key, asked)
 
         def unit(tx: Connection) -> MemorySpace:
-            answered = once.answered(tx)
+            answered = call.answered(tx)
             if answered is not None:
                 return MemorySpace.load(answered)
             if spaces.of_scopes(tx, [where]):
@@ -81,7 +81,7 @@ class Spaces:
                 )
             spaces.add(tx, space)
             self._journal(tx, "space.create", space, reason)
-            once.keep(tx, space.dump(), at=now)
+            call.keep(tx, space.dump(), at=now)
             return space
 
         return self._store.database.write(unit, name="space.create")
@@ -133,7 +133,7 @@ class Spaces:
         if "members" in changes:
             changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
         told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
-        once = IdempotentCall(
+        call = IdempotentCall(
             where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version]
         )
 
@@ -142,7 +142,7 @@ class Spaces:
             if space is None:
                 raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
             self._gate.confirm(tx, self._actor, "manage", where)
-            answered = once.answered(tx)
+            answered = call.answered(tx)
             if answered is not None:
                 return MemorySpace.load(answered)
             if if_version is not None and space.version != if_version:
@@ -155,7 +155,7 @@ class Spaces:
             )
             spaces.replace(tx, changed)
             self._journal(tx, "space.update", changed, reason)
-            once.keep(tx, changed.dump(), at=changed.updated_at)
+            call.keep(tx, changed.dump(), at=changed.updated_at)
             return changed
 
         with self._gate.journaling(self._actor):

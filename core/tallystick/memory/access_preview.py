@@ -74,7 +74,7 @@ def _scope(
 def _standings(
     connection: Connection, scope: Scope, now: int, may_read: Callable[[Scope], bool]
 ) -> list[tuple[str, str]]:
-    rows = memories.standings(connection, [row.id for row in scopes.find(connection, [scope])])
+    rows = memories.statuses(connection, [row.id for row in scopes.find(connection, [scope])])
     # What was replaced is shown only where its replacement is.
     shown = replacements(
         connection, [row.doc for row in rows if row.state == "superseded"], may_read, now

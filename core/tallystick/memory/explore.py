@@ -119,7 +119,7 @@ def _place(
     """What stands in a scope, counted; what is not recalled there only for who may inspect."""
     states: dict[str, int] = {}
     kinds: dict[str, int] = {}
-    for state, kind, count in memories.counted(
+    for state, kind, count in memories.state_counts(
         connection, [row.id for row in scopes.find(connection, [scope])]
     ):
         if state == "active":

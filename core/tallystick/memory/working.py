@@ -58,13 +58,13 @@ class WorkingMemory:
                 "A value of working memory is JSON: text, numbers, lists and objects."
             ) from error
         self._context.gate.require(self._actor, "write", self._scope)
-        once = IdempotentCall(
+        call = IdempotentCall(
             self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds]
         )
 
         def unit(tx: Connection) -> None:
             self._context.gate.confirm(tx, self._actor, "write", self._scope)
-            if once.answered(tx) is not None:
+            if call.answered(tx) is not None:
                 return
             row, now = scopes.ensure(tx, self._scope), self._context.store.clock.now()
             working.put(
@@ -78,7 +78,7 @@ class WorkingMemory:
                 expires_at=now + seconds * 1_000_000,
             )
             self._note(tx, "working.set", now, {"bytes": len(body.encode())})
-            once.keep(tx, {}, at=now)
+            call.keep(tx, {}, at=now)
 
         with self._context.gate.journaling(self._actor):
             self._context.store.database.write(unit, name="working.set")
@@ -106,23 +106,23 @@ class WorkingMemory:
         """
         return self._remove(None, "working.clear", idempotency_key)
 
-    def _remove(self, name: str | None, call: str, key: str | None) -> int:
+    def _remove(self, name: str | None, operation_name: str, key: str | None) -> int:
         operation: AccessKind = "write"
         self._context.gate.require(self._actor, operation, self._scope)
-        once = IdempotentCall(self._scope, call, key, [self._run_id, name])
+        call = IdempotentCall(self._scope, operation_name, key, [self._run_id, name])
 
         def unit(tx: Connection) -> int:
             self._context.gate.confirm(tx, self._actor, operation, self._scope)
-            answered = once.answered(tx)
+            answered = call.answered(tx)
             if answered is not None:
                 return int(answered["values"])
             ids = [row.id for row in scopes.find(tx, [self._scope])]
-            gone = working.remove(tx, ids, self._run_id, name)
+            count = working.remove(tx, ids, self._run_id, name)
             now = self._context.store.clock.now()
-            if gone:
-                self._note(tx, "working.drop", now, {"values": gone})
-            once.keep(tx, {"values": gone}, at=now)
-            return gone
+            if count:
+                self._note(tx, "working.drop", now, {"values": count})
+            call.keep(tx, {"values": count}, at=now)
+            return count
 
         with self._context.gate.journaling(self._actor):
             return self._context.store.database.write(unit, name="working.drop")

@@ -1,5 +1,5 @@
-"""Follow-up work: jobs that a write leaves, carried out with leases, retries and dead letters;
-a handler for each kind.
+"""Follow-up work: jobs that a write leaves, carried out later with leases, retries and dead
+letters.
 """
 
 from tallystick.pipeline.reconcile import Reconciled

@@ -9,6 +9,7 @@ from tallystick.memory import MemoryContext
 from tallystick.pipeline.reconcile import give_own, rebuild, reconcile
 from tallystick.ranking import whole_vectors
 from tallystick.storage import Connection, outbox, search
+from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.chroma_layout import layout_of
 
 __all__ = ["ChromaDrain"]
@@ -80,7 +81,7 @@ class ChromaDrain:
             matrix = whole_vectors([row.vector for row in rows], self._context.embedder.dimension)
             index.upsert(
                 [
-                    (row.doc, row.scope_id, row.version, vector)
+                    VectorPoint(row.doc, row.scope_id, row.version, vector)
                     for row, vector in zip(rows, matrix, strict=True)
                 ]
             )

@@ -1,5 +1,4 @@
-"""Reconcile and rebuild: hold Chroma against the database, and make it anew where it does not
-match.
+"""Reconcile and rebuild: compare Chroma with the database, and build it anew where they differ.
 
 Chroma was seen to lose vectors while its count stayed right, so that the check asks for ids and
 versions page by page and for a sample of vectors by their own value. A rebuild fills a new
@@ -23,14 +22,14 @@ from tallystick.storage.chroma_layout import Layout, keep_layout, layout_of
 __all__ = ["Reconciled", "give_own", "rebuild", "reconcile"]
 
 Progress = Callable[[int, int], None]
-"""Told (vectors done, vectors in all)."""
+"""Receives the number of vectors that are done, and of all."""
 
 _PAGE = 500
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What the check found."""
+    """The result of a check."""
 
     checked: int
     """Vectors of the database that were looked up."""
@@ -44,16 +43,16 @@ class Reconciled:
     """Of the sample: there, but not found by their own vector."""
     rebuilt: bool = False
     problem: str | None = None
-    """What Chroma raised, when it could not be asked at all."""
+    """The error of Chroma, if it could not be read at all."""
 
     @property
     def whole(self) -> bool:
-        """Whether Chroma held exactly what the database holds."""
+        """True if Chroma contained exactly what the database contains."""
         return not (self.missing or self.stale or self.ghosts or self.unreachable or self.problem)
 
 
 def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
-    """Hold what Chroma has against the database; what still waits in the outbox is no difference.
+    """Compare Chroma with the database; entries that still wait in the outbox are no difference.
 
     Changes nothing. Raises StorageError when this process may not use Chroma.
     """
@@ -64,8 +63,8 @@ def reconcile(context: MemoryContext, *, sample: int = 64) -> Reconciled:
         return Reconciled(0, 0, 0, 0, 0, problem=str(error))
 
 
-def rebuild(context: MemoryContext, *, progress: Progress = lambda done, total: None) -> int:
-    """Make the collections anew from the database and swap them in; how many vectors they hold.
+def rebuild(context: MemoryContext, *, progress: Progress = lambda count, total: None) -> int:
+    """Build the collections anew from the database and swap them in; return the number of vectors.
 
     Raises StorageError.
     """
@@ -78,27 +77,27 @@ def rebuild(context: MemoryContext, *, progress: Progress = lambda done, total: 
     index.arrange(before)
     fresh = replace(before, generation=before.generation + 1, own=frozenset(large))
     progress(0, total)
-    return _move(context, index, fresh, None, lambda done: progress(done, max(total, done)))
+    return _move(context, index, fresh, None, lambda count: progress(count, max(total, count)))
 
 
 def give_own(context: MemoryContext) -> list[int]:
-    """Give each scope that has outgrown the exact scan a Chroma collection of its own; the scopes
-    that got one.
+    """Give each scope that has outgrown the exact scan a Chroma collection of its own; return those
+    scopes.
 
     Raises StorageError.
     """
     index = _owned(context)
     fingerprint = context.embedder.fingerprint
-    given = []
+    moved = []
     with context.store.database.read() as connection:
         large = search.large_scopes(connection, fingerprint, above=context.exact_scan_limit)
         layout = layout_of(connection, fingerprint)
     index.arrange(layout)
     for scope_id in sorted(large - layout.own):
         layout = layout.with_own(scope_id)
-        _move(context, index, layout, scope_id, lambda done: None)
-        given.append(scope_id)
-    return given
+        _move(context, index, layout, scope_id, lambda count: None)
+        moved.append(scope_id)
+    return moved
 
 
 def _move(
@@ -106,17 +105,17 @@ def _move(
     index: ChromaIndex,
     layout: Layout,
     scope_id: int | None,
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
 ) -> int:
-    """Fill what `layout` has and the one in use has not, with the points of one scope or of all,
-    and swap.
+    """Fill the collections that `layout` adds to the one in use, with the points of one scope or of
+    all, and swap. Return the number of points.
     """
     fingerprint, database = context.embedder.fingerprint, context.store.database
     before = index.layout
     fresh = index.begin(layout)
     with database.read() as connection:
-        began = scopes.all_revisions(connection)
-    done = last = 0
+        revisions = scopes.all_revisions(connection)
+    count = last = 0
     while True:
         with database.read() as connection:
             points = search.page_of_points(
@@ -125,20 +124,21 @@ def _move(
         if not points:
             break
         fresh.upsert(_vectors(context, points))
-        last, done = points[-1].doc, done + len(points)
-        told(done)
+        last, count = points[-1].doc, count + len(points)
+        progress(count)
 
     def swap(tx: Connection) -> None:
         keep_layout(tx, fingerprint, layout)
-        # What another process drained into the old collections meanwhile is drained once more.
-        outbox.append(tx, search.changed_since(tx, began))
+        # Entries that another process drained into the old collections meanwhile are drained once
+        # more.
+        outbox.append(tx, search.changed_since(tx, revisions))
 
     # The database names the new layout first: after a crash in between, old points are only left
     # over.
     database.write(swap, name="chroma.swap")
     index.arrange(layout)
     index.leave(before)
-    return done
+    return count
 
 
 def _vectors(context: MemoryContext, points: Sequence[search.Point]) -> list[VectorPoint]:
@@ -146,7 +146,7 @@ def _vectors(context: MemoryContext, points: Sequence[search.Point]) -> list[Vec
         return []
     matrix = whole_vectors([point.vector for point in points], context.embedder.dimension)
     return [
-        (point.doc, point.scope_id, point.version, vector)
+        VectorPoint(point.doc, point.scope_id, point.version, vector)
         for point, vector in zip(points, matrix, strict=True)
     ]
 
@@ -170,7 +170,7 @@ def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconc
         waiting = set(outbox.waiting(connection))
         index.arrange(layout_of(connection, fingerprint))
     every = max(1, total // sample) if sample else total + 1
-    checked = missing = stale = unreachable = seen = last = 0
+    checked = missing = stale = unreachable = position = last = 0
     living: set[int] = set()
     while True:
         with context.store.database.read() as connection:
@@ -179,17 +179,17 @@ def _compared(context: MemoryContext, index: ChromaIndex, sample: int) -> Reconc
             break
         last = points[-1].doc
         living.update(point.doc for point in points)
-        settled = _vectors(context, [point for point in points if point.doc not in waiting])
-        there = index.versions(settled)
-        missing += sum(doc not in there for doc, *_ in settled)
-        stale += sum(there.get(doc, version) != version for doc, _, version, _ in settled)
-        checked += len(settled)
-        for point in settled:
-            if seen % every == 0 and point[0] in there and point[3].any():
+        indexed = _vectors(context, [point for point in points if point.doc not in waiting])
+        versions = index.versions(indexed)
+        missing += sum(doc not in versions for doc, *_ in indexed)
+        stale += sum(versions.get(doc, version) != version for doc, _, version, _ in indexed)
+        checked += len(indexed)
+        for point in indexed:
+            if position % every == 0 and point.doc in versions and point.vector.any():
                 unreachable += not index.reaches(point)
-            seen += 1
+            position += 1
     return Reconciled(checked, missing, stale, _ghosts(index, living | waiting), unreachable)
 
 
-def _ghosts(index: ChromaIndex, known: set[int]) -> int:
-    return sum(doc not in known for page in index.docs(page=_PAGE) for doc in page)
+def _ghosts(index: ChromaIndex, living: set[int]) -> int:
+    return sum(doc not in living for page in index.docs(page=_PAGE) for doc in page)

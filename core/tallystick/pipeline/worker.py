@@ -29,10 +29,10 @@ _BATCH = 200
 _LEASE_SECONDS = 120
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 5.0
-"""How often the background looks for writes of other processes and for jobs whose retry is due."""
+"""The pause after which the background looks for writes of other processes and for due retries."""
 _SWEEP_SECONDS = 60.0
-"""How often it looks for memories without a vector, which only a failure or a changed embedder
-leaves.
+"""The pause after which it looks for memories without a vector, which only a failure or a changed
+embedder leaves.
 """
 
 

@@ -21,6 +21,6 @@ def append(tx: Connection, reads: Sequence[dict[str, Any]]) -> None:
 
 
 def recent(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
-    """The newest rows, newest first."""
+    """Return the newest rows, newest first."""
     query = select(tables.access_log).order_by(tables.access_log.c.id.desc()).limit(limit)
     return [dict(row._mapping) for row in connection.execute(query)]

@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 _SHORT = 12
-"""Bytes below which a text is looked for as a whole JSON value: shorter ones stand inside of other
-words.
+"""Bytes below which a text is searched for as a whole JSON value: shorter ones occur inside of
+other words.
 """
 _WINDOW = 96
-"""Bytes of the pieces by which a text is looked for in files, where pages cut it."""
+"""Bytes of the pieces by which a text is searched for in files, where pages cut it."""
 _READ = 1 << 20
 
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
@@ -33,8 +33,14 @@ _HNSW = {"space": "cosine", "ef_construction": 400, "ef_search": 400, "max_neigh
 queries.
 """
 
-VectorPoint = tuple[int, int, int, "NDArray[np.float32]"]
-"""(doc, scope id, version, vector)."""
+
+class VectorPoint(NamedTuple):
+    """The vector of one memory."""
+
+    doc: int
+    scope_id: int
+    version: int
+    vector: NDArray[np.float32]
 
 
 class ChromaIndex:
@@ -69,17 +75,17 @@ class ChromaIndex:
 
     @property
     def fingerprint(self) -> str:
-        """The embedder whose vectors stand here."""
+        """The fingerprint of the embedder whose vectors these are."""
         return self._fingerprint
 
     @property
     def layout(self) -> Layout:
-        """Which rebuild is in use, and which scopes have a collection of their own."""
+        """The rebuild in use, and the scopes that have a collection of their own."""
         return self._layout
 
     @property
     def owned(self) -> bool:
-        """Whether this process may use the index: it holds the lock, or the index is a server's."""
+        """True if this process may use the index: it has the lock, or the index is a server's."""
         if self._server is not None:
             return True
         with self._guard:
@@ -95,12 +101,12 @@ class ChromaIndex:
 
     @property
     def is_open(self) -> bool:
-        """Whether Chroma was imported and opened by this index."""
+        """True if Chroma was imported and opened by this index."""
         return self._client is not None
 
     @property
     def folder_is_empty(self) -> bool:
-        """Whether an embedded index has no files yet."""
+        """True if an embedded index has no files yet."""
         return (
             self._folder is not None
             and self._server is None
@@ -108,8 +114,8 @@ class ChromaIndex:
         )
 
     def arrange(self, layout: Layout) -> None:
-        """Go on by `layout`, as the database has it now; an earlier one than that in use is passed
-        over.
+        """Use `layout` from now on, as the database has it; one earlier than that in use is
+        ignored.
         """
         with self._guard:
             if layout.later_than(self._layout):
@@ -118,93 +124,93 @@ class ChromaIndex:
     def upsert(self, points: Sequence[VectorPoint]) -> None:
         """Write points, replacing those of the same doc."""
         with self._guard, _translated():
-            for shelf, some in self._by_collection(points).items():
-                self._collection(shelf).upsert(
-                    ids=[str(doc) for doc, *_ in some],
-                    embeddings=[vector for *_, vector in some],
+            for key, group in self._by_collection(points).items():
+                self._collection(key).upsert(
+                    ids=[str(doc) for doc, *_ in group],
+                    embeddings=[vector for *_, vector in group],
                     metadatas=[
-                        {"scope": scope_id, "version": version} for _, scope_id, version, _ in some
+                        {"scope": scope_id, "version": version} for _, scope_id, version, _ in group
                     ],
                 )
 
     def delete(self, docs: Sequence[int]) -> None:
-        """Remove points, wherever they stand; unknown ones are no error."""
+        """Remove points from every collection; unknown ones are no error."""
         if not docs:
             return
         with self._guard, _translated():
-            for shelf in self._shelves():
-                self._collection(shelf).delete(ids=[str(doc) for doc in docs])
+            for key in self._keys():
+                self._collection(key).delete(ids=[str(doc) for doc in docs])
 
     def propose(
         self, query: NDArray[np.float32], scope_ids: Sequence[int], *, most: int
     ) -> list[int]:
-        """The docs nearest to `query` in these scopes, `most` of each collection. Approximate:
-        re-score them.
+        """Return the memories nearest to `query` in these scopes, `most` of each collection.
+        Approximate: re-score them.
         """
-        found: list[int] = []
+        docs: list[int] = []
         shared = [scope_id for scope_id in scope_ids if scope_id not in self._layout.own]
         with self._guard, _translated():
             if shared:
                 where = {"scope": shared[0]} if len(shared) == 1 else {"scope": {"$in": shared}}
-                found += self._nearest(None, query, most, where)
+                docs += self._nearest(None, query, most, where)
             for scope_id in sorted(self._layout.own.intersection(scope_ids)):
-                found += self._nearest(scope_id, query, most, None)
-        return found
+                docs += self._nearest(scope_id, query, most, None)
+        return docs
 
     def versions(self, points: Sequence[VectorPoint]) -> dict[int, int]:
-        """Doc to version of those points that stand where a search looks for them."""
-        there: dict[int, int] = {}
+        """Return the versions of those points that are in the collection which a search would use,
+        by memory.
+        """
+        versions: dict[int, int] = {}
         with self._guard, _translated():
-            for shelf, some in self._by_collection(points).items():
-                found = self._collection(shelf).get(
-                    ids=[str(doc) for doc, *_ in some], include=["metadatas"]
+            for key, group in self._by_collection(points).items():
+                stored = self._collection(key).get(
+                    ids=[str(doc) for doc, *_ in group], include=["metadatas"]
                 )
-                pairs = zip(found["ids"], found["metadatas"], strict=True)
-                there.update((int(doc), int(metadata["version"])) for doc, metadata in pairs)
-        return there
+                pairs = zip(stored["ids"], stored["metadatas"], strict=True)
+                versions.update((int(doc), int(metadata["version"])) for doc, metadata in pairs)
+        return versions
 
     def docs(self, *, page: int) -> Iterator[list[int]]:
-        """Pages of the docs that stand here, collection by collection."""
-        for shelf in self._shelves():
+        """Yield pages of the memories that have a point, collection by collection."""
+        for key in self._keys():
             offset = 0
             while True:
                 with self._guard, _translated():
-                    found = self._collection(shelf).get(limit=page, offset=offset, include=[])[
-                        "ids"
-                    ]
-                if not found:
+                    ids = self._collection(key).get(limit=page, offset=offset, include=[])["ids"]
+                if not ids:
                     break
-                yield [int(doc) for doc in found]
-                offset += len(found)
+                yield [int(doc) for doc in ids]
+                offset += len(ids)
 
     def reaches(self, point: VectorPoint) -> bool:
-        """Whether a search for a point's own vector finds the point, or others no farther: a count
-        does not show it.
+        """Return True if a search for a point's own vector finds the point, or others no farther: a
+        count does not prove it.
         """
         doc, scope_id, _, vector = point
         with self._guard, _translated():
-            collection = self._collection(self._shelf(scope_id))
-            found = collection.query(query_embeddings=[vector], n_results=10, include=["distances"])
-        ids, distances = found["ids"][0], found["distances"][0]
+            collection = self._collection(self._key_of(scope_id))
+            hits = collection.query(query_embeddings=[vector], n_results=10, include=["distances"])
+        ids, distances = hits["ids"][0], hits["distances"][0]
         return str(doc) in ids or (len(ids) == 10 and distances[-1] < 1e-4)
 
     def begin(self, layout: Layout) -> ChromaIndex:
-        """An index by a later layout, beside this one, which stays in use until it is arranged."""
+        """Return an index with a later layout; this one stays in use until `arrange`."""
         with self._guard, _translated():
-            self._opened()
+            self._open_client()
             fresh = ChromaIndex(
                 self._fingerprint, folder=self._folder, server=self._server, layout=layout
             )
             fresh._lock, fresh._guard, fresh._client = self._lock, self._guard, self._client
-            # What a rebuild that was cut off left behind goes first.
+            # The collections of a rebuild that was cut off are removed first.
             fresh._discard(fresh._names() - self._names())
             return fresh
 
     def leave(self, before: Layout) -> None:
-        """Drop what the layout in use before held and this one does not need."""
+        """Remove the points of an earlier layout that this one does not need."""
         old = ChromaIndex(self._fingerprint, layout=before)
         with self._guard, _translated():
-            self._opened()
+            self._open_client()
             self._discard(old._names() - self._names())
             for scope_id in (
                 self._layout.own - before.own
@@ -214,14 +220,14 @@ class ChromaIndex:
                 self._collection(None).delete(where={"scope": scope_id})
 
     def count(self) -> int:
-        """How many points the collections say they have (which does not prove that they are
-        reachable).
+        """Return the number of points that the collections report, which does not prove that they
+        are reachable.
         """
         with self._guard, _translated():
-            return sum(int(self._collection(shelf).count()) for shelf in self._shelves())
+            return sum(int(self._collection(key).count()) for key in self._keys())
 
     def close(self) -> None:
-        """Close Chroma and give up the folder."""
+        """Close Chroma and release the folder."""
         with self._guard:
             client, self._client, self._collections = self._client, None, {}
             if self._pid != os.getpid():
@@ -232,10 +238,10 @@ class ChromaIndex:
                 self._lock.release()
 
     def start_over(self) -> bool:
-        """Remove every file of an embedded index, so that nothing of removed points is left;
-        whether there were any.
+        """Remove every file of an embedded index, so that nothing of removed points is left; return
+        True if there were any.
 
-        What it held is derived: fill it anew from the database. Raises StorageError when another
+        The index is derived: fill it anew from the database. Raises StorageError when another
         process owns it.
         """
         with self._guard, _translated():
@@ -254,36 +260,37 @@ class ChromaIndex:
             return True
 
     def _nearest(
-        self, shelf: int | None, query: NDArray[np.float32], most: int, where: dict[str, Any] | None
+        self, key: int | None, query: NDArray[np.float32], most: int, where: dict[str, Any] | None
     ) -> list[int]:
-        collection = self._collection(shelf)
-        found = collection.query(
+        collection = self._collection(key)
+        hits = collection.query(
             query_embeddings=[query], n_results=most, where=cast(Any, where), include=[]
         )
-        return [int(doc) for doc in found["ids"][0]]
+        return [int(doc) for doc in hits["ids"][0]]
 
-    def _shelf(self, scope_id: int) -> int | None:
+    def _key_of(self, scope_id: int) -> int | None:
+        """Return the key of a scope's collection: None is the shared one."""
         return scope_id if scope_id in self._layout.own else None
 
-    def _shelves(self) -> list[int | None]:
+    def _keys(self) -> list[int | None]:
         return [None, *sorted(self._layout.own)]
 
     def _by_collection(self, points: Sequence[VectorPoint]) -> dict[int | None, list[VectorPoint]]:
-        of: dict[int | None, list[VectorPoint]] = {}
+        groups: dict[int | None, list[VectorPoint]] = {}
         for point in points:
-            of.setdefault(self._shelf(point[1]), []).append(point)
-        return of
+            groups.setdefault(self._key_of(point[1]), []).append(point)
+        return groups
 
-    def _collection(self, shelf: int | None) -> Any:
-        if shelf not in self._collections:
-            self._collections[shelf] = self._opened().get_or_create_collection(
-                name=self._name(shelf),
+    def _collection(self, key: int | None) -> Any:
+        if key not in self._collections:
+            self._collections[key] = self._open_client().get_or_create_collection(
+                name=self._name(key),
                 embedding_function=None,
                 configuration=cast(Any, {"hnsw": _HNSW}),
             )
-        return self._collections[shelf]
+        return self._collections[key]
 
-    def _opened(self) -> Any:
+    def _open_client(self) -> Any:
         if self._client is not None:
             return self._client
         if not self.owned:
@@ -322,12 +329,12 @@ class ChromaIndex:
                 self._client.delete_collection(collection.name)
 
     def _names(self) -> set[str]:
-        return {self._name(shelf) for shelf in self._shelves()}
+        return {self._name(key) for key in self._keys()}
 
-    def _name(self, shelf: int | None) -> str:
+    def _name(self, key: int | None) -> str:
         digest = hashlib.sha256(self._fingerprint.encode()).hexdigest()
         name = f"tally-{digest[:16]}-g{self._layout.generation}"
-        return name if shelf is None else f"{name}-s{shelf}"
+        return name if key is None else f"{name}-s{key}"
 
 
 def _close(client: Any) -> None:
@@ -344,8 +351,8 @@ def _close(client: Any) -> None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Whatever Chroma raises, as our own error: its bindings raise many kinds, and none of them may
-    stop a recall.
+    """Raise any error of Chroma as our own: its bindings raise many kinds, and none may stop a
+    recall.
     """
     try:
         yield

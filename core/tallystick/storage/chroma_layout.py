@@ -1,5 +1,5 @@
-"""Where the points of an embedder stand in Chroma: in one collection, and in one of its own for
-each large scope.
+"""The layout of an embedder's points in Chroma: one shared collection, and one of its own for each
+large scope.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ __all__ = ["Layout", "keep_layout", "layout_of"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rebuild is in use, and which scopes have grown out of the shared collection."""
+    """The rebuild in use, and the scopes that have grown out of the shared collection."""
 
     generation: int = 1
     own: frozenset[int] = frozenset()
     """Scopes with a collection of their own. It only grows within a generation."""
 
     def later_than(self, other: Layout) -> bool:
-        """Whether this one came after `other`: an old snapshot of the database must not bring an
-        old layout back.
+        """Return True if this layout came after `other`: an old snapshot of the database must not
+        bring an old layout back.
         """
         return (self.generation, len(self.own)) > (other.generation, len(other.own))
 
     def with_own(self, scope_id: int) -> Layout:
-        """The same with one scope moved out of the shared collection."""
+        """Return this layout with one scope moved out of the shared collection."""
         return replace(self, own=self.own | {scope_id})
 
 
 def layout_of(connection: Connection, fingerprint: str) -> Layout:
-    """The layout in use for an embedder's points."""
-    kept = settings_rows.get_setting(connection, _name(fingerprint))
-    if kept is None:
+    """Return the layout in use for an embedder's points."""
+    text = settings_rows.get_setting(connection, _name(fingerprint))
+    if text is None:
         return Layout()
-    values = json.loads(kept)
+    values = json.loads(text)
     return Layout(values["generation"], frozenset(values["own"]))
 
 

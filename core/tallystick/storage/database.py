@@ -27,20 +27,22 @@ commits.
 # 2. Deferred units (`submit(deferred=True)`, `_Queue._gather`). The writer waits `_PAUSE` for more
 #    of the same kind before it begins, and as long as `size` keeps changing up to `_LONGEST`: a
 #    program that computes is not held up by its own bookkeeping.
-#    Used by: the recorder's write queue, and checkpoints whose caller does not wait.
-#    Must hold: a deferred unit is one that no caller waits for; whoever does wait says so with
-#    `commit_now`. A unit that is not deferred ends the pause at once, and takes the deferred ones
-#    before it along.
+#    Used by: the recorder's write queue, and calls that are begun in the lane (5).
+#    Must hold: a unit is deferred only while no caller waits for it; a caller that begins to wait
+#    calls `commit_now` first. A unit that is not deferred ends the pause at once, and takes the
+#    deferred ones before it along.
 #    Else: a caller would sleep up to half a second for nothing.
 #
 # 3. Collecting outside of the queue (`size`, `prepare`, `on_flush`). The recorder has one unit
-#    queued at most and adds events to it until the writer takes it: `size` tells that it grows,
-#    `prepare` does what needs no database (canonical JSON, digests) before the writer takes its
-#    turn, and `on_flush` is how `flush` and `close` learn of events that have no unit yet.
+#    queued at most and adds events to it until the writer takes it: `size` shows that it grows,
+#    `prepare` does the work that needs no database (redaction, digests) before the writer takes its
+#    turn, and by `on_flush` the recorder submits what it has collected when `flush` or `close` is
+#    called.
 #    Used by: `recorder/write_queue.py` alone.
 #    Must hold: `prepare` does not raise and does not touch the database; a callback of `on_flush`
 #    submits everything it has before it returns.
-#    Else: `flush` would return, or the tally close, with events that are in no transaction.
+#    Else: other writers would wait for redaction, or `flush` would return, and the tally close,
+#    with events that are in no transaction.
 #
 # 4. Begin now, wait later (`begin_*` of checkpoints, built on the future of `submit`). The first
 #    half checks and queues; the function it returns waits for the commit. Calls that were begun
@@ -58,13 +60,14 @@ commits.
 #
 # `flush` waits for all of these; so do `close` and the end of the interpreter (`_at_exit`).
 #
-# What a reader sees ------------------ A read takes one snapshot with its first statement
-# (`_SNAPSHOT`) and keeps it to its end: all of its statements see one committed state, and scope
-# decisions and the rows they allow belong together. A read therefore never sees what is queued;
-# whoever must see its own deferred work calls `flush` first. On SQLite the connection is
-# `query_only` besides. A connection goes back to the pool only after ROLLBACK: one that kept its
-# snapshot would show its next user an old state, and would keep the write-ahead log from being
-# emptied.
+# What a reader sees
+# ------------------
+# A read takes one snapshot with its first statement (`_SNAPSHOT`) and keeps it to its end: all of
+# its statements see one committed state, and scope decisions and the rows they allow belong
+# together. A read therefore never sees units that are queued; a caller that must see its own
+# deferred work calls `flush` first. On SQLite the connection is `query_only` besides.
+# Must hold: a connection returns to the pool only after ROLLBACK. Else it would show its next user
+# an old state, and keep the write-ahead log from being emptied.
 
 from __future__ import annotations
 

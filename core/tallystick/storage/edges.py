@@ -1,5 +1,5 @@
-"""Edges between memories as rows. One that no longer holds is closed, not removed: `valid_until`
-says since when.
+"""Edges between memories as rows. An edge that is no longer valid is closed, not removed:
+`valid_until` is the moment since when.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
@@ -27,6 +27,7 @@ from tallystick.storage.prepared import Prepared
 
 __all__ = [
     "EdgeRow",
+    "SharedCopy",
     "Sharing",
     "add",
     "close",
@@ -106,7 +107,7 @@ def add(
 
 
 def close(tx: Connection, edge_ids: Iterable[str], *, at: int) -> None:
-    """Say that edges no longer hold."""
+    """Close edges that are no longer valid."""
     tx.execute(update(_e).where(_e.c.id.in_(list(edge_ids))).values(valid_until=at))
 
 
@@ -129,42 +130,51 @@ _WITHDRAWN = Prepared(
 )
 
 
+class SharedCopy(NamedTuple):
+    """A copy that follows a memory of another scope."""
+
+    edge_id: str
+    doc: int
+
+
 @dataclass(frozen=True)
 class Sharing:
-    """What a memory shares with others, by number."""
+    """The copies of a memory, and the memory that it is a copy of."""
 
-    copies: tuple[tuple[str, int], ...] = ()
-    """(id of the edge, number) of each copy that follows it."""
+    copies: tuple[SharedCopy, ...] = ()
+    """The copies that follow it."""
     origin: int | None = None
-    """What it follows itself, if it is a shared copy."""
+    """The number of the memory that it follows itself, if it is a shared copy."""
 
 
 def sharing(connection: Connection, doc: int) -> Sharing:
-    """What follows a memory, and what it follows."""
-    found = _SHARED(connection, {"doc": doc})
-    origins = [to_doc for _, from_doc, to_doc in found if from_doc == doc]
-    copies = tuple((edge_id, from_doc) for edge_id, from_doc, to_doc in found if to_doc == doc)
+    """Return the copies of a memory, and the memory that it is a copy of."""
+    rows = _SHARED(connection, {"doc": doc})
+    origins = [to_doc for _, from_doc, to_doc in rows if from_doc == doc]
+    copies = tuple(
+        SharedCopy(edge_id, from_doc) for edge_id, from_doc, to_doc in rows if to_doc == doc
+    )
     return Sharing(copies, origins[0] if origins else None)
 
 
 def withdrawn(connection: Connection, doc: int) -> bool:
-    """Whether a memory is a copy that was shared once and is no longer."""
+    """Return True if a memory is a copy that was shared once and is no longer."""
     return bool(_WITHDRAWN(connection, {"doc": doc}))
 
 
 def of(connection: Connection, doc: int) -> list[EdgeRow]:
-    """Every edge of a memory that holds, either way, oldest first."""
+    """Return every valid edge of a memory, in either direction, oldest first."""
     query = _SELECT.where(or_(_e.c.from_doc == doc, _e.c.to_doc == doc), _e.c.valid_until.is_(None))
     return [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id))]
 
 
 def touching(connection: Connection, docs: Iterable[int], *, most: int) -> list[EdgeRow]:
-    """Every edge that holds and has one of `docs` at an end, oldest first, at most so many."""
-    wanted = list(docs)
-    if not wanted:
+    """Return every valid edge with one of `docs` at an end, oldest first, at most `most`."""
+    ends = list(docs)
+    if not ends:
         return []
     query = _SELECT.where(
-        or_(_e.c.from_doc.in_(wanted), _e.c.to_doc.in_(wanted)), _e.c.valid_until.is_(None)
+        or_(_e.c.from_doc.in_(ends), _e.c.to_doc.in_(ends)), _e.c.valid_until.is_(None)
     )
     return [
         _row(row)
@@ -175,8 +185,8 @@ def touching(connection: Connection, docs: Iterable[int], *, most: int) -> list[
 def following(
     connection: Connection, kind: EdgeKind, docs: Iterable[int], *, forward: bool
 ) -> dict[int, EdgeRow]:
-    """For each of `docs` the newest edge of `kind` that leaves it (`forward`) or comes to it, where
-    there is one.
+    """Return the newest edge of `kind` that leaves each of `docs` (`forward`) or comes to it, by
+    number; those without one are left out.
     """
     end = _e.c.from_doc if forward else _e.c.to_doc
     query = _SELECT.where(_e.c.kind == kind, end.in_(list(docs)), _e.c.valid_until.is_(None))
@@ -185,13 +195,13 @@ def following(
 
 
 def within(connection: Connection, scope_ids: Iterable[int]) -> list[EdgeRow]:
-    """Every edge of these scopes, closed ones included."""
+    """Return every edge of these scopes, closed ones included."""
     query = _SELECT.where(_e.c.scope_id.in_(list(scope_ids))).order_by(_e.c.created_at, _e.c.id)
     return [_row(row) for row in connection.execute(query)]
 
 
 def remove(tx: Connection, doc: int) -> int:
-    """Remove every edge of a memory; how many those were."""
+    """Remove every edge of a memory; return their number."""
     return int(tx.execute(delete(_e).where(or_(_e.c.from_doc == doc, _e.c.to_doc == doc))).rowcount)
 
 

@@ -1,5 +1,5 @@
-"""Erasing: take the text of memories out of every table, and rewrite what the engine keeps of
-removed rows.
+"""Erasing: remove the text of memories from every table, and rewrite the files, in which the engine
+keeps removed rows.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ def own_sources(connection: Connection, docs: Sequence[int]) -> list[OwnSource]:
 
 
 def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = True) -> None:
-    """Take what memories say out of versions, words, vectors, links and sources.
+    """Remove the text of memories from versions, words, vectors, links and sources.
 
-    With `keep_rows` the rows stay, as tombstones without text; else they go too, links first.
+    With `keep_rows` the rows stay, as tombstones without text; else they are removed too, links
+    first.
     """
     sources = own_sources(tx, docs)
     items.forget_docs(tx, docs)
@@ -140,24 +141,26 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
 def erase_payloads(
     tx: Connection, payloads: Iterable[tuple[str, int, str]], *, at: int
 ) -> dict[str, dict[str, list[int]]]:
-    """Take recorded payloads, given as (step id, scope id, entry id), away with their salts.
+    """Remove recorded payloads, each (step id, scope id, entry id), with their salts.
 
-    What rests on one of them and is not among them is stored whole first. Gives for each run its
-    steps that lose any, and at which positions.
+    A payload that has one of them as its base and is not among them is stored whole first. Returns
+    the positions of the removed ones, by run and step.
     """
-    gone = {entry_id: (step_id, scope_id) for step_id, scope_id, entry_id in payloads}
-    read = Payloads(tx)
-    kept = [(row, body) for row in dependents_of(tx, gone) if (body := read.of(row)) is not None]
-    for row, body in kept:
-        if row.base_id in gone:
+    places = {entry_id: (step_id, scope_id) for step_id, scope_id, entry_id in payloads}
+    stored = Payloads(tx)
+    resting = [
+        (row, body) for row in dependents_of(tx, places) if (body := stored.of(row)) is not None
+    ]
+    for row, body in resting:
+        if row.base_id in places:
             detach(tx, scopes.named(tx, row.scope_id), row.id, body, at=at)
     erased: dict[str, dict[str, list[int]]] = {}
-    for entry_id, (step_id, scope_id) in gone.items():
+    for entry_id, (step_id, scope_id) in places.items():
         same = _e.c.id == entry_id
-        found = select(_e.c.part_key, _e.c.position, _steps.c.run_id).join(
+        query = select(_e.c.part_key, _e.c.position, _steps.c.run_id).join(
             _steps, _steps.c.id == _e.c.step_id
         )
-        key, position, run_id = tx.execute(found.where(same)).one()
+        key, position, run_id = tx.execute(query.where(same)).one()
         insort(erased.setdefault(run_id, {}).setdefault(step_id, []), position)
         values = {
             "payload_state": "erased",
@@ -174,7 +177,7 @@ def erase_payloads(
 
 
 def drop_goals(tx: Connection, run_ids: Iterable[str]) -> None:
-    """Take the goals of runs away; no chain covers them."""
+    """Remove the goals of runs; no chain covers them."""
     runs = tables.runs
     for run_id in run_ids:
         tx.execute(update(runs).where(runs.c.id == run_id).values(user_goal=None))
@@ -198,7 +201,7 @@ def living_sources(connection: Connection, source_ids: Sequence[str]) -> int:
 
 
 def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
-    """Remove bytes that no source and no payload needs any more."""
+    """Remove bytes that no source, payload or memory needs any more."""
     needed = tx.execute(
         select(
             exists().where(_s.c.scope_id == scope_id, _s.c.content_hash == key)
@@ -211,7 +214,7 @@ def _drop_part(tx: Connection, scope_id: int, key: str) -> None:
 
 
 def rewrite(database: Database) -> None:
-    """Write the database anew without what removed rows left behind, and empty its log.
+    """Write the database anew without the remains of removed rows, and empty its log.
 
     Raises BusyTally while others read or write for longer than the busy timeout.
     """

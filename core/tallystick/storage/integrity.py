@@ -1,5 +1,5 @@
-"""What the checks of a tally read: the database file, the streams of the journal, stored versions
-and the gaps of runs.
+"""Rows that the checks of a tally read: of the database file, the streams of the journal, stored
+versions and the gaps of runs.
 """
 
 from __future__ import annotations

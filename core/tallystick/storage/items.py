@@ -1,6 +1,6 @@
-"""Items of stores: which memory stands under a namespace and a key.
+"""Items of stores: the memory under a namespace and a key.
 
-A namespace is kept as the JSON list of its labels, so that no label can pass for another or for
+A namespace is stored as the JSON list of its labels, so that no label can pass for another or for
 two.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tallystick.storage import tables
+from tallystick.storage.prepared import Prepared, upsert
 
 __all__ = ["Row", "beneath", "find", "forget_docs", "set_item"]
 
@@ -22,13 +22,13 @@ _i = tables.store_items
 
 @dataclass(frozen=True)
 class Row:
-    """One address."""
+    """One address with the memory that it names."""
 
     namespace: tuple[str, ...]
     key: str
     doc: int
     ttl: int | None
-    """Microseconds that it lives after it was put, or read."""
+    """Microseconds that the item lives after it was put, or read."""
 
 
 _FIND = select(_i.c.doc, _i.c.ttl).where(
@@ -38,8 +38,14 @@ _FIND = select(_i.c.doc, _i.c.ttl).where(
 )
 
 
+_KEY = ("scope_id", "namespace", "key")
+_SET = Prepared(upsert(_i, (*_KEY, "doc", "ttl"), key=_KEY, replacing=("doc", "ttl")))
+
+
 def find(connection: Connection, scope_id: int, namespace: Sequence[str], key: str) -> Row | None:
-    """The memory that was last put at an address, whatever became of it."""
+    """Return the row of the memory that was last put at an address, even a forgotten one; None
+    where there was none.
+    """
     row = connection.execute(
         _FIND, {"scope_id": scope_id, "namespace": _spelled(namespace), "key": key}
     ).first()
@@ -48,12 +54,8 @@ def find(connection: Connection, scope_id: int, namespace: Sequence[str], key: s
 
 def set_item(tx: Connection, scope_id: int, row: Row) -> None:
     """Let an address name a memory."""
-    statement = (postgresql if tx.dialect.name == "postgresql" else sqlite).insert(_i)
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["scope_id", "namespace", "key"],
-            set_={"doc": statement.excluded.doc, "ttl": statement.excluded.ttl},
-        ),
+    _SET(
+        tx,
         {
             "scope_id": scope_id,
             "namespace": _spelled(row.namespace),
@@ -65,7 +67,9 @@ def set_item(tx: Connection, scope_id: int, row: Row) -> None:
 
 
 def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> list[Row]:
-    """Every address whose namespace is `prefix` or begins with its labels, by namespace and key."""
+    """Return every address whose namespace is `prefix` or begins with its labels, by namespace and
+    key.
+    """
     query = select(_i).where(_i.c.scope_id == scope_id).order_by(_i.c.namespace, _i.c.key)
     if prefix:
         # The list without its bracket and with a comma: where another label follows.
@@ -81,7 +85,7 @@ def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> lis
 
 
 def forget_docs(tx: Connection, docs: Sequence[int]) -> None:
-    """Let no address name these memories any more."""
+    """Remove the addresses that name these memories."""
     if docs:
         tx.execute(delete(_i).where(_i.c.doc.in_(list(docs))))
 

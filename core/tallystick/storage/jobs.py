@@ -38,7 +38,7 @@ class Job:
     subject_id: str
     scope_id: int
     actor: Actor | None
-    """None where what stands there is nobody: then it may not run."""
+    """None where the stored actor is not readable: then it may not run."""
     attempts: int
 
 
@@ -53,20 +53,20 @@ def enqueue(
     at: int,
     max_attempts: int = 5,
 ) -> str:
-    """Add a job in the transaction that makes it necessary; its id, or that of the same job that
-    waits already.
+    """Add a job in the transaction that makes it necessary; return its id, or that of the same job
+    that waits already.
     """
-    found = tx.execute(
+    existing = tx.execute(
         select(_j.c.id, _j.c.status).where(_j.c.kind == kind, _j.c.subject_id == subject_id)
     ).first()
-    if found is not None:
-        if found.status in {"done", "dead"}:
+    if existing is not None:
+        if existing.status in {"done", "dead"}:
             tx.execute(
                 update(_j)
-                .where(_j.c.id == found.id)
+                .where(_j.c.id == existing.id)
                 .values(status="ready", attempts=0, run_after=0, last_error=None, updated_at=at)
             )
-        return str(found.id)
+        return str(existing.id)
     tx.execute(
         insert(_j),
         {
@@ -87,7 +87,7 @@ def enqueue(
 
 
 def due(connection: Connection, *, kind: str) -> bool:
-    """Whether any job of this kind can be leased now."""
+    """Return True if a job of this kind can be leased now."""
     return (
         connection.execute(
             select(_j.c.id).where(_j.c.kind == kind, _due(_now(connection))).limit(1)
@@ -97,7 +97,7 @@ def due(connection: Connection, *, kind: str) -> bool:
 
 
 def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) -> list[Job]:
-    """Take up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
+    """Lease up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
     now = _now(tx)
     rows = tx.execute(
         select(_j)
@@ -131,7 +131,7 @@ def _actor(text: str) -> Actor | None:
 
 
 def bury(tx: Connection, job_ids: list[str], *, error: str) -> None:
-    """Say that jobs will never run, and why."""
+    """Mark jobs as dead, with the reason."""
     tx.execute(
         update(_j)
         .where(_j.c.id.in_(job_ids))
@@ -142,7 +142,7 @@ def bury(tx: Connection, job_ids: list[str], *, error: str) -> None:
 
 
 def finish(tx: Connection, job_ids: list[str]) -> None:
-    """Say that jobs are done."""
+    """Mark jobs as done."""
     tx.execute(
         update(_j)
         .where(_j.c.id.in_(job_ids))
@@ -153,7 +153,9 @@ def finish(tx: Connection, job_ids: list[str]) -> None:
 
 
 def fail(tx: Connection, job_ids: list[str], *, error: str) -> None:
-    """Say that jobs failed: tried again later with growing delay, dead after their last attempt."""
+    """Let jobs that failed be tried again with growing delay; after their last attempt they are
+    dead.
+    """
     now = _now(tx)
     for row in tx.execute(
         select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(job_ids))
@@ -174,7 +176,7 @@ def fail(tx: Connection, job_ids: list[str], *, error: str) -> None:
 
 
 def counts(connection: Connection) -> dict[str, int]:
-    """How many jobs are in each state."""
+    """Return the number of jobs in each state."""
     rows = connection.execute(select(_j.c.status, func.count().label("n")).group_by(_j.c.status))
     return {row.status: int(row.n) for row in rows}
 

@@ -1,6 +1,4 @@
-"""Presence: whether the process that began something is still there, by a lock that ends with
-it.
-"""
+"""Liveness: a lock that ends with its process shows whether that is still running."""
 
 from __future__ import annotations
 
@@ -24,37 +22,37 @@ class Liveness:
     """An opened tally's sign of life: a locked file beside an embedded database, an advisory lock
     in PostgreSQL.
 
-    The operating system, or the server, gives the lock up when the process ends, however it ends.
+    The operating system, or the server, releases the lock when the process ends, however it ends.
     Thread-safe.
     """
 
     def __init__(self, folder: Path | None, database: Database) -> None:
         self.token = uuid.uuid4().hex
-        """What is written down of whoever began something."""
+        """The name under which this opened tally is recorded, with what it begins."""
         self._folder = None if folder is None else folder / "alive"
         self._database = database
         self._guard = threading.Lock()
-        self._held: Any = None
+        self._lock: Any = None
         self._pid = os.getpid()
 
     def hold(self) -> str:
-        """Show that this process is there, from now until `close` or its end; the token. Raises
+        """Take the lock, until `close` or the end of the process; return the token. Raises
         StorageError.
         """
         with self._guard:
-            if self._held is None:
-                self._held = (
+            if self._lock is None:
+                self._lock = (
                     self._file_lock(self.token) if self._folder is not None else self._session()
                 )
                 if self._folder is not None:
-                    self._held.acquire()
+                    self._lock.acquire()
                 else:
-                    self._asked(self._held, "pg_advisory_lock", self.token)
+                    self._call(self._lock, "pg_advisory_lock", self.token)
         return self.token
 
     def is_gone(self, token: str | None) -> bool:
-        """Whether the process that wrote `token` has ended; one that wrote none was of an older
-        release.
+        """Return True if the process that recorded `token` has ended; one that recorded none was of
+        an older release.
         """
         if token == self.token:
             return False
@@ -63,7 +61,7 @@ class Liveness:
         if self._folder is None:
             session = self._session()
             try:
-                return bool(self._asked(session, "pg_try_advisory_lock", token))
+                return bool(self._call(session, "pg_try_advisory_lock", token))
             finally:
                 session.close()
         lock = self._file_lock(token)
@@ -76,18 +74,18 @@ class Liveness:
         return True
 
     def close(self) -> None:
-        """Give the lock up. A forked child leaves it to its parent, whose it is."""
+        """Release the lock. A forked child leaves it to its parent."""
         if os.getpid() != self._pid:
             return
         with self._guard:
-            held, self._held = self._held, None
-        if held is None:
+            lock, self._lock = self._lock, None
+        if lock is None:
             return
         if self._folder is None:
-            held.close()
+            lock.close()
         else:
-            held.release()
-            Path(held.lock_file).unlink(missing_ok=True)
+            lock.release()
+            Path(lock.lock_file).unlink(missing_ok=True)
 
     def _file_lock(self, token: str) -> FileLock:
         assert self._folder is not None
@@ -95,7 +93,7 @@ class Liveness:
         return FileLock(str(self._folder / token), timeout=0, thread_local=False)
 
     def _session(self) -> Any:
-        """A connection of its own: the lock belongs to it."""
+        """Return a connection of its own, to which the lock belongs."""
         try:
             return create_engine(
                 self._database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
@@ -104,6 +102,6 @@ class Liveness:
             raise translate(error) from error
 
     @staticmethod
-    def _asked(session: Any, function: str, token: str) -> Any:
+    def _call(session: Any, function: str, token: str) -> Any:
         # 60 bits of the token: the number of an advisory lock is a signed 64-bit integer.
         return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()

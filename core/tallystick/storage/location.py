@@ -1,6 +1,4 @@
-"""Where a tally lives: a folder on a local disk, or a PostgreSQL database with a folder for what is
-derived.
-"""
+"""The location of a tally: a folder on a local disk, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _HEADER = 512
 
 @dataclass(frozen=True)
 class Location:
-    """What must be known to open a tally."""
+    """The database of a tally and its folder."""
 
     url: URL
     folder: Path | None
@@ -45,7 +43,7 @@ class Location:
     def find(cls, where: str | os.PathLike[str], *, create: bool = True) -> Location:
         """Read `where`: a folder, or a URL such as `postgresql://user@host/database`.
 
-        Makes the folder when `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
+        Creates the folder with `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
         StorageError for network disks.
         """
         text = os.fspath(where)
@@ -82,7 +80,7 @@ class Location:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether this is one folder rather than a server."""
+        """True if this is a folder rather than a server."""
         return self.folder is not None
 
     def __str__(self) -> str:
@@ -105,7 +103,9 @@ class Location:
 
 
 def _file_system(folder: Path) -> str | None:
-    """The file system type under `folder` where the system tells it (Linux), else None."""
+    """Return the type of the file system under `folder` where the system reports it (Linux), else
+    None.
+    """
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return None

@@ -1,6 +1,4 @@
-"""Memories, their versions, sources and edges as rows; what a memory says stands in its
-versions.
-"""
+"""Memories, their versions and sources as rows; the text of a memory is in its versions."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import os
 from collections import namedtuple
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic_core import from_json
@@ -33,13 +31,19 @@ __all__ = [
     "access_counts",
     "BODY_FIELDS",
     "FINDABLE",
+    "InsertedMemory",
+    "MemoryStatus",
+    "SameContent",
+    "SourceLink",
+    "StateCount",
+    "Statement",
     "Stored",
+    "Turn",
     "VersionBody",
     "add_source",
     "add_version",
     "before_deletion",
     "body_of",
-    "counted",
     "drawn_from",
     "find_statement",
     "find_turn",
@@ -51,12 +55,13 @@ __all__ = [
     "link_source",
     "next_position",
     "note_access",
-    "saying",
     "set_expiry",
     "source_refs",
-    "standings",
+    "state_counts",
+    "statuses",
     "update_row",
     "versions",
+    "with_content",
     "written_in",
 ]
 
@@ -83,11 +88,12 @@ BODY_FIELDS = (
     "corrected",
     "redacted",
 )
-"""What a version holds: everything about a memory that can change."""
+"""The fields of a version: everything about a memory that can change."""
 _ATTRIBUTES = {"attributes"}
 
 FINDABLE: tuple[MemoryState, ...] = ("active", "superseded", "duplicate", "redacted")
-"""States whose words stand in the index. Recall decides by state what it shows of them, and where.
+"""States whose words are indexed. Recall decides by state which of their fields it shows, and
+where.
 """
 
 _m, _v, _ms, _s, _sc = (
@@ -215,7 +221,7 @@ _NOTE_ACCESS = (
 
 @dataclass(frozen=True)
 class Stored:
-    """A memory with the numbers that storage knows it by."""
+    """A memory with the numbers of its row and its scope."""
 
     doc: int
     scope_id: int
@@ -226,8 +232,65 @@ class Stored:
 
     @property
     def scope(self) -> ScopeRow:
-        """Where it stands."""
+        """The row of its scope."""
         return ScopeRow(self.scope_id, self.memory.scope, self.secret)
+
+
+class InsertedMemory(NamedTuple):
+    """A memory that was just written."""
+
+    doc: int
+    commitment: str
+    """The commitment of its first version."""
+
+
+class Statement(NamedTuple):
+    """A loose memory, which is no turn of a conversation."""
+
+    doc: int
+    id: str
+    version: int
+
+
+class Turn(NamedTuple):
+    """A memory that is a turn of a conversation."""
+
+    doc: int
+    id: str
+    version: int
+    content_key: str
+    state: str
+
+
+class StateCount(NamedTuple):
+    """The number of memories of one state and kind."""
+
+    state: str
+    kind: str
+    memories: int
+
+
+class MemoryStatus(NamedTuple):
+    """The state of one memory."""
+
+    doc: int
+    id: str
+    state: str
+    expires_at: int | None
+
+
+class SourceLink(NamedTuple):
+    """One source of a memory."""
+
+    id: str
+    reference: SourceRef
+
+
+class SameContent(NamedTuple):
+    """A memory with the content that was asked for."""
+
+    memory_id: str
+    scope_id: int
 
 
 @dataclass(frozen=True)
@@ -242,7 +305,7 @@ class VersionBody:
 
 
 def body_of(memory: Memory) -> dict[str, Any]:
-    """The fields that a version holds, as JSON values."""
+    """Return the fields of a version, as JSON values."""
     body = {name: getattr(memory, name) for name in BODY_FIELDS}
     if memory.attributes:  # the one field that may hold numbers which JSON does not know
         body |= memory.model_dump(mode="json", include=_ATTRIBUTES)
@@ -251,8 +314,8 @@ def body_of(memory: Memory) -> dict[str, Any]:
 
 def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
-) -> tuple[int, str]:
-    """Write a new memory with its first version; (doc, commitment of the version)."""
+) -> InsertedMemory:
+    """Write a new memory with its first version."""
     doc = _INSERT(
         tx,
         {
@@ -281,16 +344,16 @@ def insert_memory(
             "schema_version": memory.schema_version,
         },
     )
-    return doc, add_version(tx, doc, memory, at=memory.created_at)
+    return InsertedMemory(doc, add_version(tx, doc, memory, at=memory.created_at))
 
 
 def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
-    """Write the body of `memory` as its version `memory.version`; the commitment that the journal
-    holds.
+    """Write the body of `memory` as its version `memory.version`; return the commitment for the
+    journal.
     """
     body = _body_bytes(memory)
     salt = os.urandom(16)
-    committed = commitment("memory-version", salt, body)
+    digest = commitment("memory-version", salt, body)
     _INSERT_VERSION(
         tx,
         {
@@ -298,17 +361,17 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
             "version": memory.version,
             "body": body.decode(),
             "salt": salt,
-            "commitment": committed,
+            "commitment": digest,
             "created_at": at,
         },
     )
-    return committed
+    return digest
 
 
 def _body_bytes(memory: Memory) -> bytes:
-    """The stored body: `json_bytes` of what `body_of` gives."""
+    """Return the stored body: `json_bytes` of `body_of`."""
     if not memory.attributes:
-        # What is left is text, integers and tuples of text: nothing to look through beforehand.
+        # The other fields are text, integers and tuples of text: none needs to be converted.
         try:
             return orjson.dumps(
                 {name: getattr(memory, name) for name in BODY_FIELDS}, option=orjson.OPT_SORT_KEYS
@@ -346,9 +409,7 @@ _UPDATE = Prepared(
 def update_row(
     tx: Connection, doc: int, memory: Memory, *, content_key: str, forgotten_at: int | None
 ) -> None:
-    """Bring the row of a memory to what `memory` says, which is the version after the one that
-    stands there.
-    """
+    """Update the row of a memory to `memory`, which is the version after the stored one."""
     _UPDATE(
         tx,
         {
@@ -371,29 +432,26 @@ def update_row(
 
 
 def set_expiry(tx: Connection, doc: int, at: int | None) -> None:
-    """Let a memory leave recall at a moment, microseconds UTC, or never; no version is made of
-    it.
-    """
+    """Let a memory leave recall at a moment, microseconds UTC, or never; this adds no version."""
     tx.execute(update(_m).where(_m.c.doc == doc).values(expires_at=at))
 
 
-def find_statement(
-    tx: Connection, scope_id: int, kind: str, content_key: str
-) -> tuple[int, str, int] | None:
-    """(doc, id, version) of the active loose memory that says the same, or None."""
+def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> Statement | None:
+    """Return the active loose memory of this scope with the same content, or None."""
     rows = _STATEMENT(tx, {"scope_id": scope_id, "kind": kind, "content_key": content_key})
-    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+    return Statement(*rows[0]) if rows else None
 
 
-def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Any | None:
-    """The row (doc, id, version, content_key, state) at this place of a conversation, or None."""
-    return tx.execute(
+def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Turn | None:
+    """Return the turn at this position of a conversation, or None."""
+    row = tx.execute(
         _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
     ).first()
+    return None if row is None else Turn._make(row)
 
 
 def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
-    """The place after the last turn of a conversation; 0 for a new one."""
+    """Return the position after the last turn of a conversation; 0 for a new one."""
     ((last,),) = _LAST_POSITION(tx, {"scope_id": scope_id, "conversation": conversation})
     return 0 if last is None else int(last) + 1
 
@@ -409,7 +467,7 @@ def add_source(
     at: int,
     occurred_at: int | None,
 ) -> None:
-    """Write a source whose bytes stand in `parts` under `content_key` already."""
+    """Write a source whose bytes are stored in `parts` under `content_key` already."""
     _INSERT_SOURCE(
         tx,
         {
@@ -430,7 +488,7 @@ def add_source(
 
 
 def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None = None) -> None:
-    """Say that a memory was derived from a source; the ordinal defaults to the next one."""
+    """Link a memory to a source that it was derived from; the ordinal defaults to the next one."""
     if ordinal is None:
         _LINK_NEXT(tx, {"doc": doc, "source_id": source_id})
     else:
@@ -438,9 +496,9 @@ def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None
 
 
 def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stored | None:
-    """One memory by id in any scope: the caller decides who may see it.
+    """Return one memory by id, of any scope: the caller decides who may see it.
 
-    Without `sources` it comes without them, for what only changes what it says.
+    Without `sources` they are left out, for callers that only change the text.
     """
     rows = [_Row._make(row) for row in _BY_ID(connection, {"id": memory_id})]
     if not rows:
@@ -449,7 +507,7 @@ def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stor
 
 
 def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]:
-    """A page of the findable memories of every scope with a number above `after`, by number."""
+    """Return a page of the findable memories of every scope with a number above `after`."""
     query = (
         select(_m.c.doc)
         .where(_m.c.state.in_(FINDABLE), _m.c.doc > after)
@@ -460,16 +518,18 @@ def findable_docs(connection: Connection, *, after: int, most: int) -> list[int]
 
 
 def get_docs(connection: Connection, docs: Iterable[int]) -> dict[int, Stored]:
-    """Memories by number."""
-    wanted = list(docs)
-    found: dict[int, Stored] = {}
-    for start in range(0, len(wanted), 500):
-        rows = _BY_DOCS(connection, {"docs": integer_list(connection, wanted[start : start + 500])})
-        found.update(
+    """Return memories by number."""
+    numbers = list(docs)
+    memories: dict[int, Stored] = {}
+    for start in range(0, len(numbers), 500):
+        rows = _BY_DOCS(
+            connection, {"docs": integer_list(connection, numbers[start : start + 500])}
+        )
+        memories.update(
             (stored.doc, stored)
             for stored in _hydrate(connection, [_Row._make(row) for row in rows])
         )
-    return found
+    return memories
 
 
 def latest(
@@ -483,7 +543,7 @@ def latest(
     before_doc: int | None = None,
     pinned: bool | None = None,
 ) -> list[Stored]:
-    """Memories of these scopes, newest first, as keyset pages: give the last `doc` as
+    """Return memories of these scopes, newest first, page by page: pass the last `doc` as
     `before_doc`.
     """
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
@@ -500,26 +560,25 @@ def latest(
     )
 
 
-def counted(connection: Connection, scope_ids: Iterable[int]) -> list[tuple[str, str, int]]:
-    """(state, kind, how many) of the memories of these scopes."""
+def state_counts(connection: Connection, scope_ids: Iterable[int]) -> list[StateCount]:
+    """Return the numbers of memories of these scopes, by state and kind."""
     query = select(_m.c.state, _m.c.kind, func.count()).where(_m.c.scope_id.in_(list(scope_ids)))
     return [
-        (row[0], row[1], row[2])
-        for row in connection.execute(query.group_by(_m.c.state, _m.c.kind))
+        StateCount._make(row) for row in connection.execute(query.group_by(_m.c.state, _m.c.kind))
     ]
 
 
-def standings(connection: Connection, scope_ids: Iterable[int]) -> Sequence[Any]:
-    """The rows (doc, id, state, expires_at) of every memory of these scopes, oldest first."""
+def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemoryStatus]:
+    """Return the state of every memory of these scopes, oldest first."""
     query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(
         _m.c.scope_id.in_(list(scope_ids))
     )
-    return connection.execute(query.order_by(_m.c.doc)).all()
+    return [MemoryStatus._make(row) for row in connection.execute(query.order_by(_m.c.doc))]
 
 
 @dataclass(frozen=True)
 class FoundSource:
-    """A source that was looked up: where it lives, how it was named, and the key of its bytes."""
+    """A source with its scope, its reference and the key of its bytes."""
 
     scope_id: int
     scope: Scope
@@ -528,14 +587,14 @@ class FoundSource:
 
 
 def drawn_from(connection: Connection, source_id: str) -> list[Stored]:
-    """The memories that were drawn from a source."""
+    """Return the memories that were derived from a source."""
     links = tables.memory_sources
     docs = connection.execute(select(links.c.doc).where(links.c.source_id == source_id)).scalars()
     return list(get_docs(connection, docs).values())
 
 
 def find_source(connection: Connection, source_id: str) -> FoundSource | None:
-    """A source, or None."""
+    """Return a source of any scope, or None."""
     sources, names = tables.sources, tables.scopes
     query = (
         select(sources, names.c.name)
@@ -550,32 +609,32 @@ def find_source(connection: Connection, source_id: str) -> FoundSource | None:
     )
 
 
-def source_refs(
-    connection: Connection, docs: Iterable[int]
-) -> dict[int, list[tuple[str, SourceRef]]]:
-    """For each memory its sources as (id, reference), in the order in which they came."""
-    refs: dict[int, list[tuple[str, SourceRef]]] = {}
+def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[SourceLink]]:
+    """Return the sources of each memory, by its number, in the order in which they came."""
+    refs: dict[int, list[SourceLink]] = {}
     for row in connection.execute(_SOURCES_OF, {"docs": list(docs)}):
-        refs.setdefault(row.doc, []).append((row.id, SourceRef.loads(row.reference)))
+        refs.setdefault(row.doc, []).append(SourceLink(row.id, SourceRef.loads(row.reference)))
     return refs
 
 
-def saying(
+def with_content(
     connection: Connection, content_keys: Sequence[str], *, besides: Sequence[int]
-) -> list[tuple[str, int]]:
-    """(id, scope id) of the findable memories, other than `besides`, with one of these content
-    keys, oldest first.
+) -> list[SameContent]:
+    """Return the findable memories with one of these content keys, other than `besides`, oldest
+    first.
     """
     query = select(_m.c.id, _m.c.scope_id).where(
         _m.c.content_key.in_(list(content_keys)),
         _m.c.doc.not_in(list(besides)),
         _m.c.state.in_(FINDABLE),
     )
-    return [(row.id, row.scope_id) for row in connection.execute(query.order_by(_m.c.doc))]
+    return [
+        SameContent(row.id, row.scope_id) for row in connection.execute(query.order_by(_m.c.doc))
+    ]
 
 
 def versions(connection: Connection, doc: int) -> list[VersionBody]:
-    """Every version of a memory, oldest first."""
+    """Return every version of a memory, oldest first."""
     return [
         VersionBody(
             row.version,
@@ -589,12 +648,12 @@ def versions(connection: Connection, doc: int) -> list[VersionBody]:
 
 
 def before_deletion(connection: Connection, doc: int, version: int) -> Mapping[str, Any] | None:
-    """The body of the newest version before `version` in which a memory was not deleted; None once
-    it was erased.
+    """Return the body of the newest version before `version` in which a memory was not deleted;
+    None once that was erased.
     """
     for number in range(version - 1, 0, -1):
-        found = _VERSION(connection, {"doc": doc, "version": number})
-        body = _parsed(found[0][0]) if found and found[0][0] is not None else None
+        rows = _VERSION(connection, {"doc": doc, "version": number})
+        body = _parsed(rows[0][0]) if rows and rows[0][0] is not None else None
         if body is None or body["state"] != "deleted":
             return body
     return None
@@ -607,8 +666,8 @@ def note_access(tx: Connection, counts: Mapping[int, int], *, at: int) -> None:
 
 
 def access_counts(connection: Connection, docs: Sequence[int]) -> dict[int, int]:
-    """How often each of these memories was recalled, by number; those never recalled are left
-    out.
+    """Return the number of recalls of each of these memories, by its number; those never recalled
+    are left out.
     """
     query = select(_m.c.doc, _m.c.access_count).where(
         _m.c.doc.in_(list(docs)), _m.c.access_count > 0
@@ -617,7 +676,7 @@ def access_counts(connection: Connection, docs: Sequence[int]) -> dict[int, int]
 
 
 def written_in(connection: Connection, docs: Sequence[int], run_id: str) -> set[int]:
-    """Those of these memories that were written in a run."""
+    """Return those of these memories that were written in a run."""
     query = select(_m.c.doc).where(_m.c.doc.in_(list(docs)), _m.c.source_run_id == run_id)
     return set(connection.execute(query).scalars())
 
@@ -638,7 +697,7 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
 def _parsed(body: str) -> Any:
     try:
         return from_json(body)
-    except ValueError:  # half a character, which stands there as its escape
+    except ValueError:  # half a character, which is stored as its escape
         return json.loads(body)
 
 

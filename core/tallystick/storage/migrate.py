@@ -29,11 +29,11 @@ def migrate(database: Database) -> None:
     elif _current(database) == HEAD:
         return
     with database.migrating() as connection:
-        found = revision_of(connection)
-        if found is None:
+        revision = revision_of(connection)
+        if revision is None:
             _create(connection)
-        elif found != HEAD:
-            _refuse_newer(found)
+        elif revision != HEAD:
+            _refuse_newer(revision)
             upgrade(connection)
 
 
@@ -43,14 +43,14 @@ def _current(database: Database) -> str | None:
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The schema revision of the database, or None when it is empty."""
+    """Return the schema revision of the database, or None where it is empty."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def _create(connection: Connection) -> None:
-    """Make the tables of this release at once: what all migrations make of nothing, without loading
+    """Create the tables of this release at once, as all migrations together would, without loading
     them or Alembic.
     """
     metadata.create_all(connection, checkfirst=False)
@@ -62,15 +62,17 @@ _REVISIONS = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL CONSTRAINT "
     "alembic_version_pkc PRIMARY KEY)"
 )
-"""Where Alembic keeps the revision, as it makes it itself."""
+"""The table in which Alembic stores the revision, as it creates it itself."""
 
 
-def _refuse_newer(found: str) -> None:
+def _refuse_newer(revision: str) -> None:
     from alembic.script import ScriptDirectory
 
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found not in known:
-        raise NewerTally(found, supported=HEAD)
+    revisions = {
+        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
+    }
+    if revision not in revisions:
+        raise NewerTally(revision, supported=HEAD)
 
 
 def upgrade(connection: Connection, revision: str = HEAD) -> None:

@@ -1,17 +1,18 @@
-"""The outbox: which vectors in Chroma may be out of date. Written with the change, trimmed after
-the drain.
+"""The outbox: memories whose vectors in Chroma may be out of date. Written with the change, trimmed
+after the drain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from tallystick.storage import tables
 from tallystick.storage.prepared import Prepared, insert_row
 
-__all__ = ["append", "backlog", "take", "trim", "waiting"]
+__all__ = ["Batch", "append", "backlog", "take", "trim", "waiting"]
 
 _o = tables.outbox
 _APPEND = Prepared(insert_row(_o, "doc"))
@@ -20,30 +21,39 @@ _TRIM = delete(_o).where(_o.c.sequence <= bindparam("sequence"))
 
 
 def append(tx: Connection, docs: Iterable[int]) -> None:
-    """Say that the vectors of `docs` changed, appeared or went, in the transaction that did it."""
+    """Note that the vectors of `docs` changed, in the transaction that changed them."""
     rows = [{"doc": doc} for doc in docs]
     if rows:
         _APPEND(tx, rows[0] if len(rows) == 1 else rows)
 
 
-def take(connection: Connection, *, most: int = 200) -> tuple[int, list[int]]:
-    """The oldest entries as (last sequence, distinct docs); (0, []) when there are none. Removes
-    nothing.
-    """
+class Batch(NamedTuple):
+    """The oldest entries of the outbox."""
+
+    last: int
+    """The sequence of the last of them, for `trim`."""
+    docs: list[int]
+    """Each memory once."""
+
+
+def take(connection: Connection, *, most: int = 200) -> Batch:
+    """Return the oldest entries; (0, []) without any. Removes nothing."""
     rows = connection.execute(_TAKE, {"most": most}).all()
-    return (rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows))) if rows else (0, [])
+    if not rows:
+        return Batch(0, [])
+    return Batch(rows[-1].sequence, list(dict.fromkeys(row.doc for row in rows)))
 
 
 def waiting(connection: Connection) -> list[int]:
-    """Every doc that waits."""
+    """Return every memory that waits, by number."""
     return list(connection.execute(select(_o.c.doc).distinct()).scalars())
 
 
 def trim(tx: Connection, sequence: int) -> None:
-    """Remove what was drained, up to and with `sequence`."""
+    """Remove the entries up to and with `sequence`, which were drained."""
     tx.execute(_TRIM, {"sequence": sequence})
 
 
 def backlog(connection: Connection) -> int:
-    """How many entries wait."""
+    """Return the number of entries that wait."""
     return int(connection.execute(select(func.count()).select_from(_o)).scalar() or 0)

@@ -5,7 +5,7 @@ They serve what runs at every step of a graph and every write of a memory, where
 more than the statement. A statement is written as text or as a SQLAlchemy construct; a second one
 is given only where PostgreSQL truly differs. Values are named everywhere. SQLite receives them by
 position, in the order in which the statement names them: a look-up by name costs it as much as the
-rest of a small insert.
+rest of a small insert. A literal in a text must not look like a `:name`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damaged rows: the error that a reader of one raises."""
+"""Damaged rows: the error that reading one raises."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["readable"]
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn what Python, JSON or the records say of a damaged row into CorruptTally."""
+def readable(subject: str) -> Iterator[None]:
+    """Raise CorruptTally for the errors of Python, JSON or the records on a damaged row."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        raise CorruptTally(f"The row of {what} is not readable.") from error
+        raise CorruptTally(f"The row of {subject} is not readable.") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -16,6 +17,7 @@ from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row
 from tallystick.storage.rows import readable
 
 __all__ = [
+    "ScopeRevision",
     "ScopeRow",
     "all_revisions",
     "all_scopes",
@@ -56,28 +58,35 @@ class ScopeRow:
 
 
 def ensure(tx: Connection, scope: Scope) -> ScopeRow:
-    """The row of `scope`, made with a fresh secret when it is new."""
-    found = _BY_NAME(tx, {"name": str(scope)})
-    if found:
-        return ScopeRow(found[0][0], scope, bytes(found[0][1]))
+    """Return the row of `scope`, created with a fresh secret where there is none."""
+    rows = _BY_NAME(tx, {"name": str(scope)})
+    if rows:
+        return ScopeRow(rows[0][0], scope, bytes(rows[0][1]))
     secret = os.urandom(32)
     return ScopeRow(_INSERT(tx, {"name": str(scope), "secret": secret}), scope, secret)
 
 
-def changing(tx: Connection, scope: Scope) -> tuple[ScopeRow, int]:
-    """Same as `ensure` and `next_revision` at once, for what changes the text of a scope most of
-    the time.
+class ScopeRevision(NamedTuple):
+    """A scope and the revision that its text has from this transaction on."""
+
+    row: ScopeRow
+    revision: int
+
+
+def changing(tx: Connection, scope: Scope) -> ScopeRevision:
+    """Same as `ensure` and `next_revision` in one statement, for callers that change the text of a
+    scope most of the time.
     """
-    found = _CHANGING(tx, {"name": str(scope)})
-    if found:
-        number, secret, revision = found[0]
-        return ScopeRow(number, scope, bytes(secret)), int(revision)
+    rows = _CHANGING(tx, {"name": str(scope)})
+    if rows:
+        number, secret, revision = rows[0]
+        return ScopeRevision(ScopeRow(number, scope, bytes(secret)), int(revision))
     row = ensure(tx, scope)
-    return row, next_revision(tx, row.id)
+    return ScopeRevision(row, next_revision(tx, row.id))
 
 
 def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:
-    """The rows of those scopes that have been written to, in no particular order."""
+    """Return the rows of those scopes that have been written to, in no particular order."""
     names = [str(scope) for scope in scopes]
     if not names:
         return []
@@ -89,7 +98,7 @@ def find(connection: Connection, scopes: Iterable[Scope]) -> list[ScopeRow]:
 
 
 def all_scopes(connection: Connection) -> list[Scope]:
-    """Every scope that has been written to, by name."""
+    """Return every scope that has been written to, by name."""
     return [
         Scope.parse(name)
         for name in connection.execute(select(_t.c.name).order_by(_t.c.name)).scalars()
@@ -97,15 +106,15 @@ def all_scopes(connection: Connection) -> list[Scope]:
 
 
 def named(connection: Connection, scope_id: int) -> ScopeRow:
-    """The row with this number."""
+    """Return the row with this number."""
     ((number, name, secret),) = _BY_ID(connection, {"id": scope_id})
     with readable("a scope"):
         return ScopeRow(number, Scope.parse(name), bytes(secret))
 
 
 def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]:
-    """The number of each of those scopes that have been written to, with the revision of its
-    text.
+    """Return the revision of the text of those scopes that have been written to, by the number of
+    the scope.
     """
     names = [str(scope) for scope in scopes]
     if not names:
@@ -114,11 +123,11 @@ def revisions(connection: Connection, scopes: Iterable[Scope]) -> dict[int, int]
 
 
 def all_revisions(connection: Connection) -> dict[int, int]:
-    """The revision of every scope's text, by the scope's number."""
+    """Return the revision of every scope's text, by the scope's number."""
     return {row.id: row.revision for row in connection.execute(select(_t.c.id, _t.c.revision))}
 
 
 def next_revision(tx: Connection, scope_id: int) -> int:
-    """A new revision of a scope's text, for the rows that this transaction changes."""
+    """Return a new revision of a scope's text, for the rows that this transaction changes."""
     ((revision,),) = _NEXT_REVISION(tx, {"scope_id": scope_id})
     return int(revision)

@@ -31,7 +31,7 @@ __all__ = [
     "from_source",
     "has_vectors",
     "has_words",
-    "gone",
+    "hidden_docs",
     "hide_text",
     "large_scopes",
     "page_of_points",
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 LOCAL_ONLY = 4
-"""A mark beside those of `ranking`: no embedder that is far away is given this text."""
+"""A flag beside those of `ranking`: no remote embedder receives this text."""
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms = tables.sources, tables.memory_sources
@@ -85,7 +85,7 @@ _CHANGED = (
 
 
 class TextRow(NamedTuple):
-    """What makes a memory findable."""
+    """The searchable text of a memory."""
 
     words: str
     """As `ranking.indexed_words` writes them."""
@@ -94,7 +94,7 @@ class TextRow(NamedTuple):
     speaker: str | None
     tags: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """The names by which one person goes, where the memory says so."""
+    """The names of one person, where the memory lists them."""
 
 
 def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision: int) -> None:
@@ -113,18 +113,22 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
 
 
 def hide_text(tx: Connection, doc: int, *, revision: int) -> None:
-    """Make a memory unfindable as of `revision`: its words and its vectors of every embedder go."""
+    """Make a memory unfindable as of `revision`: remove its words, and its vectors of every
+    embedder.
+    """
     _HIDE(tx, {"d": doc, "to_revision": revision})
     _DROP_VECTORS(tx, {"doc": doc})
 
 
 def drop_vectors(tx: Connection, doc: int) -> None:
-    """Remove the vectors of a memory, of every embedder: it says something else now."""
+    """Remove the vectors of a memory, of every embedder: its text changed."""
     _DROP_VECTORS(tx, {"doc": doc})
 
 
 def touch(tx: Connection, docs: Iterable[int], *, revision: int) -> None:
-    """Say that what belongs to these rows changed, such as a vector that came later."""
+    """Note that something beside the words of these memories changed, such as a vector that came
+    later.
+    """
     rows = [{"d": doc, "to_revision": revision} for doc in docs]
     if rows:
         _TOUCH(tx, rows[0] if len(rows) == 1 else rows)
@@ -149,24 +153,25 @@ def add_vectors(
 
 
 def count_rows(connection: Connection, scope_id: int) -> int:
-    """How many memories of a scope are findable or once were."""
+    """Return the number of memories of a scope that are findable or once were."""
     return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
 
 
 def changed(connection: Connection, scope_id: int, *, after: int, fingerprint: str) -> list[Entry]:
-    """The memories of a scope whose words or vectors changed since revision `after`, by number.
+    """Return the memories of a scope whose words or vectors changed since revision `after`, by
+    number.
 
-    `fingerprint` names whose vectors to read; an empty one reads none.
+    `fingerprint` names the embedder whose vectors are read; an empty one reads none.
     """
     rows = connection.execute(
         _CHANGED, {"scope_id": scope_id, "after": after, "fingerprint": fingerprint}
     )
-    # By place rather than by name: this is read for a hundred thousand rows.
+    # By position rather than by name: this is read for a hundred thousand rows.
     return [Entry._make(tuple(row)) for row in rows]
 
 
-def gone(connection: Connection, scope_id: int, *, after: int) -> set[int]:
-    """The memories of a scope that are findable no more since revision `after`."""
+def hidden_docs(connection: Connection, scope_id: int, *, after: int) -> set[int]:
+    """Return the memories of a scope that are no longer findable since revision `after`."""
     query = select(_x.c.doc).where(
         _x.c.scope_id == scope_id, _x.c.revision > after, _x.c.words.is_(None)
     )
@@ -187,32 +192,32 @@ def has_vectors(connection: Connection, doc: int) -> bool:
 def vectors_of(
     connection: Connection, scope_ids: Sequence[int], fingerprint: str, docs: Sequence[int]
 ) -> dict[int, bytes]:
-    """The vectors of those of `docs` that still stand in these scopes: how proposals are
-    checked.
+    """Return the vectors of those of `docs` that are in these scopes, by number: this checks
+    Chroma's proposals.
     """
-    found: dict[int, bytes] = {}
+    vectors: dict[int, bytes] = {}
     for start in range(0, len(docs), 500):
         query = select(_v.c.doc, _v.c.vector).where(
             _v.c.doc.in_(list(docs[start : start + 500])),
             _v.c.scope_id.in_(list(scope_ids)),
             _v.c.fingerprint == fingerprint,
         )
-        found.update((row.doc, bytes(row.vector)) for row in connection.execute(query))
-    return found
+        vectors.update((row.doc, bytes(row.vector)) for row in connection.execute(query))
+    return vectors
 
 
 def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]) -> set[int]:
-    """The findable memories of these scopes that bear all of `tags`."""
-    held = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    """Return the findable memories of these scopes that have all of `tags`."""
+    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     query = select(_x.c.doc).where(
         _x.c.scope_id.in_(list(scope_ids)),
-        *(held(_x.c.tags, json.dumps(tag, ensure_ascii=False)) > 0 for tag in tags),
+        *(position(_x.c.tags, json.dumps(tag, ensure_ascii=False)) > 0 for tag in tags),
     )
     return set(connection.execute(query).scalars())
 
 
 def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -> set[int]:
-    """The memories drawn from a source of these scopes, named by its id or its address."""
+    """Return the memories derived from a source of these scopes, named by its id or its address."""
     query = (
         select(_ms.c.doc)
         .join(_s, _s.c.id == _ms.c.source_id)
@@ -224,10 +229,11 @@ def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -
 def docs_missing_vectors(
     connection: Connection, fingerprint: str, *, limit: int, local_embedder: bool = True
 ) -> list[int]:
-    """Findable memories, of any scope, that have no vector of this embedder yet, oldest first.
+    """Return the findable memories, of any scope, that have no vector of this embedder yet, oldest
+    first.
 
-    Those that stay here are left out unless the embedder is a local one.
-    Those whose embedding is a job that waits or died are left to the job queue.
+    Those that must not leave the machine are left out unless the embedder is a local one. Those
+    whose embedding is a job that waits or died are left to the job queue.
     """
     has_vector = exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == fingerprint)
     jobs = tables.jobs
@@ -249,15 +255,15 @@ def docs_missing_vectors(
 
 
 def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]) -> set[int]:
-    """Those of `docs` that are findable and have no vector of this embedder."""
+    """Return those of `docs` that are findable and have no vector of this embedder."""
     findable = select(_x.c.doc).where(_x.c.doc.in_(list(docs)), _x.c.words.is_not(None))
-    done = select(_v.c.doc).where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)
-    return set(connection.execute(findable).scalars()) - set(connection.execute(done).scalars())
+    embedded = select(_v.c.doc).where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)
+    return set(connection.execute(findable).scalars()) - set(connection.execute(embedded).scalars())
 
 
 @dataclass(frozen=True)
 class Point:
-    """A vector as Chroma is told of it."""
+    """A stored vector with the version that it belongs to."""
 
     doc: int
     scope_id: int
@@ -268,8 +274,8 @@ class Point:
 def page_of_points(
     connection: Connection, fingerprint: str, *, after: int, most: int, scope_id: int | None = None
 ) -> list[Point]:
-    """The current vectors under one embedder, of one scope or of all, with a doc above `after`, by
-    doc.
+    """Return a page of the current vectors of one embedder, of one scope or of all, with a number
+    above `after`, in order.
     """
     query = (
         select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
@@ -286,7 +292,7 @@ def page_of_points(
 
 
 def large_scopes(connection: Connection, fingerprint: str, *, above: int) -> set[int]:
-    """The scopes with more than `above` vectors under one embedder."""
+    """Return the scopes with more than `above` vectors of one embedder."""
     query = (
         select(_v.c.scope_id)
         .where(_v.c.fingerprint == fingerprint)
@@ -297,8 +303,8 @@ def large_scopes(connection: Connection, fingerprint: str, *, above: int) -> set
 
 
 def changed_since(connection: Connection, revisions: Mapping[int, int]) -> list[int]:
-    """The memories of any scope whose words or vectors changed after these revisions; a scope not
-    named is new.
+    """Return the memories of any scope whose words or vectors changed after these revisions; all of
+    a scope that is not named.
     """
     changed = or_(
         _x.c.scope_id.not_in(list(revisions)),
@@ -311,13 +317,13 @@ def changed_since(connection: Connection, revisions: Mapping[int, int]) -> list[
 
 
 def count_points(connection: Connection, fingerprint: str) -> int:
-    """How many vectors there are under one embedder."""
+    """Return the number of vectors of one embedder."""
     query = select(func.count()).select_from(_v).where(_v.c.fingerprint == fingerprint)
     return int(connection.execute(query).scalar() or 0)
 
 
 def points(connection: Connection, fingerprint: str, docs: Sequence[int]) -> list[Point]:
-    """The current vectors of `docs` under one embedder; what is gone is left out."""
+    """Return the current vectors of `docs` of one embedder; those without one are left out."""
     query = (
         select(_v.c.doc, _v.c.scope_id, _v.c.version, _v.c.vector)
         .where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)

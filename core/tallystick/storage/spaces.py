@@ -1,4 +1,4 @@
-"""Spaces as rows: one per scope, the record as JSON, its version for changes that meet."""
+"""Spaces as rows: one per scope, the record as JSON, its version for concurrent changes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def replace(tx: Connection, space: MemorySpace) -> None:
 
 
 def of_scopes(connection: Connection, scopes: Iterable[Scope]) -> dict[Scope, MemorySpace]:
-    """The spaces of those scopes that have one."""
-    found = [
+    """Return the spaces of those scopes that have one."""
+    spaces = [
         MemorySpace.loads(body)
         for scope in scopes
         for (body,) in _OF(connection, {"scope": str(scope)})
     ]
-    return {space.scope: space for space in found}
+    return {space.scope: space for space in spaces}
 
 
 def all_spaces(connection: Connection) -> list[MemorySpace]:
-    """Every space, by the name of its scope: the caller decides who may see it."""
+    """Return every space, by the name of its scope: the caller decides who may see it."""
     return [MemorySpace.loads(body) for body in connection.execute(_ALL).scalars()]
 
 

@@ -1,4 +1,4 @@
-"""An opened store: the database of a tally with its clock, its ids and its place."""
+"""An opened store: the database of a tally with its clock, its ids and its location."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Store"]
 
 @dataclass(frozen=True)
 class Store:
-    """What every room above needs of storage. Thread-safe."""
+    """The database of a tally, its location and the ports that writes need. Thread-safe."""
 
     location: Location
     database: Database

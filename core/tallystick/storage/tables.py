@@ -1,8 +1,8 @@
 """Every table, once: SQLAlchemy Core, for SQLite and PostgreSQL alike.
 
-Text that a person wrote stands in `memory_versions`, `search_text` and `parts`, all of which can be
-erased. `journal` holds ids, counts, digests and reason codes only. Times are integer microseconds
-UTC; JSON is kept as text, because digests are taken of the stored bytes.
+Text that a person wrote is in `memory_versions`, `search_text` and `parts`, all of which can be
+erased. `journal` contains ids, counts, digests and reason codes only. Times are integer
+microseconds UTC; JSON is stored as text, because digests are taken of the stored bytes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ settings = Table(
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""What the tally knows of itself: its id, its owner, the embedder of its vectors, the index
-generation.
+"""Facts of the tally: its id, its owner, the embedder of its vectors, the generation of the index.
 """
 
 scopes = Table(
@@ -57,7 +56,7 @@ scopes = Table(
     Column("secret", LargeBinary, nullable=False),
     Column("revision", BigInteger, nullable=False, server_default="0"),
 )
-"""Each scope with the key of its part keys and how often its searchable text changed."""
+"""Each scope with the key of its part keys and the revision of its searchable text."""
 
 spaces = Table(
     "spaces",
@@ -77,7 +76,9 @@ anchors = Table(
     Column("head", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
-"""How far a stream was purged: how many entries went, and the digest of the last of them."""
+"""The end of the purged part of a stream: the number of entries removed, and the digest of the
+last.
+"""
 
 streams = Table(
     "streams",
@@ -104,7 +105,7 @@ journal = Table(
     Index(None, "subject_id", "sequence"),
     sqlite_autoincrement=True,
 )
-"""Append-only. `body` is canonical JSON and holds everything that the digest covers."""
+"""Append-only. `body` is canonical JSON and contains everything that the digest covers."""
 
 parts = Table(
     "parts",
@@ -190,7 +191,7 @@ memories = Table(
     Index(None, "scope_id", "state", "doc"),
     sqlite_autoincrement=True,
 )
-"""One row per memory: identity, state and what queries filter by. What it says stands in its
+"""One row per memory: identity, state and the columns that queries filter by. Its text is in its
 versions.
 """
 
@@ -205,7 +206,7 @@ memory_versions = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("erased_at", BigInteger),
 )
-"""What a memory said at one time; the journal knows it by `commitment` only."""
+"""The text of a memory at one time; the journal contains its `commitment` only."""
 
 memory_sources = Table(
     "memory_sources",
@@ -247,7 +248,7 @@ working = Table(
     Column("expires_at", BigInteger, nullable=False),
     Index(None, "expires_at"),
 )
-"""What a run keeps in mind: overwritten in place, without versions, gone when it expires."""
+"""Working memory of runs: overwritten in place, without versions, removed when it expires."""
 
 search_text = Table(
     "search_text",
@@ -265,8 +266,8 @@ search_text = Table(
 """The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer
 be found.
 
-`names` is a JSON list where the memory says by which names one person goes. `revision` is that of
-its scope when the row last changed, so that a process reads only what is new to it.
+`names` is a JSON list where the memory gives several names of one person. `revision` is that of its
+scope when the row last changed, so that a process reads only rows that are new to it.
 """
 
 vectors = Table(
@@ -414,10 +415,10 @@ step_entries = Table(
         postgresql_where=text("base_id IS NOT NULL"),
     ),
 )
-"""What a step saw and did; payloads stand in `parts` and can be erased with their salt.
+"""The inputs and outputs of a step; payloads are in `parts` and can be erased with their salt.
 
-With a base, a payload begins with the first `head` bytes of the base's, then what its part holds,
-and ends with the last `tail` bytes of the base's: a prompt that grew is stored once.
+With a base, a payload is the first `head` bytes of the base's, then its own part, then the last
+`tail` bytes of the base's: a prompt that grew is stored once.
 """
 
 threads = Table(
@@ -459,8 +460,8 @@ thread_states = Table(
     Column("code", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""One row per checkpoint: `state` holds its body and the roots of its values, `marks` what a filter
-looks for.
+"""One row per checkpoint: `state` contains its body and the roots of its values, `marks` the
+fingerprints of its metadata, by which filters search.
 """
 
 thread_writes = Table(
@@ -489,8 +490,8 @@ tree_parts = Table(
     Index("uq_tree_parts_digest", "scope_id", "digest", unique=True),
     sqlite_autoincrement=True,
 )
-"""Pieces of state, stored once per scope. An id is never given twice, so that what is remembered of
-one stays true.
+"""Pieces of state, stored once per scope. An id is never given twice, so that a cached one stays
+valid.
 """
 
 tree_holds = Table(
@@ -501,7 +502,7 @@ tree_holds = Table(
     Index(None, "part_id"),
     sqlite_with_rowid=False,
 )
-"""Which threads need which pieces: what no thread needs any more is removed."""
+"""The pieces that each thread needs: a piece that no thread needs is removed."""
 
 tree_keys = Table(
     "tree_keys",
@@ -513,7 +514,7 @@ tree_keys = Table(
 """The key of a scope's digests where state is encrypted; readable with the cipher's own key only.
 """
 
-# Checkpoints as the first schema kept them, until `threads.upgrade` has moved them over.
+# Checkpoints of the first schema, until an upgrade has moved them over.
 
 checkpoints = Table(
     "checkpoints",
@@ -543,7 +544,7 @@ checkpoint_values = Table(
     Column("part_key", Text, nullable=False),
     Index(None, "thread_id", "part_key"),
 )
-"""Which part holds the value of each channel at each checkpoint."""
+"""The part that contains the value of each channel at each checkpoint."""
 
 checkpoint_writes = Table(
     "checkpoint_writes",

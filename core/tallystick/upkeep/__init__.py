@@ -1,3 +1,3 @@
-"""Upkeep: proof of forgetting, erasure, retention, what a run keeps in mind, export and import,
-diagnosis.
+"""Upkeep: proof of forgetting, erasure, retention, export and import, diagnosis: decisions, no
+SQL.
 """

@@ -1,4 +1,4 @@
-"""Doctor: what is wrong with a tally, what only wants attention, and what can be repaired."""
+"""Doctor: finds what is wrong with a tally, what only needs attention, and repairs what can be."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from tallystick.upkeep.retention import Windows, journal_window, purge, require_
 __all__ = ["diagnose"]
 
 _MANY = 10_000
-"""Entries of the outbox beyond which Chroma is said to lag."""
+"""Entries of the outbox beyond which the doctor reports that Chroma lags."""
 
 
 def diagnose(
     context: MemoryContext, worker: Worker, actor: Actor, windows: Windows, *, repair: bool
 ) -> tuple[Finding, ...]:
-    """Look at everything that can be checked; with `repair` mend what can be mended. Raises
-    Denied.
-    """
+    """Run every check; with `repair` also repair what can be. Raises Denied."""
     require_operator(context, actor)
     with context.store.database.read() as connection:
-        found = [
+        findings = [
             *_database(connection),
             *_journals(connection),
             _versions(connection),
@@ -36,7 +34,7 @@ def diagnose(
             _frozen(connection),
             _recorded(connection),
         ]
-        found += [_jobs(connection), _outbox(connection)]
+        findings += [_jobs(connection), _outbox(connection)]
     due = purge(context, actor, windows, mode="preview")
     count = (
         due.expired
@@ -52,22 +50,22 @@ def diagnose(
         if count
         else "nothing is past its window"
     )
-    found.append(Finding(check="retention", status="notice" if count else "ok", text=text))
-    found.append(_index(context, worker, repair=False))
+    findings.append(Finding(check="retention", status="notice" if count else "ok", text=text))
+    findings.append(_index(context, worker, repair=False))
     if not repair:
-        return tuple(found)
-    mended: list[Finding] = []
-    for one in found:
-        if one.status == "problem" and one.check == "erasure":
+        return tuple(findings)
+    repaired: list[Finding] = []
+    for finding in findings:
+        if finding.status == "problem" and finding.check == "erasure":
             with worker.paused():
                 finish(context)
-            one = Finding(
+            finding = Finding(
                 check="erasure", status="repaired", text="an erasure that was cut off is finished"
             )
-        elif one.status == "problem" and one.check == "index":
-            one = _index(context, worker, repair=True)
-        mended.append(one)
-    return tuple(mended)
+        elif finding.status == "problem" and finding.check == "index":
+            finding = _index(context, worker, repair=True)
+        repaired.append(finding)
+    return tuple(repaired)
 
 
 def _database(connection: Connection) -> list[Finding]:
@@ -172,8 +170,8 @@ def _recorded(connection: Connection) -> Finding:
 
 def _jobs(connection: Connection) -> Finding:
     counts = Counter(jobs.counts(connection))
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
-    return Finding(check="jobs", status="problem" if counts["dead"] else "ok", text=told)
+    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
+    return Finding(check="jobs", status="problem" if counts["dead"] else "ok", text=summary)
 
 
 def _outbox(connection: Connection) -> Finding:
@@ -195,12 +193,12 @@ def _index(context: MemoryContext, worker: Worker, *, repair: bool) -> Finding:
     if context.index.folder_is_empty:
         return Finding(check="index", status="ok", text="Chroma was not needed yet")
     try:
-        found = worker.reconcile(repair=repair)
+        result = worker.reconcile(repair=repair)
     except StorageError as error:
         return Finding(check="index", status="notice", text=f"Chroma was not looked at: {error}")
-    if found.whole:
+    if result.whole:
         return Finding(
-            check="index", status="ok", text=f"{found.checked} vectors match the database"
+            check="index", status="ok", text=f"{result.checked} vectors match the database"
         )
     if repair:
         return Finding(

@@ -1,25 +1,23 @@
-"""Erase: destroy the text of memories wherever it stands, previewed, by an operator, and proved
+"""Erase: destroy the text of memories and its copies, previewed, by an operator, and proved
 afterwards.
 
-First one transaction takes it out of every table and notes that files are to be rewritten; then the
-database file is written anew, its log emptied and Chroma's folder made again. A process that dies
-in between leaves the note, and `finish` takes it up.
+First one transaction removes it from every table and notes that files are to be rewritten; then the
+database file is written anew, its log emptied and Chroma's folder built again. A process that dies
+in between leaves the note, and `finish` completes the work.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tallystick.access import fits, mint
-from tallystick.checkpoints.tracing import threads_holding
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
 from tallystick.memory.correct import TOKEN_LIFE_US
-from tallystick.memory.fields import INDEX, item_value
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.recorder.chain import run_stream
@@ -28,7 +26,6 @@ from tallystick.records import (
     Actor,
     Erasure,
     Proof,
-    Scope,
     canonical_json,
     part_key,
 )
@@ -42,12 +39,12 @@ from tallystick.storage import (
     journal,
     memories,
     recordings,
-    scopes,
     settings_rows,
     working,
 )
 from tallystick.storage.idempotency import IdempotentCall
-from tallystick.upkeep.operator_scopes import Reach
+from tallystick.upkeep.copies import Copies, searched_texts
+from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased
 
 __all__ = ["PENDING", "erase", "erase_recorded", "finish"]
@@ -55,54 +52,6 @@ __all__ = ["PENDING", "erase", "erase_recorded", "finish"]
 PENDING = "erase.pending"
 """Setting: text was erased from tables, and files are still to be rewritten."""
 _OPERATION = "erase"
-_LONG = 16
-"""Characters of a text of an item from which on other copies of it are looked for: shorter ones
-stand anywhere.
-"""
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Where the text stands beside the memories themselves, as far as the operator's reach goes."""
-
-    payloads: tuple[tuple[str, int, str], ...] = ()
-    threads: tuple[tuple[int, str, str], ...] = ()
-    runs: tuple[str, ...] = ()
-    memories: tuple[str, ...] = ()
-    sealed: int = 0
-    within: tuple[int, ...] | None = None
-    """The numbers of the scopes within reach; None is every one."""
-
-    @classmethod
-    def of(
-        cls, connection: Connection, needles: Sequence[bytes], ids: Iterable[str], reach: Reach
-    ) -> _Found:
-        within = (
-            None
-            if reach.whole
-            else tuple(row.id for row in scopes.find(connection, reach.scopes()))
-        )
-        if not needles:
-            return cls(within=within)
-        held = threads_holding(connection, needles)
-        # A payload that names a memory holds it by its id where it does not quote it.
-        payloads = byte_search.payloads_with(connection, [*needles, *(one.encode() for one in ids)])
-        return cls(
-            tuple(one for one in payloads if reach.covers_number(one[1])),
-            tuple(one for one in held.threads if reach.covers(Scope.parse(one[1]))),
-            tuple(
-                run
-                for run, scope_id in byte_search.goals_with(connection, needles)
-                if reach.covers_number(scope_id)
-            ),
-            tuple(
-                one
-                for one, scope_id in byte_search.versions_with(connection, needles)
-                if reach.covers_number(scope_id)
-            ),
-            held.sealed,
-            within,
-        )
 
 
 @dataclass(frozen=True)
@@ -110,8 +59,8 @@ class _Plan:
     stored: tuple[memories.Stored, ...]
     texts: tuple[str, ...]
     needles: tuple[bytes, ...]
-    found: _Found
-    shown: Erasure
+    copies: Copies
+    preview: Erasure
 
 
 def erase(
@@ -125,35 +74,35 @@ def erase(
     idempotency_key: str | None = None,
     rebuilt: Callable[[], None] = lambda: None,
 ) -> Erasure:
-    """Preview an erasure, or do it with the preview's token. `rebuilt` drops what is kept in
-    memory.
+    """Preview an erasure, or carry it out with the preview's token. `rebuilt` is called to drop
+    what is cached in memory.
 
     Raises Denied unless an operator of the organization asks, NotFound, InvalidInput, StateConflict
-    when the world is not as it was previewed, StorageError when another process holds Chroma's
+    when something is not as it was previewed, StorageError when another process holds Chroma's
     folder, or IdempotencyMismatch.
     """
     require_reason(reason)
     require_mode(mode)
-    wanted = list(dict.fromkeys(ids))
-    if not wanted:
+    memory_ids = list(dict.fromkeys(ids))
+    if not memory_ids:
         raise InvalidInput("Name one or more memories to erase.")
     database = context.store.database
     with database.read() as connection:
-        first = _operable(connection, context, actor, wanted[0])
+        first = _require_operable(connection, context, actor, memory_ids[0])
         row = first.scope
-        request = part_key(row.secret, canonical_json([list(wanted), reason, confirm_token]))
+        request = part_key(row.secret, canonical_json([list(memory_ids), reason, confirm_token]))
         if mode == "apply" and idempotency_key is not None:
             answered = idempotency.first_answer(
                 connection, row.id, _OPERATION, idempotency_key, request
             )
             if answered is not None:
                 return Erasure.load(answered)
-        plan = _plan(connection, context, actor, wanted)
+        plan = _plan(connection, context, actor, memory_ids)
     now = context.store.clock.now()
     if mode == "preview":
         until = now + TOKEN_LIFE_US
-        token = mint(row.secret, _OPERATION, actor, _bound(reason, plan), expires_at=until)
-        return plan.shown.model_copy(update={"confirm_token": token, "expires_at": until})
+        token = mint(row.secret, _OPERATION, actor, _token_content(reason, plan), expires_at=until)
+        return plan.preview.model_copy(update={"confirm_token": token, "expires_at": until})
     if confirm_token is None:
         decision = _decision(actor, first, allowed=False)
         raise context.gate.refuse(
@@ -166,28 +115,32 @@ def erase(
         )
 
     def unit(tx: Connection) -> tuple[_Plan, tuple[str, ...]]:
-        again = _plan(tx, context, actor, wanted)
+        current = _plan(tx, context, actor, memory_ids)
         at = context.store.clock.now()
-        if not fits(confirm_token, row.secret, _OPERATION, actor, _bound(reason, again), now=at):
+        if not fits(
+            confirm_token, row.secret, _OPERATION, actor, _token_content(reason, current), now=at
+        ):
             raise StateConflict(
-                wanted[0],
+                memory_ids[0],
                 state="not as previewed",
                 reason="the token has run out, is not for this, or more or less "
                 "would be erased by now",
                 hint="Preview again and confirm what it shows.",
             )
-        audits = _destroy(MemoryWrite(tx, context, actor, at, None), again, reason)
+        audits = _destroy(MemoryWrite(tx, context, actor, at, None), current, reason)
         settings_rows.set_setting(tx, PENDING, "1")
-        return again, audits
+        return current, audits
 
-    done, audits = database.write(unit, name="erase")
+    erased, audits = database.write(unit, name="erase")
     rebuilt()
     finish(context)
     proofs = tuple(
-        prove_erased(context, actor, stored.memory.id, texts=done.texts, journaled=True)
-        for stored in done.stored
+        prove_erased(context, actor, stored.memory.id, texts=erased.texts, journaled=True)
+        for stored in erased.stored
     )
-    result = done.shown.model_copy(update={"mode": "apply", "proofs": proofs, "audit_ids": audits})
+    result = erased.preview.model_copy(
+        update={"mode": "apply", "proofs": proofs, "audit_ids": audits}
+    )
     if idempotency_key is not None:
         database.write(
             lambda tx: idempotency.keep_answer(
@@ -209,8 +162,8 @@ def erase_recorded(
     idempotency_key: str | None = None,
     rebuilt: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Take the payloads of a run and its goal, or of one of its steps, away with their salts; the
-    steps that lose any.
+    """Remove the payloads of a run and its goal, or of one of its steps, with their salts; return
+    the steps that lose any.
 
     The chain still verifies and says that they were erased. Raises Denied unless an operator asks,
     NotFound, InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
@@ -220,11 +173,9 @@ def erase_recorded(
     database = context.store.database
     database.flush()
     with database.read() as connection:
-        found = recordings.find_run(connection, run_id)
-        if (
-            found is None
-            or not context.gate.decide(connection, actor, "inspect", found[0].scope).allowed
-        ):
+        recorded = recordings.find_run(connection, run_id)
+        scope = None if recorded is None else recorded[0].scope
+        if scope is None or not context.gate.decide(connection, actor, "inspect", scope).allowed:
             raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
         payloads = recordings.stored_payloads(connection, run_id, step_id)
     if not actor.is_operator:
@@ -234,36 +185,34 @@ def erase_recorded(
                 allowed=False,
                 reason="missing_permission",
                 operation="delete",
-                scope=found[0].scope,
+                scope=scope,
                 surface=actor.surface,
             ),
         )
     steps = sorted({step for step, _, _ in payloads})
     if mode == "preview":
         return steps
-    once = IdempotentCall(
-        found[0].scope, "erase_recorded", idempotency_key, [run_id, step_id, reason]
-    )
+    call = IdempotentCall(scope, "erase_recorded", idempotency_key, [run_id, step_id, reason])
 
     def unit(tx: Connection) -> list[str]:
-        answered = once.answered(tx)
+        answered = call.answered(tx)
         if answered is not None:
             return [str(step) for step in answered["steps"]]
         at = context.store.clock.now()
-        kept = recordings.stored_payloads(tx, run_id, step_id)
-        gone = _erase_payloads(tx, context, actor, kept, at=at, reason=reason)
+        stored = recordings.stored_payloads(tx, run_id, step_id)
+        steps = _erase_payloads(tx, context, actor, stored, at=at, reason=reason)
         if step_id is None:
             erasing.drop_goals(tx, [run_id])
-        if kept or step_id is None:
+        if stored or step_id is None:
             settings_rows.set_setting(tx, PENDING, "1")
-        once.keep(tx, {"steps": gone}, at=at)
-        return gone
+        call.keep(tx, {"steps": steps}, at=at)
+        return steps
 
-    done = database.write(unit, name="payload.erase")
+    erased_steps = database.write(unit, name="payload.erase")
     if payloads or step_id is None:
         rebuilt()
         finish(context)
-    return done
+    return erased_steps
 
 
 def _erase_payloads(
@@ -275,11 +224,11 @@ def _erase_payloads(
     at: int,
     reason: str,
 ) -> list[str]:
-    """Erase recorded payloads and say so in the chain of each run, or it would not verify; the
-    steps that lose any.
+    """Erase recorded payloads and note it in the chain of each run, which would not verify
+    otherwise; return the steps that lose any.
     """
-    gone = erasing.erase_payloads(tx, payloads, at=at)
-    for run_id, steps in gone.items():
+    erased = erasing.erase_payloads(tx, payloads, at=at)
+    for run_id, steps in erased.items():
         journal.append(
             tx,
             journal.Event(
@@ -293,11 +242,11 @@ def _erase_payloads(
                 details={"steps": steps},
             ),
         )
-    return sorted(step_id for steps in gone.values() for step_id in steps)
+    return sorted(step_id for steps in erased.values() for step_id in steps)
 
 
 def finish(context: MemoryContext) -> bool:
-    """Rewrite files where an erasure asks for it; whether one did. Raises StorageError,
+    """Rewrite the files where an erasure noted it; return True if one did. Raises StorageError,
     BusyTally.
     """
     database = context.store.database
@@ -316,19 +265,20 @@ def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     for stored in plan.stored:
         writing.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
-    # Who may inspect the run is not who may read the memory: its journal alone says which, and why.
+    # Not everybody who may inspect the run may read the memory: the memory's journal alone names
+    # it.
     _erase_payloads(
         tx,
         writing.context,
         writing.actor,
-        plan.found.payloads,
+        plan.copies.payloads,
         at=now,
         reason="text of a memory was erased",
     )
-    working.remove_with(tx, plan.needles, within=plan.found.within)
-    erasing.drop_goals(tx, plan.shown.runs)
-    idempotency.remove_answers_with(tx, plan.needles, within=plan.found.within)
-    for number, scope, name in plan.found.threads:
+    working.remove_with(tx, plan.needles, within=plan.copies.within)
+    erasing.drop_goals(tx, plan.preview.runs)
+    idempotency.remove_answers_with(tx, plan.needles, within=plan.copies.within)
+    for number, scope, name in plan.copies.threads:
         count = checkpoints.delete_thread(tx, number)
         journal.append(
             tx,
@@ -342,103 +292,89 @@ def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
                 details={"checkpoints": count},
             ),
         )
-    told = {
-        "payloads": len(plan.shown.payloads),
-        "threads": len(plan.found.threads),
-        "sources": len(plan.shown.sources),
+    counts = {
+        "payloads": len(plan.preview.payloads),
+        "threads": len(plan.copies.threads),
+        "sources": len(plan.preview.sources),
     }
     return tuple(
         writing.write_down(
             stored.memory.scope,
             "memory.erase",
             stored.memory.id,
-            {"version": stored.memory.version, **told},
+            {"version": stored.memory.version, **counts},
             reason=reason,
         )
         for stored in plan.stored
     )
 
 
-def _bound(reason: str, plan: _Plan) -> str:
+def _token_content(reason: str, plan: _Plan) -> str:
     versions = [[stored.memory.id, stored.memory.version] for stored in plan.stored]
-    return json.dumps([reason, versions, plan.shown.dump()], sort_keys=True)
+    return json.dumps([reason, versions, plan.preview.dump()], sort_keys=True)
 
 
 def _plan(
     connection: Connection, context: MemoryContext, actor: Actor, ids: Iterable[str]
 ) -> _Plan:
-    named = [_operable(connection, context, actor, memory_id) for memory_id in ids]
-    stored = {one.doc: one for one in named}
-    reach = Reach(connection, context, actor, "manage")
+    named = [_require_operable(connection, context, actor, memory_id) for memory_id in ids]
+    stored = {entry.doc: entry for entry in named}
+    reach = OperatorScopes(connection, context, actor, "manage")
     origins: set[int] = set()
-    for one in named:
-        around = edges.of(connection, one.doc)
+    for entry in named:
+        around = edges.of(connection, entry.doc)
         shared = [
-            edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == one.doc
+            edge.from_doc for edge in around if edge.kind == "SHARES" and edge.to_doc == entry.doc
         ]
         stored |= memories.get_docs(connection, shared)
         origins |= {
             edge.from_doc
             for edge in around
-            if edge.kind == "DERIVED_FROM" and edge.to_doc == one.doc
+            if edge.kind == "DERIVED_FROM" and edge.to_doc == entry.doc
         }
     bodies = [
-        body for doc in stored for _, body in erasing.texts_of(connection, doc) if body is not None
+        version.body
+        for doc in stored
+        for version in erasing.texts_of(connection, doc)
+        if version.body is not None
     ]
-    texts = tuple(dict.fromkeys(text for body in bodies for text in _texts(json.loads(body))))
-    needles = tuple(needle for text in texts if text for needle in byte_search.forms(text))
-    found = _Found.of(connection, needles, [one.memory.id for one in stored.values()], reach)
-    kept = {
-        one.memory.id
-        for one in memories.get_docs(connection, origins).values()
-        if reach.covers(one.memory.scope)
-    }
-    same = memories.saying(
-        connection, [one.content_key for one in stored.values()], besides=list(stored)
+    texts = tuple(
+        dict.fromkeys(text for body in bodies for text in searched_texts(json.loads(body)))
     )
-    kept |= {memory_id for memory_id, _ in same} | set(found.memories)
+    needles = tuple(needle for text in texts if text for needle in byte_search.forms(text))
+    copies = Copies.find(connection, needles, [entry.memory.id for entry in stored.values()], reach)
+    elsewhere = {
+        entry.memory.id
+        for entry in memories.get_docs(connection, origins).values()
+        if reach.covers(entry.memory.scope)
+    }
+    same = memories.with_content(
+        connection, [entry.content_key for entry in stored.values()], besides=list(stored)
+    )
+    elsewhere |= {memory_id for memory_id, _ in same} | set(copies.memories)
     cannot = [*CANNOT_ERASE, *(() if reach.whole else CANNOT_BEYOND)]
-    if found.sealed:
-        cannot.append(f"what {found.sealed} encrypted pieces of checkpoints hold")
-    shown = Erasure(
+    if copies.encrypted:
+        cannot.append(f"what {copies.encrypted} encrypted pieces of checkpoints hold")
+    preview = Erasure(
         mode="preview",
-        memory_ids=tuple(sorted(one.memory.id for one in stored.values())),
+        memory_ids=tuple(sorted(entry.memory.id for entry in stored.values())),
         versions=len(bodies),
         sources=tuple(source.id for source in erasing.own_sources(connection, list(stored))),
-        payloads=tuple(sorted({step for step, _, _ in found.payloads})),
-        threads=tuple(f"{scope} {name}" for _, scope, name in found.threads),
-        working=working.count_with(connection, needles, within=found.within),
-        runs=found.runs,
-        elsewhere=tuple(sorted(kept - {one.memory.id for one in stored.values()})),
+        payloads=tuple(sorted({step for step, _, _ in copies.payloads})),
+        threads=tuple(f"{scope} {name}" for _, scope, name in copies.threads),
+        working=working.count_with(connection, needles, within=copies.within),
+        runs=copies.runs,
+        elsewhere=tuple(sorted(elsewhere - {entry.memory.id for entry in stored.values()})),
         cannot_prove=tuple(cannot),
     )
-    return _Plan(tuple(stored.values()), texts, needles, found, shown)
+    return _Plan(tuple(stored.values()), texts, needles, copies, preview)
 
 
-def _texts(body: dict[str, Any]) -> Iterator[str]:
-    """What a version says, by which its copies are looked for; of an item of a store the texts of
-    its value too.
-    """
-    content = str(body["content"])
-    yield content
-    if INDEX in body.get("attributes", {}):
-        yield from (text for text in _leaves(item_value(content)) if len(text) >= _LONG)
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for inner in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
-        yield from _leaves(inner)
-
-
-def _operable(
+def _require_operable(
     connection: Connection, context: MemoryContext, actor: Actor, memory_id: str
 ) -> memories.Stored:
-    """The memory, for an operator; others are refused where they may know of it, else told that it
-    is not there.
+    """Return the memory, for an operator; others are refused where they may read it, and get
+    NotFound where they may not.
     """
     stored = memories.get(connection, memory_id)
     if stored is None:
@@ -464,11 +400,11 @@ def _decision(actor: Actor, stored: memories.Stored, *, allowed: bool) -> Access
 
 
 def prove(context: MemoryContext, actor: Actor, memory_id: str, text: str | None) -> Proof:
-    """Prove an erasure later; with `text` files and tables are searched for it too. Raises Denied,
+    """Prove an erasure later; with `text` tables and files are searched for it too. Raises Denied,
     NotFound.
     """
     with context.store.database.read() as connection:
-        _operable(connection, context, actor, memory_id)
+        _require_operable(connection, context, actor, memory_id)
     return prove_erased(
         context, actor, memory_id, texts=() if text is None else (text,), journaled=True
     )

@@ -1,9 +1,9 @@
 """Export and import: whole scopes as JSON lines and blobs, each named with its digest in a
 manifest.
 
-Rows keep their numbers, so that what refers to them, inside of state too, stays true; that is why
-an import needs an empty tally. What is derived from the rest, Chroma and the outbox, is made anew;
-of what a tally knows of itself its choices go along, and who it belongs to stays.
+Rows keep their numbers, so that references to them, inside of state too, stay valid; that is why an
+import needs an empty tally. Derived rows, Chroma and the outbox, are built anew. Of the tally's own
+settings those that somebody chose are exported, and not its owner.
 """
 
 from __future__ import annotations
@@ -31,29 +31,27 @@ __all__ = ["CHOICES", "FORMAT", "export", "import_from"]
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
 CHOICES = (JOURNAL_WINDOW, FROZEN)
-"""Settings that somebody chose: they go along, and give way to what the other tally has chosen
-already.
-"""
+"""Settings that somebody chose: they are exported, and give way to those of the importing tally."""
 _INLINE = 4_096
-"""Bytes up to which a binary value stands in its line; longer ones are blobs of their own."""
+"""Bytes up to which a binary value is stored in its line; longer ones are blobs of their own."""
 _PAGE = 500
 
 
-def export(context: MemoryContext, actor: Actor, wanted: Sequence[Scope], folder: Path) -> Transfer:
+def export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope], folder: Path) -> Transfer:
     """Write these scopes to `folder`, which must be new or empty. Raises Denied, InvalidInput,
     StorageError.
     """
-    for scope in wanted:
+    for scope in chosen:
         context.gate.require(actor, "export", scope)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder} is there already. Export into a new folder.")
     with context.gate.journaling(actor):
-        context.store.database.write(lambda tx: _note(tx, context, actor, wanted), name="export")
+        context.store.database.write(lambda tx: _note(tx, context, actor, chosen), name="export")
     context.gate.flush()
     try:
         (folder / "blobs").mkdir(parents=True, exist_ok=True)
         with context.store.database.read() as connection:
-            return _written(connection, wanted, folder)
+            return _write_files(connection, chosen, folder)
     except OSError as error:
         raise StorageError(f"{folder} cannot be written: {error.strerror}.") from error
 
@@ -66,13 +64,13 @@ def import_from(
     """
     require_operator(context, actor)
     manifest = _manifest(folder)
-    once = IdempotentCall(actor.private_scope, "import", idempotency_key, manifest["digest"])
+    call = IdempotentCall(actor.private_scope, "import", idempotency_key, manifest["digest"])
     with context.store.database.read() as connection:
-        answered = once.answered(connection)
+        answered = call.answered(connection)
     if answered is not None:
         return Transfer.load(answered)
-    blobs = _checked(folder, manifest)
-    done = _transfer(manifest)
+    blobs = _check_files(folder, manifest)
+    transfer = _transfer(manifest)
 
     def unit(tx: Connection) -> None:
         _require_empty(tx)
@@ -84,12 +82,12 @@ def import_from(
             page: list[dict[str, Any]] = []
             for row in _lines(folder / name):
                 if table == "settings":
-                    _choose(tx, row)
+                    _adopt_setting(tx, row)
                     continue
                 if table == "access_log":
                     # Who looked at an empty tally has a line of his own already.
                     row.pop("id", None)
-                page.append(_decoded(table, row, blobs))
+                page.append(_decode(table, row, blobs))
                 if len(page) == _PAGE:
                     rows.add_rows(tx, table, page)
                     page = []
@@ -104,17 +102,17 @@ def import_from(
             actor=actor,
             at=at,
             audit_id=context.store.ids.new(),
-            details={"format": done.format, "digest": done.digest},
+            details={"format": transfer.format, "digest": transfer.digest},
         )
         journal.append(tx, event)
-        once.keep(tx, done.dump(), at=at)
+        call.keep(tx, transfer.dump(), at=at)
 
     context.store.database.write(unit, name="import")
-    return done
+    return transfer
 
 
-def _choose(tx: Connection, row: Mapping[str, Any]) -> None:
-    """Take a choice over, unless this tally has made its own."""
+def _adopt_setting(tx: Connection, row: Mapping[str, Any]) -> None:
+    """Adopt a setting of the export, unless this tally has its own."""
     name = row.get("name")
     if name not in CHOICES:
         raise CorruptTally(f"The export holds the setting {name!r}, which no release writes.")
@@ -122,9 +120,9 @@ def _choose(tx: Connection, row: Mapping[str, Any]) -> None:
         settings_rows.set_setting(tx, str(name), str(row["value"]))
 
 
-def _note(tx: Connection, context: MemoryContext, actor: Actor, wanted: Iterable[Scope]) -> None:
-    """Say in each scope's journal that it was taken out; the permission is asked once more."""
-    for scope in wanted:
+def _note(tx: Connection, context: MemoryContext, actor: Actor, chosen: Iterable[Scope]) -> None:
+    """Note in each scope's journal that it was exported; the permission is checked once more."""
+    for scope in chosen:
         context.gate.confirm(tx, actor, "export", scope)
         event = journal.Event(
             stream=f"scope:{scope}",
@@ -137,8 +135,8 @@ def _note(tx: Connection, context: MemoryContext, actor: Actor, wanted: Iterable
         journal.append(tx, event)
 
 
-def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> Transfer:
-    chosen = rows.ScopeSelection.of(connection, wanted, settings=CHOICES)
+def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) -> Transfer:
+    selection = rows.ScopeSelection.of(connection, chosen, settings=CHOICES)
     files: dict[str, dict[str, Any]] = {}
     blobs: dict[str, int] = {}
     for table in rows.table_names():
@@ -147,10 +145,10 @@ def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> T
         digest, count = hashlib.sha256(), 0
         file = folder / f"{table}.jsonl"
         with file.open("wb") as stream:
-            for row in rows.rows_of(connection, chosen, table):
+            for row in rows.rows_of(connection, selection, table):
                 line = (
                     json.dumps(
-                        _encoded(row, folder, blobs), ensure_ascii=True, separators=(",", ":")
+                        _encode(row, folder, blobs), ensure_ascii=True, separators=(",", ":")
                     )
                     + "\n"
                 )
@@ -161,7 +159,7 @@ def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> T
     manifest = {
         "format": FORMAT,
         "schema": HEAD,
-        "scopes": list(chosen.names),
+        "scopes": list(selection.names),
         "files": files,
         "blobs": dict(sorted(blobs.items())),
     }
@@ -170,7 +168,7 @@ def _written(connection: Connection, wanted: Sequence[Scope], folder: Path) -> T
     return _transfer(manifest)
 
 
-def _encoded(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict[str, Any]:
+def _encode(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict[str, Any]:
     line: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, bytes | memoryview):
@@ -188,7 +186,7 @@ def _encoded(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dic
     return line
 
 
-def _decoded(table: str, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
+def _decode(table: str, row: dict[str, Any], blobs: Path) -> dict[str, Any]:
     for column in rows.binary_columns(table):
         value = row.get(column)
         if isinstance(value, dict):
@@ -215,31 +213,33 @@ def _manifest(folder: Path) -> dict[str, Any]:
             f"release reads formats "
             f"up to {FORMAT} and schemas up to {HEAD}. Upgrade tallystick to import it."
         )
-    said = manifest.get("digest")
-    if said != text_digest(
+    digest = manifest.get("digest")
+    if digest != text_digest(
         "export", canonical_json({k: v for k, v in manifest.items() if k != "digest"})
     ):
         raise CorruptTally(f"{file} does not match its digest.")
     return manifest
 
 
-def _checked(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Hold every file against its digest before anything is written. Raises CorruptTally."""
-    known = {f"{table}.jsonl" for table in rows.table_names()}
-    expected = {name: one["sha256"] for name, one in manifest["files"].items()}
+def _check_files(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Compare every file with its digest before anything is written; return the folder of blobs.
+    Raises CorruptTally.
+    """
+    names = {f"{table}.jsonl" for table in rows.table_names()}
+    expected = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     if not all(re.fullmatch(r"[0-9a-f]{64}", key) for key in manifest["blobs"]):
         raise CorruptTally("The export names a blob by something that is no digest.")
     expected |= {f"blobs/{key}": key for key in manifest["blobs"]}
     for name, sha256 in expected.items():
-        if not name.startswith("blobs/") and name not in known:
+        if not name.startswith("blobs/") and name not in names:
             raise CorruptTally(f"The export names {name}, which no release writes.")
         file = folder / name
         try:
             with file.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             raise CorruptTally(f"The export lacks {name}.") from error
-        if found != sha256:
+        if digest != sha256:
             raise CorruptTally(
                 f"{name} of the export does not match its digest. Nothing was imported."
             )
@@ -265,7 +265,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _transfer(manifest: Mapping[str, Any]) -> Transfer:
-    lines = {name: one["lines"] for name, one in manifest["files"].items()}
+    lines = {name: entry["lines"] for name, entry in manifest["files"].items()}
     return Transfer(
         format=manifest["format"],
         digest=manifest["digest"],

@@ -1,5 +1,5 @@
-"""Proof: after a forget that nothing reaches the text, after an erasure that nothing holds it; and
-what stays open.
+"""Proof: after a forget that no read reaches the text, after an erasure that nothing contains it;
+with what cannot be proved.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from tallystick.storage import (
     search,
     settings_rows,
 )
+from tallystick.storage.chroma import VectorPoint
 from tallystick.storage.portable import ScopeSelection
-from tallystick.upkeep.operator_scopes import Reach
+from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.portable import CHOICES
 
 __all__ = ["CANNOT_BEYOND", "CANNOT_ERASE", "prove_erased", "prove_unreachable"]
@@ -62,8 +63,8 @@ _WORDS = ("content", "subject", "who", "category", "tags", "attributes")
 
 
 def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> Proof:
-    """Try every read path of memory for a text that was forgotten or hidden. Raises NotFound,
-    StateConflict.
+    """Prove that no read path of memory reaches a text that was forgotten or hidden. Raises
+    NotFound, StateConflict.
     """
     database = context.store.database
     with database.read() as connection:
@@ -73,12 +74,12 @@ def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> P
             raise StateConflict(
                 memory_id, state=memory.state, reason="it is not forgotten", hint="Forget it first."
             )
-        problems = _indexed(connection, context, stored)
-        copies, said = _copies(connection, context, actor, stored)
-        problems += said
+        problems = _still_indexed(connection, context, stored)
+        copies, repeated = _copies(connection, context, actor, stored)
+        problems += repeated
     checked = ["words", "vectors", "vectors in Chroma", "text kept in memory", "other memories"]
     if context.gate.require_or_none(actor, "read", memory.scope) is not None:
-        problems += _tried(context, actor, stored)
+        problems += _reading_problems(context, actor, stored)
         checked += [
             "get",
             "recall",
@@ -88,7 +89,7 @@ def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> P
             "inspect",
             "explore",
         ]
-    return _told(
+    return _journaled(
         context,
         actor,
         stored,
@@ -113,11 +114,11 @@ def prove_erased(
     texts: Sequence[str] = (),
     journaled: bool,
 ) -> Proof:
-    """Look for what is left of an erased memory, and for `texts` in every table and file. Raises
+    """Search for remains of an erased memory, and for `texts` in every table and file. Raises
     NotFound.
 
-    The tally keeps nothing by which it could find the text again, not even a keyed digest of its
-    pieces: whoever reads the tally could try guesses against that. Without `texts` the proof names
+    The tally stores nothing by which it could find the text again, not even a keyed digest of its
+    pieces: a reader of the tally could try guesses against that. Without `texts` the proof names
     the search that the erasure itself made.
     """
     database = context.store.database
@@ -136,13 +137,13 @@ def prove_erased(
         stored = memories.get(connection, memory_id)
         if stored is None:
             raise context.absent(actor, memory_id)
-        reach = Reach(connection, context, actor, "manage")
-        problems += _left(connection, stored.doc)
-        problems += _indexed(connection, context, stored)
+        reach = OperatorScopes(connection, context, actor, "manage")
+        problems += _remaining(connection, stored.doc)
+        problems += _still_indexed(connection, context, stored)
         if settings_rows.get_setting(connection, "erase.pending") == "1":
             problems.append("the files were not rewritten yet: run `tally doctor --repair`")
         needles = [needle for text in texts if text for needle in byte_search.forms(text)]
-        searched = None if needles else _searched(connection, memory_id)
+        searched = None if needles else _last_search(connection, memory_id)
         if searched is not None and not searched.holds:
             problems.append(
                 f"the last search found the text in {searched.problems} places: give `text=` to "
@@ -154,14 +155,14 @@ def prove_erased(
                 if reach.whole
                 else ScopeSelection.of(connection, reach.scopes(), settings=CHOICES)
             )
-            found = byte_search.rows_with(connection, needles, within=within)
+            counts = byte_search.rows_with(connection, needles, within=within)
             problems += [
-                f"{place} holds the text in {count} rows" for place, count in found.items()
+                f"{place} holds the text in {count} rows" for place, count in counts.items()
             ]
-            held = threads_holding(connection, needles).threads
+            threads = threads_holding(connection, needles).threads
             problems += [
                 f"the thread {scope} {name} holds the text"
-                for _, scope, name in held
+                for _, scope, name in threads
                 if reach.covers(Scope.parse(scope))
             ]
             checked += ["every column of every table", "pieces of checkpoints"]
@@ -185,21 +186,19 @@ def prove_erased(
         searched=searched,
         at=context.store.clock.now(),
     )
-    return _told(context, actor, stored, proof, searched=bool(needles)) if journaled else proof
+    return _journaled(context, actor, stored, proof, searched=bool(needles)) if journaled else proof
 
 
-def _searched(connection: Connection, memory_id: str) -> Searched | None:
-    """The last search for the bytes of a memory's text, as the journal knows it; None where it
-    knows of none.
-    """
+def _last_search(connection: Connection, memory_id: str) -> Searched | None:
+    """Return the last search for the text of a memory that the journal mentions, or None."""
     for entry in reversed(journal.about(connection, memory_id)):
-        told = entry.details
-        if entry.event == _CLAIM and told.get("searched") is True:
-            checked, problems = told["checked"], told["problems"]
+        details = entry.details
+        if entry.event == _CLAIM and details.get("searched") is True:
+            checked, problems = details["checked"], details["problems"]
             return Searched.load(
                 {
                     "at": entry.at,
-                    "holds": told["holds"],
+                    "holds": details["holds"],
                     "problems": problems,
                     "checked": checked,
                     "audit_id": entry.audit_id,
@@ -208,54 +207,61 @@ def _searched(connection: Connection, memory_id: str) -> Searched | None:
     return None
 
 
-def _left(connection: Connection, doc: int) -> list[str]:
-    found = []
+def _remaining(connection: Connection, doc: int) -> list[str]:
+    problems = []
     if count := erasing.versions_with_text(connection, doc):
-        found.append(f"{count} versions hold their text or salt")
+        problems.append(f"{count} versions hold their text or salt")
     own = [source.id for source in erasing.own_sources(connection, [doc])]
     if count := erasing.living_sources(connection, own):
-        found.append(f"{count} sources are there")
-    return found
+        problems.append(f"{count} sources are there")
+    return problems
 
 
-def _indexed(connection: Connection, context: MemoryContext, stored: memories.Stored) -> list[str]:
+def _still_indexed(
+    connection: Connection, context: MemoryContext, stored: memories.Stored
+) -> list[str]:
     import numpy as np
 
-    found = []
+    problems = []
     if search.has_words(connection, stored.doc):
-        found.append("its words are indexed")
+        problems.append("its words are indexed")
     if search.has_vectors(connection, stored.doc):
-        found.append("its vectors are stored")
+        problems.append("its vectors are stored")
     if context.index is not None and context.index.is_open and context.index.owned:
         try:
-            point = (stored.doc, stored.scope_id, 0, np.zeros(1, dtype=np.float32))
+            point = VectorPoint(stored.doc, stored.scope_id, 0, np.zeros(1, dtype=np.float32))
             if stored.doc in context.index.versions([point]):
-                found.append("its vector stands in Chroma: run `tally rebuild-index`")
+                problems.append("its vector stands in Chroma: run `tally rebuild-index`")
         except StorageError as error:
-            found.append(f"Chroma could not be asked: {error}")
+            problems.append(f"Chroma could not be asked: {error}")
     if context.corpora.holds(connection, stored.scope_id, stored.doc):
-        found.append("its words are kept in memory")
-    return found
+        problems.append("its words are kept in memory")
+    return problems
 
 
 def _copies(
     connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored
 ) -> tuple[list[str], list[str]]:
-    """Copies that are kept on purpose, and what says the same where this actor may read it."""
-    bodies = [body for _, body in erasing.texts_of(connection, stored.doc) if body is not None]
+    """Return the copies that are stored on purpose, and the memories with the same content."""
+    bodies = [
+        version.body
+        for version in erasing.texts_of(connection, stored.doc)
+        if version.body is not None
+    ]
     copies = [f"{len(bodies)} versions, for recovery"] if bodies else []
     copies += [
-        f"source {source_id}, for recovery"
-        for source_id, _, _ in erasing.own_sources(connection, [stored.doc])
+        f"source {source.id}, for recovery"
+        for source in erasing.own_sources(connection, [stored.doc])
     ]
     texts = dict.fromkeys(str(json.loads(body)["content"]) for body in bodies)
     needles = [needle for text in texts if text for needle in byte_search.forms(text)]
     if needles:
         inspects, reads = (
-            Reach(connection, context, actor, operation) for operation in ("inspect", "read")
+            OperatorScopes(connection, context, actor, operation)
+            for operation in ("inspect", "read")
         )
-        found = byte_search.payloads_with(connection, needles)
-        steps = {step for step, scope_id, _ in found if inspects.covers_number(scope_id)}
+        payloads = byte_search.payloads_with(connection, needles)
+        steps = {step for step, scope_id, _ in payloads if inspects.covers_number(scope_id)}
         copies += [f"recorded step {step}" for step in sorted(steps)]
         goals = byte_search.goals_with(connection, needles)
         copies += [
@@ -267,18 +273,18 @@ def _copies(
             for _, scope, name in threads
             if reads.covers(Scope.parse(scope))
         ]
-    same = memories.saying(connection, [stored.content_key], besides=[stored.doc])
+    same = memories.with_content(connection, [stored.content_key], besides=[stored.doc])
     return copies, [f"memory {memory_id} says the same" for memory_id, _ in same]
 
 
-def _tried(context: MemoryContext, actor: Actor, stored: memories.Stored) -> list[str]:
-    """Every read path, as this actor. What was forgotten is not sent anywhere to prove that it
-    is.
+def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Stored) -> list[str]:
+    """Return the read paths that still show the memory to this actor. Its text is sent nowhere for
+    this.
     """
-    memory, found, context = stored.memory, list[str](), context.silent()
+    memory, problems, context = stored.memory, list[str](), context.silent()
     try:
         get(context, actor, memory.id)
-        found.append("get gives it")
+        problems.append("get gives it")
     except NotFound:
         pass
     states: tuple[tuple[MemoryState, ...], ...] = ((), memories.FINDABLE)
@@ -292,30 +298,38 @@ def _tried(context: MemoryContext, actor: Actor, stored: memories.Stored) -> lis
             logged=False,
         )
         if any(hit.memory.id == memory.id for hit in hits):
-            found.append("recall finds it")
+            problems.append("recall finds it")
     listed = list_memories(context, actor, memory.scope, states=get_args(MemoryState), limit=10_000)
-    if any(one.id == memory.id and any(getattr(one, name) for name in _WORDS) for one in listed):
-        found.append("a list shows what it says")
+    if any(row.id == memory.id and any(getattr(row, name) for name in _WORDS) for row in listed):
+        problems.append("a list shows what it says")
     if any(
         name in entry.new or name in entry.old
         for entry in history(context, actor, memory.id)
         for name in _WORDS
     ):
-        found.append("its history shows what it said")
-    seen = inspect(context, actor, memory.id)
+        problems.append("its history shows what it said")
+    inspection = inspect(context, actor, memory.id)
     if any(
-        (seen.preview, seen.subject, seen.speaker, seen.tags, seen.attributes, seen.conversation)
+        (
+            inspection.preview,
+            inspection.subject,
+            inspection.speaker,
+            inspection.tags,
+            inspection.attributes,
+            inspection.conversation,
+        )
     ):
-        found.append("inspecting it shows what it says")
+        problems.append("inspecting it shows what it says")
     around = explore(context, actor, memory.id, states=get_args(MemoryState)).memories
     if any(
-        one.memory_id == memory.id and (one.preview or one.subject or one.tags) for one in around
+        node.memory_id == memory.id and (node.preview or node.subject or node.tags)
+        for node in around
     ):
-        found.append("looking around shows what it says")
-    return found
+        problems.append("looking around shows what it says")
+    return problems
 
 
-def _told(
+def _journaled(
     context: MemoryContext,
     actor: Actor,
     stored: memories.Stored,

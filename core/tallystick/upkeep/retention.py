@@ -1,9 +1,9 @@
-"""Retention: what may go once its window has passed, in an order that leaves nothing pointing at
-what went.
+"""Retention: removes what is past its window, in an order that leaves no reference to removed rows.
 
-Forgotten memories go links first, then text, then rows; a recorded run goes whole, payloads, steps,
-then its journal. A journal is cut from its beginning and keeps an anchor, the count and the head of
-what went, so that what is left still verifies; its window is a choice that somebody made.
+Forgotten memories are removed links first, then text, then rows; a recorded run as a whole:
+payloads, steps, then its journal. A journal is cut from its beginning and keeps an anchor, the
+count and the head of the removed entries, so that the rest still verifies; its window is a choice
+that somebody made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tallystick.checkpoints.verify import ENDING
 from tallystick.errors import Denied, InvalidInput
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 JOURNAL_WINDOW = "retention.journal_days"
-"""Setting: after how many days entries of journals may go; `keep` for never. Absent until somebody
-chose.
+"""Setting: the days after which entries of journals may be removed; `keep` for never. Absent until
+somebody chose.
 """
 _DAY_US = 24 * 3600 * 1_000_000
 _LONGEST = 36_500
@@ -57,8 +57,8 @@ _CUT = "journal.purge"
 
 @dataclass(frozen=True)
 class Windows:
-    """How many days are kept: jobs that are done or dead, and the answers of calls under an
-    idempotency key.
+    """Days after which rows are removed: jobs that are done or dead, and the answers of calls under
+    an idempotency key.
     """
 
     done_jobs: int
@@ -78,17 +78,25 @@ class Windows:
         return now - self.answers * _DAY_US
 
 
-def journal_window(connection: Connection) -> tuple[bool, int | None]:
-    """Whether a window was chosen, and its days; None keeps the journal."""
-    kept = settings_rows.get_setting(connection, JOURNAL_WINDOW)
-    return kept is not None, None if kept in (None, "keep") else int(kept)
+class JournalWindow(NamedTuple):
+    """The window after which entries of journals may go."""
+
+    chosen: bool
+    days: int | None
+    """None keeps the journal."""
+
+
+def journal_window(connection: Connection) -> JournalWindow:
+    """Return the window of the journal that somebody chose, if anybody did."""
+    value = settings_rows.get_setting(connection, JOURNAL_WINDOW)
+    return JournalWindow(value is not None, None if value in (None, "keep") else int(value))
 
 
 def choose_journal_window(
     context: MemoryContext, actor: Actor, days: int | None, *, idempotency_key: str | None = None
 ) -> None:
-    """Choose after how many days journal entries may go, or None to keep them. Raises Denied,
-    InvalidInput.
+    """Choose the days after which journal entries may be removed, or None to keep them. Raises
+    Denied, InvalidInput.
     """
     require_operator(context, actor)
     if days is not None and (not isinstance(days, int) or not 1 <= days <= _LONGEST):
@@ -97,15 +105,15 @@ def choose_journal_window(
             f"are usual. None keeps it."
         )
     value = "keep" if days is None else str(days)
-    once = IdempotentCall(actor.private_scope, "retention.choose", idempotency_key, value)
+    call = IdempotentCall(actor.private_scope, "retention.choose", idempotency_key, value)
 
     def unit(tx: Connection) -> None:
-        if once.answered(tx) is not None:
+        if call.answered(tx) is not None:
             return
         now = context.store.clock.now()
         settings_rows.set_setting(tx, JOURNAL_WINDOW, value)
         _note(tx, context, actor, "retention.choose", now, {"journal_days": value})
-        once.keep(tx, {}, at=now)
+        call.keep(tx, {}, at=now)
 
     context.store.database.write(unit, name="retention.choose")
 
@@ -118,24 +126,22 @@ def purge(
     mode: Literal["preview", "apply"],
     idempotency_key: str | None = None,
 ) -> Purge:
-    """Count what is past its window, or remove it, page by page. An operator's work. Raises
-    Denied.
-    """
+    """Count what is past its window, or remove it, page by page. For operators. Raises Denied."""
     require_mode(mode)
     require_operator(context, actor)
     database, now = context.store.database, context.store.clock.now()
-    once = IdempotentCall(
+    call = IdempotentCall(
         actor.private_scope, "purge", idempotency_key if mode == "apply" else None, asdict(windows)
     )
     with database.read() as connection:
-        answered = once.answered(connection)
+        answered = call.answered(connection)
         if answered is not None:
             return Purge.load(answered)
         chosen, days = journal_window(connection)
         before = None if days is None else now - days * _DAY_US
         streams = [] if before is None else _old_streams(connection, before)
         runs = {} if before is None else _old_runs(connection, before)
-        shown = Purge(
+        result = Purge(
             mode=mode,
             expired=len(rows.expired_docs(connection, now, limit=None)),
             tombstones=len(rows.tombstones(connection, now - context.forget_window_us, limit=None)),
@@ -153,7 +159,7 @@ def purge(
             journal_window_days=days if chosen else None,
         )
     if mode == "preview":
-        return shown
+        return result
     database.write(lambda tx: _sweep(tx, now, windows, before), name="purge.sweep")
     while database.write(
         lambda tx: _forget_expired(MemoryWrite(tx, context, actor, now, None)), name="purge.expired"
@@ -172,34 +178,34 @@ def purge(
         for stream, _ in streams:
             cut = partial(_cut, context=context, actor=actor, stream=stream, before=before, now=now)
             database.write(cut, name="purge.journal")
-    database.write(lambda tx: _told(tx, context, actor, once, shown, now), name="purge.told")
-    return shown
+    database.write(lambda tx: _finish(tx, context, actor, call, result, now), name="purge.told")
+    return result
 
 
-def _told(
+def _finish(
     tx: Connection,
     context: MemoryContext,
     actor: Actor,
-    once: IdempotentCall,
-    done: Purge,
+    call: IdempotentCall,
+    result: Purge,
     now: int,
 ) -> None:
-    """Journal how much went, beside what the journals of scopes, runs and threads say of
-    themselves.
+    """Journal the numbers of removed rows, beside what the journals of scopes, runs and threads say
+    of themselves, and keep the answer.
     """
     counts = {
-        "expired": done.expired,
-        "tombstones": done.tombstones,
-        "journal": done.journal,
-        "runs": len(done.runs),
-        "reads": done.reads,
-        "jobs": done.jobs,
-        "answers": done.answers,
-        "working": done.working,
+        "expired": result.expired,
+        "tombstones": result.tombstones,
+        "journal": result.journal,
+        "runs": len(result.runs),
+        "reads": result.reads,
+        "jobs": result.jobs,
+        "answers": result.answers,
+        "working": result.working,
     }
     if any(counts.values()):
         _note(tx, context, actor, "tally.purge", now, counts)
-    once.keep(tx, done.dump(), at=now)
+    call.keep(tx, result.dump(), at=now)
 
 
 def _note(
@@ -255,8 +261,8 @@ def _forget_expired(writing: MemoryWrite) -> int:
 
 
 def _bury(writing: MemoryWrite) -> int:
-    """Remove a page of forgotten memories whose window has passed; the journal of each scope names
-    them.
+    """Remove a page of forgotten memories whose window has passed and name them in the journal of
+    their scope; return their number.
     """
     docs = rows.tombstones(writing.tx, writing.now - writing.context.forget_window_us, limit=_PAGE)
     if not docs:
@@ -276,8 +282,8 @@ def _bury(writing: MemoryWrite) -> int:
 
 
 def _old_streams(connection: Connection, before: int) -> list[tuple[str, int]]:
-    """(stream, entries that would go) of the journals that begin before a moment, those of runs
-    apart.
+    """Return the journals that begin before a moment, except those of runs, each as (stream, number
+    of entries to remove).
     """
     counted = [
         (name, _old_entries(connection, name, before))
@@ -288,15 +294,17 @@ def _old_streams(connection: Connection, before: int) -> list[tuple[str, int]]:
 
 
 def _old_entries(connection: Connection, stream: str, before: int) -> int:
-    """How many entries at the beginning of a journal are past the window and needed by nobody."""
+    """Return the number of entries at the beginning of a journal that are past the window and that
+    nothing needs.
+    """
     events = journal.events_before(connection, stream, before)
     if stream.startswith(_THREADS) and events:
-        # A thread that lives is held against the last thing that its journal says of it.
+        # A living thread is verified against the last entry of its journal.
         every = [entry.event for entry in journal.entries(connection, stream)]
         last = max((place for place, event in enumerate(every) if event != _CUT), default=0)
         if every[last] not in ENDING:
             events = events[:last]
-    # An entry that tells what went, and nothing else, is not replaced by another that says so.
+    # Entries that only note earlier removals are not replaced by another that notes theirs.
     return 0 if all(event == _CUT for event in events) else len(events)
 
 
@@ -317,12 +325,12 @@ def _shorten(
     before: int,
     now: int,
     event: str,
-    told: Mapping[str, Any],
+    facts: Mapping[str, Any],
 ) -> None:
-    """Cut the first `count` entries of a journal, and say so where they stood."""
+    """Cut the first `count` entries of a journal, and note it in the journal."""
     anchor = journal.cut(tx, stream, count, at=now)
     details = {
-        **told,
+        **facts,
         "removed": count,
         "count": anchor.count,
         "head": anchor.head,
@@ -343,32 +351,35 @@ def _shorten(
 
 
 def _old_runs(connection: Connection, before: int) -> dict[str, int]:
-    """The runs that ended before a moment, and of which nothing was said since, with the entries of
-    their journals.
+    """Return the number of entries in the journal of each run that ended before a moment and was
+    not mentioned since.
     """
-    found = {}
+    lengths = {}
     for run_id in rows.ended_runs(connection, before, stream_prefix=_RUNS):
         stream = run_stream(run_id)
         last = journal.last_at(connection, stream)
         if last is not None and last < before:
-            found[run_id] = journal.end_of(connection, stream).length
-    return found
+            lengths[run_id] = journal.end_of(connection, stream).length
+    return lengths
 
 
 def _bury_run(
     tx: Connection, context: MemoryContext, actor: Actor, run_id: str, before: int, now: int
 ) -> None:
-    """Remove what was recorded in a run: payloads, entries, steps, then its journal, which ends
-    with what went.
+    """Remove a recorded run: payloads, entries, steps, then its journal, of which one entry with
+    the facts remains.
     """
     count = _old_runs(tx, before).get(run_id)
-    found = recordings.find_run(tx, run_id)
-    if count is None or found is None:
+    recorded = recordings.find_run(tx, run_id)
+    if count is None or recorded is None:
         return
-    run, _ = found
+    run, _ = recorded
     payloads = recordings.stored_payloads(tx, run_id, None)
     erasing.erase_payloads(tx, payloads, at=now)
-    gone = rows.remove_run(tx, run_id)
-    said = run.dump()
-    told = {name: said[name] for name in RUN_FACTS} | {"steps": gone, "payloads": len(payloads)}
-    _shorten(tx, context, actor, run_stream(run_id), count, before, now, PURGED, told)
+    steps = rows.remove_run(tx, run_id)
+    fields = run.dump()
+    facts = {name: fields[name] for name in RUN_FACTS} | {
+        "steps": steps,
+        "payloads": len(payloads),
+    }
+    _shorten(tx, context, actor, run_stream(run_id), count, before, now, PURGED, facts)

@@ -1,0 +1,93 @@
+"""Copies: the text of memories beside the memories themselves, within an operator's reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.checkpoints.tracing import threads_holding
+from tallystick.memory.fields import INDEX, item_value
+from tallystick.records import Scope
+from tallystick.storage import Connection, byte_search, scopes
+from tallystick.upkeep.operator_scopes import OperatorScopes
+
+__all__ = ["Copies", "searched_texts"]
+
+_LONG = 16
+"""Characters of a text of an item from which on other copies of it are searched for: shorter ones
+are found anywhere.
+"""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The copies of some texts, as far as the operator's reach goes."""
+
+    payloads: tuple[tuple[str, int, str], ...] = ()
+    """Recorded payloads: (step id, scope id, entry id)."""
+    threads: tuple[tuple[int, str, str], ...] = ()
+    """Threads of checkpoints: (number, scope, name)."""
+    runs: tuple[str, ...] = ()
+    """Runs whose goal contains a text."""
+    memories: tuple[str, ...] = ()
+    """Memories of which a version contains a text."""
+    encrypted: int = 0
+    """Pieces of checkpoints that are encrypted, and so were not searched."""
+    within: tuple[int, ...] | None = None
+    """The numbers of the scopes within reach; None is every one."""
+
+    @classmethod
+    def find(
+        cls,
+        connection: Connection,
+        needles: Sequence[bytes],
+        ids: Iterable[str],
+        reach: OperatorScopes,
+    ) -> Copies:
+        """Search for `needles`, and in payloads for the ids of the memories too."""
+        within = (
+            None
+            if reach.whole
+            else tuple(row.id for row in scopes.find(connection, reach.scopes()))
+        )
+        if not needles:
+            return cls(within=within)
+        threads = threads_holding(connection, needles)
+        # A payload that names a memory contains it by its id where it does not quote it.
+        payloads = byte_search.payloads_with(
+            connection, [*needles, *(memory_id.encode() for memory_id in ids)]
+        )
+        goals = byte_search.goals_with(connection, needles)
+        versions = byte_search.versions_with(connection, needles)
+        return cls(
+            tuple(hit for hit in payloads if reach.covers_number(hit.scope_id)),
+            tuple(
+                (number, scope, name)
+                for number, scope, name in threads.threads
+                if reach.covers(Scope.parse(scope))
+            ),
+            tuple(hit.run_id for hit in goals if reach.covers_number(hit.scope_id)),
+            tuple(hit.memory_id for hit in versions if reach.covers_number(hit.scope_id)),
+            threads.sealed,
+            within,
+        )
+
+
+def searched_texts(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the texts of a version by which its copies are searched for: its content, and for an
+    item of a store the texts of its value.
+    """
+    content = str(body["content"])
+    yield content
+    if INDEX in body.get("attributes", {}):
+        yield from (text for text in _strings(item_value(content)) if len(text) >= _LONG)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from _strings(inner)
