@@ -231,7 +231,7 @@ def test_what_does_not_read_back_as_its_source_is_named(
 ) -> None:
     file = _sqlite_file(tmp_path / "old.sqlite", _filled())
     with TallySaver.from_conn_string(str(tmp_path / "tally")) as saver:
-        monkeypatch.setattr(TallySaver, "_grown", lambda self, stored: {"messages": []})
+        monkeypatch.setattr(TallySaver, "_channel_values", lambda self, stored: {"messages": []})
         with pytest.raises(CorruptTally, match=r"differs from its source in channel"):
             import_checkpoints(file, saver)
 

@@ -17,7 +17,7 @@ from sqlalchemy import Column, Connection, delete
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.access import fits, mint
-from tallystick.checkpoints.tracing import threads_holding
+from tallystick.checkpoints.removing import threads_containing
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
@@ -85,7 +85,7 @@ class _Found:
         )
         if not needles:
             return cls(within=within)
-        held = threads_holding(connection, needles)
+        held = threads_containing(connection, needles)
         # A payload that names a memory holds it by its id where it does not quote it.
         payloads = byte_search.payloads_with(connection, [*needles, *(one.encode() for one in ids)])
         return cls(
@@ -101,7 +101,7 @@ class _Found:
                 for one, scope_id in byte_search.versions_with(connection, needles)
                 if reach.covers_number(scope_id)
             ),
-            held.sealed,
+            held.encrypted,
             within,
         )
 

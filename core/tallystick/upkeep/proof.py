@@ -11,7 +11,7 @@ from typing import get_args
 from sqlalchemy import Connection, Table, func, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
-from tallystick.checkpoints.tracing import threads_holding
+from tallystick.checkpoints.removing import threads_containing
 from tallystick.errors import NotFound, StateConflict, StorageError
 from tallystick.memory import (
     MemoryContext,
@@ -149,7 +149,7 @@ def prove_erased(
             problems += [
                 f"{place} holds the text in {count} rows" for place, count in found.items()
             ]
-            held = threads_holding(connection, needles).threads
+            held = threads_containing(connection, needles).threads
             problems += [
                 f"the thread {scope} {name} holds the text"
                 for _, scope, name in held
@@ -265,7 +265,7 @@ def _copies(
         copies += [
             f"goal of run {run}" for run, scope_id in goals if inspects.covers_number(scope_id)
         ]
-        threads = threads_holding(connection, needles).threads
+        threads = threads_containing(connection, needles).threads
         copies += [
             f"thread {scope} {name}"
             for _, scope, name in threads

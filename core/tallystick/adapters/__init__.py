@@ -1,0 +1,1 @@
+"""Parts that adapters are built from; each is used by two adapters or more."""
