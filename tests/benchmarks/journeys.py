@@ -1,6 +1,6 @@
 """Functions and files that one checkpoint and one memory pass through on the caller's thread.
 
-    python tests/benchmarks/journeys.py [--files]
+    make bench-journeys [ARGS="--files"]
 
 Counts calls, distinct functions and distinct files of this project, after a first call of the same
 kind has filled the caches. What other threads do is not counted: a reader who follows a call by

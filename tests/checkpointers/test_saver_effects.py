@@ -49,12 +49,12 @@ def test_the_saver_has_the_effects_of_direct_calls(open_tally: Callable[..., Tal
         direct.delete("direct")
         through_calls = effects(tally)[len(through_saver) :]
 
-    def events(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    def events(entries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         # The seal covers the name of the thread, which differs.
-        details = [{**one["details"], "seal": ""} for one in found]
+        details = [{**entry["details"], "seal": ""} for entry in entries]
         return [
-            (one["stream"], one["event"], one["actor"], more)
-            for one, more in zip(found, details, strict=True)
+            (entry["stream"], entry["event"], entry["actor"], more)
+            for entry, more in zip(entries, details, strict=True)
         ]
 
     assert [event for _, event, *_ in events(through_saver)] == ["checkpoint.put", "thread.delete"]

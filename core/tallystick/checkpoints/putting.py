@@ -37,7 +37,7 @@ _SWEEP_US = 60 * 1_000_000
 """Time between two removals of expired threads, microseconds."""
 
 
-class StaleBase(Exception):
+class _StaleBase(Exception):
     """The cached base of a put is not part of its thread any more."""
 
 
@@ -101,7 +101,7 @@ class CheckpointPut:
         """Wait for the commit; then the checkpoint is the base of the next one."""
         try:
             stored = self._future.result()
-        except StaleBase:
+        except _StaleBase:
             self._prepare(self._values, None)
             stored = self.submit(soon=False)._future.result()
         scope, row = self._scope, stored.row
@@ -142,7 +142,7 @@ class CheckpointPut:
         row = scope.ensure_thread(tx, self._thread, at)
         # The chunk ids of the base may be used only while the thread holds them (context.py).
         if base is not None and (base.thread, base.epoch) != (row.id, row.epoch):
-            raise StaleBase
+            raise _StaleBase
         ids = self._chunks.insert_new_chunks(tx, scope.id, row.id)
         chunk_id = _ChunkIds(ids)
         roots = {channel: roots_json(value, chunk_id) for channel, value in self._values.items()}
