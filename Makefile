@@ -67,6 +67,10 @@ bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGr
 	@$(BIN)/python -m pip install -q --group bench
 	@$(BIN)/python tests/benchmarks/checkpoints.py $(ARGS)
 
+.PHONY: bench-journeys
+bench-journeys: $(VENV)/.dev ## count the functions and files that one put and one remember pass through
+	@$(BIN)/python tests/benchmarks/journeys.py $(ARGS)
+
 .PHONY: bench-recall
 bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 memories beside FTS5 and Chroma
 	@$(BIN)/python -m tests.benchmarks.recall $(ARGS)

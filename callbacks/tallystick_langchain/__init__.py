@@ -8,6 +8,7 @@ from tallystick.errors import require
 
 require("langchain_core", extra="langchain")
 
+from tallystick_langchain.compiling import compile_messages  # noqa: E402
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
 from tallystick_langchain.replay import chat_model_call  # noqa: E402
 from tallystick_langchain.tape import TapeChatModel, TapeLLM, tape_tools  # noqa: E402
@@ -22,6 +23,7 @@ __all__ = [
     "TapeChatModel",
     "TapeLLM",
     "chat_model_call",
+    "compile_messages",
     "memory_tools",
     "tape_tools",
 ]

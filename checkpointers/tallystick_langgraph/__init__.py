@@ -1,10 +1,9 @@
-"""LangGraph on a tally: `TallySaver` keeps checkpoints beside memory and receipts."""
+"""LangGraph on a tally: `TallySaver` stores checkpoints beside memory and receipts."""
 
 from tallystick.errors import require
 
 require("langgraph", extra="langgraph")
 
-from tallystick_langgraph.compiling import compile_messages  # noqa: E402
 from tallystick_langgraph.importing import Imported, import_checkpoints  # noqa: E402
 from tallystick_langgraph.saver import TallySaver  # noqa: E402
 from tallystick_langgraph.serde import TallySerializer  # noqa: E402
@@ -15,6 +14,5 @@ __all__ = [
     "TallySaver",
     "TallySerializer",
     "TallyStore",
-    "compile_messages",
     "import_checkpoints",
 ]

@@ -1,4 +1,4 @@
-"""Which classes a type stands for: itself, and those that its fields name, however deep."""
+"""Classes that a type allows: itself, and those that its fields name, however deep."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ __all__ = ["names_of"]
 
 
 def names_of(allow: Iterable[Any]) -> frozenset[tuple[str, ...]]:
-    """(module, name) of every class that these types, or pairs of names, stand for.
+    """Return (module, name) of every class that these types, or pairs of names, allow.
 
-    A state schema (TypedDict, dataclass, pydantic model) stands for the classes of its fields as
-    well.
+    A state schema (TypedDict, dataclass, pydantic model) allows the classes of its fields as well.
     """
-    found: set[tuple[str, ...]] = set()
-    seen: list[Any] = []
-    for one in allow:
-        if isinstance(one, tuple):
-            found.add(one)
+    names: set[tuple[str, ...]] = set()
+    visited: list[Any] = []
+    for allowed in allow:
+        if isinstance(allowed, tuple):
+            names.add(allowed)
         else:
-            _walk(one, found, seen)
-    return frozenset(found)
+            _walk(allowed, names, visited)
+    return frozenset(names)
 
 
-def _walk(one: Any, found: set[tuple[str, ...]], seen: list[Any]) -> None:
-    if any(one is other for other in seen):
+def _walk(hint: Any, names: set[tuple[str, ...]], visited: list[Any]) -> None:
+    # By identity: type hints need not be hashable, and equal ones may name different classes.
+    if any(hint is other for other in visited):
         return
-    seen.append(one)
-    for argument in typing.get_args(one):
-        _walk(argument, found, seen)
-    if not isinstance(one, type):
+    visited.append(hint)
+    for argument in typing.get_args(hint):
+        _walk(argument, names, visited)
+    if not isinstance(hint, type):
         return
-    if one.__module__ not in {"builtins", "typing"}:
-        found.add((one.__module__, one.__name__))
-    if is_typeddict(one) or dataclasses.is_dataclass(one) or issubclass(one, BaseModel):
-        for hint in _hints(one):
-            _walk(hint, found, seen)
+    if hint.__module__ not in {"builtins", "typing"}:
+        names.add((hint.__module__, hint.__name__))
+    if is_typeddict(hint) or dataclasses.is_dataclass(hint) or issubclass(hint, BaseModel):
+        for field_hint in _field_hints(hint):
+            _walk(field_hint, names, visited)
 
 
-def _hints(one: type) -> list[Any]:
+def _field_hints(schema: type) -> list[Any]:
     try:
-        return list(typing.get_type_hints(one, include_extras=True).values())
+        return list(typing.get_type_hints(schema, include_extras=True).values())
     except (NameError, TypeError):
         # Names that cannot be resolved here, such as of a class inside a function: pydantic
         # resolved its own.
-        fields = getattr(one, "model_fields", {})
+        fields = getattr(schema, "model_fields", {})
         return [field.annotation for field in fields.values()]

@@ -1,49 +1,54 @@
-"""LangGraph's ciphers as the trees use them: an EncryptedSerializer encrypts the stored pieces of
-state.
-"""
+"""LangGraph's ciphers for stored state: an EncryptedSerializer encrypts the chunks of state."""
 
 from __future__ import annotations
 
 from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from tallystick_langgraph.splitting import Shapes, Split, Whole, shapes_for
+from tallystick_langgraph.splitting import (
+    ElementSplitter,
+    ValueSplitter,
+    WholeSplitter,
+    splitter_for,
+)
 
-__all__ = ["CipherSealer", "storing"]
+__all__ = ["LangGraphCipher", "splitter_and_cipher"]
 
 
-class CipherSealer:
-    """A cipher of LangGraph; its name stands before what it encrypted."""
+class LangGraphCipher:
+    """A cipher of LangGraph; its name precedes each ciphertext."""
 
     def __init__(self, cipher: CipherProtocol) -> None:
         self._cipher = cipher
 
     @property
     def name(self) -> str:
-        """What tells it from other ciphers."""
+        """Name that tells it from other ciphers."""
         return f"langgraph:{type(self._cipher).__qualname__}"
 
-    def seal(self, plain: bytes) -> bytes:
-        """Encrypt."""
+    def encrypt(self, plain: bytes) -> bytes:
+        """Return the ciphertext after the cipher's name."""
         name, ciphertext = self._cipher.encrypt(plain)
         encoded = name.encode()
         return len(encoded).to_bytes(1, "big") + encoded + ciphertext
 
-    def open(self, sealed: bytes) -> bytes:
-        """Decrypt. Raises what the cipher raises."""
-        size = sealed[0] + 1
-        return self._cipher.decrypt(sealed[1:size].decode(), sealed[size:])
+    def decrypt(self, ciphertext: bytes) -> bytes:
+        """Return the plain bytes. Raises what the cipher raises."""
+        size = ciphertext[0] + 1
+        return self._cipher.decrypt(ciphertext[1:size].decode(), ciphertext[size:])
 
 
-def storing(serde: SerializerProtocol) -> tuple[Shapes, CipherSealer | None]:
-    """How the values of a serializer are stored, and what they are encrypted with.
+def splitter_and_cipher(
+    serde: SerializerProtocol,
+) -> tuple[ValueSplitter, LangGraphCipher | None]:
+    """Return the splitter for a serializer's values, and the cipher that encrypts them.
 
-    An EncryptedSerializer over a form that is known has its pieces encrypted one by one, so that
+    An EncryptedSerializer over a form that is known has its chunks encrypted one by one, so that
     they can be shared; one over another form, or a kind of its own, encrypts each value as a whole.
     """
     if type(serde) is EncryptedSerializer:
-        inner = shapes_for(serde.serde)
-        if isinstance(inner, Split):
-            return inner, CipherSealer(serde.cipher)
-        return Whole(serde), CipherSealer(serde.cipher)
-    return shapes_for(serde), None
+        inner = splitter_for(serde.serde)
+        if isinstance(inner, ElementSplitter):
+            return inner, LangGraphCipher(serde.cipher)
+        return WholeSplitter(serde), LangGraphCipher(serde.cipher)
+    return splitter_for(serde), None

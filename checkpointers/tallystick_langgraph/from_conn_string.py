@@ -1,6 +1,4 @@
-"""What `from_conn_string` gives: a saver or a store with a tally of its own, for a `with` or an
-`async with` block.
-"""
+"""Context manager of `from_conn_string`: a saver or a store with a tally of its own."""
 
 from __future__ import annotations
 
@@ -11,25 +9,29 @@ from tallystick.aio import in_thread
 from tallystick.records import Actor
 from tallystick.tally import Tally
 
-__all__ = ["Opened"]
+__all__ = ["ManagedTally"]
 
 T = TypeVar("T")
 
 
-class Opened(Generic[T]):
-    """Opens the tally at the beginning of the block and closes it at its end."""
+class ManagedTally(Generic[T]):
+    """A tally that is opened at the beginning of a `with` or `async with` block and closed at its
+    end.
+    """
 
-    def __init__(self, made: Callable[..., T], where: str, options: Mapping[str, Any]) -> None:
-        self._made = made
-        self._where = where
+    def __init__(
+        self, factory: Callable[..., T], location: str, options: Mapping[str, Any]
+    ) -> None:
+        self._factory = factory
+        self._location = location
         self._options = options
         self._tally: Tally | None = None
 
     def __enter__(self) -> T:
-        self._tally = Tally.open(self._where)
+        self._tally = Tally.open(self._location)
         actor = self._options.get("actor")
         bound = self._tally.bind(actor) if isinstance(actor, Actor) else self._tally
-        return self._made(bound, **self._options)
+        return self._factory(bound, **self._options)
 
     def __exit__(self, *_: object) -> None:
         if self._tally is not None:

@@ -1,7 +1,6 @@
-"""Checkpoints of LangGraph's SQLite and PostgreSQL savers, copied into a tally and compared tuple
-by tuple.
+"""Import of checkpoints from LangGraph's SQLite and PostgreSQL savers, compared tuple by tuple.
 
-The source is only read, with its tables as those savers make them; their packages are not needed.
+The source is only read, with its tables as those savers create them; their packages are not needed.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
-from tallystick.checkpoints import Leaf, PendingWrite
+from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
 from tallystick_langgraph.saver import TallySaver
 
@@ -26,7 +24,7 @@ __all__ = ["Imported", "import_checkpoints"]
 
 @dataclass(frozen=True)
 class Imported:
-    """How much was copied; every checkpoint was read back and compared."""
+    """Counts of what was copied; every checkpoint was read back and compared."""
 
     threads: int
     checkpoints: int
@@ -43,7 +41,7 @@ class _Write:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SourceCheckpoint:
     """A checkpoint of the source."""
 
     thread: str
@@ -58,7 +56,7 @@ class _Found:
 class _Source(Protocol):
     def threads(self) -> list[str]: ...
 
-    def checkpoints(self, thread: str) -> Iterator[_Found]: ...
+    def checkpoints(self, thread: str) -> Iterator[_SourceCheckpoint]: ...
 
 
 def import_checkpoints(
@@ -66,59 +64,56 @@ def import_checkpoints(
     saver: TallySaver,
     *,
     serde: SerializerProtocol | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda copied, total: None,
 ) -> Imported:
     """Copy every thread of a SqliteSaver's file or a PostgresSaver's database (`postgresql://…`)
     through `saver`.
 
-    They become threads of the saver's bound actor; a thread that is there already gets what it
-    lacks. `serde` reads the source, by default the saver's own. `progress` is told how many threads
-    are done, and of how many. Raises InvalidInput where the source is none, BlockedType for types
-    that are not allowed, and CorruptTally when what was stored does not read back as what the
-    source holds; then that thread is incomplete.
+    They become threads of the saver's bound actor; a thread that exists already gets what it lacks.
+    `serde` reads the source, by default the saver's own. `progress` is called with the number of
+    threads copied and of all. Raises InvalidInput where the source has no checkpoints, BlockedType
+    for types that are not allowed, and CorruptTally when a stored checkpoint does not read back as
+    the source has it; then that thread is incomplete.
     """
     reader = serde or saver.serde
-    opened = (
+    open_source = (
         _postgres(str(source), reader) if "://" in str(source) else _sqlite(Path(source), reader)
     )
     threads = checkpoints = writes = 0
-    with opened as found:
-        names = found.threads()
+    with open_source as tables:
+        names = tables.threads()
         for name in names:
-            for one in found.checkpoints(name):
-                _copy(one, saver)
-                _compare(one, saver)
+            for checkpoint in tables.checkpoints(name):
+                _copy(checkpoint, saver)
+                _compare(checkpoint, saver)
                 checkpoints += 1
-                writes += len(one.writes)
+                writes += len(checkpoint.writes)
             threads += 1
             progress(threads, len(names))
     return Imported(threads, checkpoints, writes)
 
 
-def _config(one: _Found, id: str | None) -> RunnableConfig:
-    named = {} if id is None else {"checkpoint_id": id}
-    return {"configurable": {"thread_id": one.thread, "checkpoint_ns": one.namespace, **named}}
-
-
-def _copy(one: _Found, saver: TallySaver) -> None:
+def _copy(source: _SourceCheckpoint, saver: TallySaver) -> None:
     threads = saver._threads(None)
-    values = one.checkpoint["channel_values"]
+    values = source.checkpoint["channel_values"]
     rest = {
         name: value
-        for name, value in one.checkpoint.items()
+        for name, value in source.checkpoint.items()
         if name not in {"channel_values", "id"}
     }
     threads.put(
-        one.thread,
-        namespace=one.namespace,
-        checkpoint_id=one.id,
-        parent_id=one.parent_id,
-        metadata=one.metadata,
-        body=Leaf(*saver._inner.dumps_typed(rest)),
-        values=lambda before: {
-            name: saver._planted(name, value, before.get(name)) for name, value in values.items()
-        },
-        lifetime=saver._lifetime,
+        source.thread,
+        NewCheckpoint(
+            namespace=source.namespace,
+            id=source.id,
+            parent_id=source.parent_id,
+            metadata=source.metadata,
+            body=Leaf(*saver._inner.dumps_typed(rest)),
+            values=lambda base: {
+                name: saver._split(name, value, base.get(name)) for name, value in values.items()
+            },
+            lifetime=saver._lifetime,
+        ),
     )
     pending = [
         PendingWrite(
@@ -126,42 +121,53 @@ def _copy(one: _Found, saver: TallySaver) -> None:
             write.task_path,
             write.position,
             write.channel,
-            saver._planted(write.channel, write.value, None),
+            saver._split(write.channel, write.value, None),
         )
-        for write in one.writes
+        for write in source.writes
     ]
-    threads.put_writes(one.thread, namespace=one.namespace, checkpoint_id=one.id, writes=pending)
+    threads.put_writes(
+        source.thread, namespace=source.namespace, checkpoint_id=source.id, writes=pending
+    )
 
 
-def _compare(one: _Found, saver: TallySaver) -> None:
-    stored = saver.get_tuple(_config(one, one.id))
+def _compare(source: _SourceCheckpoint, saver: TallySaver) -> None:
+    place = {
+        "thread_id": source.thread,
+        "checkpoint_ns": source.namespace,
+        "checkpoint_id": source.id,
+    }
+    stored = saver.get_tuple({"configurable": place})
     if stored is None:
-        raise CorruptTally(f"Checkpoint {one.id} of thread {one.thread!r} was not stored.")
-    above: Any = stored.parent_config
-    parent = above["configurable"]["checkpoint_id"] if above else None
-    ordered = sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.position))
-    theirs, ours = one.checkpoint["channel_values"], stored.checkpoint["channel_values"]
+        raise CorruptTally(f"Checkpoint {source.id} of thread {source.thread!r} was not stored.")
+    parent_config: Any = stored.parent_config
+    parent_id = parent_config["configurable"]["checkpoint_id"] if parent_config else None
+    ordered = sorted(
+        source.writes, key=lambda write: (write.task_path, write.task_id, write.position)
+    )
+    values, stored_values = source.checkpoint["channel_values"], stored.checkpoint["channel_values"]
     pairs: list[tuple[str, Any, Any]] = [
-        ("its parent", one.parent_id or None, parent),
-        ("its metadata", one.metadata, dict(stored.metadata)),
+        ("its parent", source.parent_id or None, parent_id),
+        ("its metadata", source.metadata, dict(stored.metadata)),
         (
             "its pending writes",
             [[write.task_id, write.channel, write.value] for write in ordered],
             [list(write) for write in stored.pending_writes or []],
         ),
-        *((f"channel {name!r}", theirs.get(name), ours.get(name)) for name in {*theirs, *ours}),
         *(
-            (name, one.checkpoint.get(name), dict(stored.checkpoint).get(name))
-            for name in {*one.checkpoint, *stored.checkpoint} - {"channel_values"}
+            (f"channel {name!r}", values.get(name), stored_values.get(name))
+            for name in {*values, *stored_values}
+        ),
+        *(
+            (name, source.checkpoint.get(name), dict(stored.checkpoint).get(name))
+            for name in {*source.checkpoint, *stored.checkpoint} - {"channel_values"}
         ),
     ]
     serde = saver._inner
-    for what, source, copy in pairs:
-        if source != copy and serde.dumps_typed(source) != serde.dumps_typed(copy):
+    for part, expected, copy in pairs:
+        if expected != copy and serde.dumps_typed(expected) != serde.dumps_typed(copy):
             raise CorruptTally(
-                f"Checkpoint {one.id} of thread {one.thread!r} differs from its source in "
-                f"{what}. Nothing of the "
-                "source was changed."
+                f"Checkpoint {source.id} of thread {source.thread!r} differs from its source in "
+                f"{part}. Nothing of the source was changed."
             )
 
 
@@ -178,7 +184,7 @@ class _Sqlite:
         )
         return [row[0] for row in rows]
 
-    def checkpoints(self, thread: str) -> Iterator[_Found]:
+    def checkpoints(self, thread: str) -> Iterator[_SourceCheckpoint]:
         rows = self._connection.execute(
             "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, "
             "metadata FROM checkpoints "
@@ -187,7 +193,7 @@ class _Sqlite:
         )
         for namespace, id, parent, kind, body, metadata in rows:
             checkpoint = self._serde.loads_typed((kind, body))
-            yield _Found(
+            yield _SourceCheckpoint(
                 thread,
                 namespace,
                 id,
@@ -207,7 +213,7 @@ class _Sqlite:
             yield _Write(task_id, path, position, channel, self._serde.loads_typed((kind, value)))
 
 
-class _Opened:
+class _OpenSource:
     """A source that is closed at the end of its `with` block."""
 
     def __init__(self, source: _Source, close: Callable[[], None]) -> None:
@@ -221,7 +227,7 @@ class _Opened:
         self._close()
 
 
-def _sqlite(path: Path, serde: SerializerProtocol) -> _Opened:
+def _sqlite(path: Path, serde: SerializerProtocol) -> _OpenSource:
     if not path.is_file():
         raise InvalidInput(
             f"There is no file {path}. Give the file of a SqliteSaver, or postgresql://…"
@@ -233,7 +239,7 @@ def _sqlite(path: Path, serde: SerializerProtocol) -> _Opened:
     except sqlite3.DatabaseError as error:
         connection.close()
         raise InvalidInput(f"{path} holds no checkpoints of a SqliteSaver ({error}).") from error
-    return _Opened(source, connection.close)
+    return _OpenSource(source, connection.close)
 
 
 class _Postgres:
@@ -247,7 +253,7 @@ class _Postgres:
         )
         return [row[0] for row in rows.fetchall()]
 
-    def checkpoints(self, thread: str) -> Iterator[_Found]:
+    def checkpoints(self, thread: str) -> Iterator[_SourceCheckpoint]:
         rows = self._connection.execute(
             "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata "
             "FROM checkpoints "
@@ -255,7 +261,7 @@ class _Postgres:
             (thread,),
         ).fetchall()
         for namespace, id, parent, checkpoint, metadata in rows:
-            yield _Found(
+            yield _SourceCheckpoint(
                 thread,
                 namespace,
                 id,
@@ -268,14 +274,14 @@ class _Postgres:
     def _values(
         self, thread: str, namespace: str, parent: str | None, checkpoint: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Inlined values, those of the blobs of the channels' versions, and sends of the time
-        before they had one.
+        """Return inlined values, those of the blobs of the channels' versions, and sends of old
+        versions, which had no blob.
         """
         versions = {name: str(version) for name, version in checkpoint["channel_versions"].items()}
         blobs = self._connection.execute(
             "SELECT b.channel, b.type, b.blob FROM checkpoint_blobs b "
-            "JOIN unnest(%s::text[], %s::text[]) AS wanted(channel, version) "
-            "ON wanted.channel = b.channel AND wanted.version = b.version "
+            "JOIN unnest(%s::text[], %s::text[]) AS current(channel, version) "
+            "ON current.channel = b.channel AND current.version = b.version "
             "WHERE b.thread_id = %s AND b.checkpoint_ns = %s",
             (list(versions), list(versions.values()), thread, namespace),
         ).fetchall()
@@ -287,7 +293,7 @@ class _Postgres:
                 if kind != "empty"
             },
         }
-        found: dict[str, Any] = {"channel_values": values}
+        parts: dict[str, Any] = {"channel_values": values}
         if checkpoint.get("v", 1) < 4 and parent:
             sends = [
                 write for write in self._writes(thread, namespace, parent) if write.channel == TASKS
@@ -296,8 +302,8 @@ class _Postgres:
             if sends:
                 values[TASKS] = [write.value for write in sends]
                 newest = max(checkpoint["channel_versions"].values(), default="1")
-                found["channel_versions"] = {**checkpoint["channel_versions"], TASKS: newest}
-        return found
+                parts["channel_versions"] = {**checkpoint["channel_versions"], TASKS: newest}
+        return parts
 
     def _writes(self, thread: str, namespace: str, id: str) -> Iterator[_Write]:
         rows = self._connection.execute(
@@ -311,7 +317,7 @@ class _Postgres:
             )
 
 
-def _postgres(url: str, serde: SerializerProtocol) -> _Opened:
+def _postgres(url: str, serde: SerializerProtocol) -> _OpenSource:
     try:
         import psycopg
     except ModuleNotFoundError as error:
@@ -325,4 +331,4 @@ def _postgres(url: str, serde: SerializerProtocol) -> _Opened:
         raise InvalidInput(
             f"This database holds no checkpoints of a PostgresSaver ({type(error).__name__})."
         ) from error
-    return _Opened(source, connection.close)
+    return _OpenSource(source, connection.close)

@@ -1,8 +1,8 @@
 """TallySaver: LangGraph's checkpointer on a tally, synchronous and asynchronous in one class.
 
-A thread belongs to the scope of who acts: another actor's `thread_id` is another thread. Each `put`
-returns after its commit. Checkpoints share everything that did not change, so that a thread grows
-with what is said in it.
+A thread belongs to the scope of its actor: another actor's `thread_id` is another thread. Each
+`put` returns after its commit. Checkpoints share everything that did not change, so that a thread
+grows with its messages.
 """
 
 from __future__ import annotations
@@ -34,39 +34,32 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from tallystick.adapters import Binder
+from tallystick.adapters.binder import Binder
+from tallystick.adapters.configurable import ActorSource, actor_from_configurable
 from tallystick.aio import in_thread, iterate_in_thread
-from tallystick.checkpoints import Leaf, PendingWrite, StoredCheckpoint, Summary, Threads, Value
+from tallystick.checkpoints import (
+    Leaf,
+    NewCheckpoint,
+    PendingWrite,
+    StoredCheckpoint,
+    Summary,
+    Threads,
+    Value,
+)
+from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.recorder import current_run
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick_langgraph.encryption import storing
-from tallystick_langgraph.from_conn_string import Opened
-from tallystick_langgraph.lazy_values import LaterValues
+from tallystick_langgraph.encryption import splitter_and_cipher
+from tallystick_langgraph.from_conn_string import ManagedTally
+from tallystick_langgraph.lazy_values import LazyValues
 from tallystick_langgraph.serde import TallySerializer
 
 __all__ = ["TallySaver"]
 
 T = TypeVar("T")
-
-ActorSource = Actor | Callable[[RunnableConfig], Actor | None]
-"""Who acts: an Actor, or a callable from the config of the call."""
-
-
-def actor_from_configurable(config: RunnableConfig) -> Actor | None:
-    """The Actor under `actor` in `configurable`: the runtime's own way to say who acts. None names
-    nobody.
-    """
-    actor = config.get("configurable", {}).get("actor")
-    return actor if isinstance(actor, Actor) else None
-
-
-def thread_of(config: RunnableConfig) -> str | None:
-    """The thread of a call, which the history of what it changes names as the session."""
-    thread = config.get("configurable", {}).get("thread_id")
-    return None if thread is None else str(thread)
 
 
 class TallySaver(BaseCheckpointSaver[Any]):
@@ -86,8 +79,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
         allow: Iterable[Any] = (),
         ttl: timedelta | None = None,
     ) -> None:
-        """`actor` says who acts (by default the Actor under `configurable["actor"]`, else the bound
-        one or the owner); `scope` where threads live, by default the actor's private scope.
+        """`actor` is the Actor, or a function of the config (by default the Actor under
+        `configurable["actor"]`, else the bound one or the owner); `scope` is the scope of the
+        threads, by default the actor's private one.
 
         `allow` names the types of your own that stored state may hold: classes, a state schema,
         which stands for the types of its fields, or (module, name). It is for the default
@@ -103,50 +97,50 @@ class TallySaver(BaseCheckpointSaver[Any]):
             tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
         )
         self._lifetime = None if ttl is None else int(ttl / timedelta(microseconds=1))
-        self._shapes, self._sealer = storing(self.serde)
-        # Where a config cannot say who acts, or does not, it is the same actor in every call.
+        self._splitter, self._cipher = splitter_and_cipher(self.serde)
+        # Where a config cannot name the actor, or does not, every call has the same one.
         self._static = actor is None or isinstance(actor, Actor)
         self._common: Threads | None = None
 
     @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Opened[Self]:
-        """A saver on a tally of its own, which is closed at the end of a `with` or `async with`
-        block.
+    def from_conn_string(cls, conn_string: str, **options: Any) -> ManagedTally[Self]:
+        """Return a saver on a tally of its own, which is closed at the end of a `with` or `async
+        with` block.
 
-        `conn_string` is the folder of a tally or postgresql://…, made on first use; options are
+        `conn_string` is the folder of a tally or postgresql://…, created on first use; options are
         those of TallySaver. A tally on PostgreSQL has no owner: give `actor`.
         """
-        return Opened(cls, conn_string, options)
+        return ManagedTally(cls, conn_string, options)
 
     def setup(self) -> None:
-        """Nothing: a tally is set up when it is opened. LangGraph's own savers have to be told."""
+        """Do nothing: a tally is set up when it is opened. LangGraph's savers need this call."""
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
-        """The same saver with more types allowed; LangGraph calls this with those of a graph's
-        schema.
+        """Return the same saver with more types allowed; LangGraph calls this with those of a
+        graph's schema.
         """
         clone: Any = super().with_allowlist(extra_allowlist)
-        clone._shapes, clone._sealer = storing(clone.serde)
+        clone._splitter, clone._cipher = splitter_and_cipher(clone.serde)
         clone._common = None
-        if clone._sealer is not None:
-            # One sealer per cipher: what is remembered of its scope goes by it.
-            clone._sealer = self._sealer
+        if clone._cipher is not None:
+            # Caches of a scope are kept per cipher object: two objects would fill two of them.
+            clone._cipher = self._cipher
         same: Self = clone
         return same
 
     def at_step(
         self, step_id: str, *, thread: str | None = None, config: RunnableConfig | None = None
     ) -> RunnableConfig:
-        """The config of the checkpoint from which a recorded step ran: `graph.invoke(None,
+        """Return the config of the checkpoint from which a recorded step ran: `graph.invoke(None,
         saver.at_step(step))`.
 
         The graph goes on from there with whatever has changed since: its model, its settings, or
         its state after `graph.update_state(saver.at_step(step), {…})`. For a step in a subgraph it
         is the checkpoint of the whole graph. With `thread` the fork lives in a new thread of that
-        name, and the old one stays as it is. `config` says who acts, as everywhere. Raises
+        name, and the old one stays as it is. `config` names the actor, as everywhere. Raises
         NotFound, Denied; InvalidInput for a step of no thread.
         """
-        context = self._threads(config)
+        threads = self._threads(config)
         step = self._binder.bound(config or {}).recordings.step(step_id)
         name, path = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
         if not isinstance(name, str) or not isinstance(path, str) or not path:
@@ -155,28 +149,28 @@ class TallySaver(BaseCheckpointSaver[Any]):
                 f"back to."
             )
         task = path.partition("|")[0].rpartition(":")[2]
-        found = [id for namespace, id in context.places_of_task(name, task) if not namespace]
-        if not found:
+        ids = [id for namespace, id in threads.places_of_task(name, task) if not namespace]
+        if not ids:
             raise NotFound(
                 f"Thread {name} has no checkpoint from which step {step_id} ran; it may have "
                 f"been pruned."
             )
         if thread is not None:
-            context.copy(name, thread)
-        place = {"thread_id": thread or name, "checkpoint_ns": "", "checkpoint_id": max(found)}
+            threads.copy(name, thread)
+        place = {"thread_id": thread or name, "checkpoint_ns": "", "checkpoint_id": max(ids)}
         return {"configurable": {**(config or {}).get("configurable", {}), **place}}
 
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the latest of its thread; None when there is
-        none.
+        """Return the checkpoint that `config` names, or the latest of its thread; None when there
+        is none.
         """
-        place = _Place.of(config)
+        thread, namespace = _place(config)
         stored = self._threads(config).get(
-            place.thread, namespace=place.namespace, checkpoint_id=get_checkpoint_id(config)
+            thread, namespace=namespace, checkpoint_id=get_checkpoint_id(config)
         )
-        return None if stored is None else self._tuple(stored, self._grown(stored))
+        return None if stored is None else self._tuple(stored, self._channel_values(stored))
 
     def list(
         self,
@@ -186,12 +180,13 @@ class TallySaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first; `filter` compares metadata as JSON, `before` is exclusive.
+        """Yield checkpoints, newest first; `filter` compares metadata as JSON, `before` is
+        exclusive.
 
-        The channel values of each are read when they are first looked at.
+        The channel values of each are read on first access.
         """
         configurable = config.get("configurable", {}) if config else {}
-        found = self._threads(config).checkpoints(
+        checkpoints = self._threads(config).checkpoints(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
             checkpoint_id=get_checkpoint_id(config) if config else None,
@@ -199,8 +194,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
             limit=limit,
             filter=filter,
         )
-        for stored in found:
-            yield self._tuple(stored, self._later(stored))
+        for stored in checkpoints:
+            yield self._tuple(stored, self._lazy_values(stored))
 
     def history(
         self,
@@ -223,24 +218,24 @@ class TallySaver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """For each channel the writes of the checkpoints before this one, oldest first, back to one
-        that holds a value, which is the `seed`.
+        """Return for each channel the writes of the checkpoints before this one, oldest first, back
+        to one that has a value, which is the `seed`.
         """
-        place = _Place.of(config)
+        thread, namespace = _place(config)
         trails = self._threads(config).trails(
-            place.thread,
-            namespace=place.namespace,
+            thread,
+            namespace=namespace,
             checkpoint_id=get_checkpoint_id(config),
             channels=channels,
         )
-        found: dict[str, DeltaChannelHistory] = {}
+        histories: dict[str, DeltaChannelHistory] = {}
         for channel in channels:
             writes, seed = trails[channel]
             entry: DeltaChannelHistory = {"writes": [self._write(write) for write in writes]}
             if seed is not None:
-                entry["seed"] = self._shapes.grown(seed, channel)
-            found[channel] = entry
-        return found
+                entry["seed"] = self._splitter.join(seed, channel)
+            histories[channel] = entry
+        return histories
 
     # Writing
 
@@ -251,13 +246,14 @@ class TallySaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; returns its config after the commit.
+        """Store a checkpoint; return its config after the commit.
 
         Every value is compared with what is stored, whatever `new_versions` says: a value that was
         edited in place under an old version is stored as it is now. Raises InvalidInput naming the
         channel that cannot be stored.
         """
-        return self._begin_put(config, checkpoint, metadata, soon=False)()
+        self._begin_put(config, checkpoint, metadata, soon=False).wait()
+        return _stored_config(config, checkpoint["id"])
 
     def _begin_put(
         self,
@@ -266,37 +262,29 @@ class TallySaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         *,
         soon: bool,
-    ) -> Callable[[], RunnableConfig]:
-        place = _Place.of(config)
-        parent = get_checkpoint_id(config)
-        given = checkpoint.get("channel_values", {})
+    ) -> CheckpointPut:
+        values = checkpoint.get("channel_values", {})
         rest = {
             name: value
             for name, value in checkpoint.items()
             if name not in {"channel_values", "id"}
         }
-        waited = self._threads(config).begin_put(
-            place.thread,
-            namespace=place.namespace,
-            checkpoint_id=checkpoint["id"],
-            parent_id=parent,
+        thread, namespace = _place(config)
+        new = NewCheckpoint(
+            namespace=namespace,
+            id=checkpoint["id"],
+            parent_id=get_checkpoint_id(config),
             metadata=_json_metadata(
-                self._of_run(config, get_checkpoint_metadata(config, metadata))
+                self._with_run(config, get_checkpoint_metadata(config, metadata))
             ),
             body=Leaf(*self._inner.dumps_typed(rest)),
-            values=lambda before: {
-                channel: self._planted(channel, value, before.get(channel))
-                for channel, value in given.items()
+            values=lambda base: {
+                channel: self._split(channel, value, base.get(channel))
+                for channel, value in values.items()
             },
             lifetime=self._lifetime,
-            soon=soon,
         )
-
-        def ended() -> RunnableConfig:
-            waited()
-            return _config(place.thread, place.namespace, checkpoint["id"])
-
-        return ended
+        return self._threads(config).begin_put(thread, new, soon=soon)
 
     def put_writes(
         self,
@@ -309,7 +297,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
         Special writes replace, ordinary ones stay as they were first.
         """
-        self._begin_put_writes(config, writes, task_id, task_path, soon=False)()
+        self._begin_put_writes(config, writes, task_id, task_path, soon=False).wait()
 
     def _begin_put_writes(
         self,
@@ -319,29 +307,29 @@ class TallySaver(BaseCheckpointSaver[Any]):
         task_path: str,
         *,
         soon: bool,
-    ) -> Callable[[], None]:
-        place = _Place.of(config)
+    ) -> WritesPut:
+        thread, namespace = _place(config)
         pending = [
             PendingWrite(
                 task_id,
                 task_path,
                 WRITES_IDX_MAP.get(channel, index),
                 channel,
-                self._planted(channel, value, None),
+                self._split(channel, value, None),
             )
             for index, (channel, value) in enumerate(writes)
         ]
         return self._threads(config).begin_put_writes(
-            place.thread,
-            namespace=place.namespace,
+            thread,
+            namespace=namespace,
             checkpoint_id=str(get_checkpoint_id(config)),
             writes=pending,
             soon=soon,
         )
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """The version after `current`: the next integer; text stays text, for threads that came
-        from other savers.
+        """Return the version after `current`: the next integer; text stays text, for threads that
+        came from other savers.
 
         Deterministic: values are addressed by content, so that forks need no random part to keep
         theirs apart.
@@ -367,8 +355,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
         removed then.
         """
         for run_id in run_ids:
-            for known in {str(run_id), *self._recorded_call(str(run_id))}:
-                self._threads(None).delete_where({"run_id": known}, needs=_delta_channels)
+            for id in {str(run_id), *self._recorded_call(str(run_id))}:
+                self._threads(None).delete_where({"run_id": id}, needs=_delta_channels)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread; their content is shared, not copied."""
@@ -389,8 +377,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
                 threads.prune(str(thread_id), needs=_delta_channels)
 
     def expire(self) -> int:
-        """Remove threads of the bound actor whose `ttl` is over; how many. Puts do this too, a few
-        at a time.
+        """Remove threads of the bound actor whose `ttl` is over; return how many. Puts do this too,
+        a few at a time.
         """
         return self._threads(None).expire()
 
@@ -402,7 +390,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
             return await in_thread(
                 self.get_tuple, config
             )  # side by side: what costs is the way to the server
-        return await self._in_turn(lambda _: _ended(self.get_tuple(config)))
+        return await self._in_turn(lambda _: _constant(self.get_tuple(config)))
 
     async def alist(
         self,
@@ -412,13 +400,13 @@ class TallySaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Same as `list`, in worker threads; only channel values that are looked at are read where
-        you look.
+        """Same as `list`, in worker threads; channel values are read on first access, in the thread
+        that accesses them.
         """
-        async for found in iterate_in_thread(
+        async for checkpoint in iterate_in_thread(
             self.list(config, filter=filter, before=before, limit=limit)
         ):
-            yield found
+            yield checkpoint
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -436,9 +424,10 @@ class TallySaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Same as `put`, in a worker thread; tasks that put at the same time share a commit."""
-        return await self._in_turn(
-            lambda soon: self._begin_put(config, checkpoint, metadata, soon=soon)
+        await self._in_turn(
+            lambda soon: self._begin_put(config, checkpoint, metadata, soon=soon).wait
         )
+        return _stored_config(config, checkpoint["id"])
 
     async def aput_writes(
         self,
@@ -451,7 +440,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         commit.
         """
         await self._in_turn(
-            lambda soon: self._begin_put_writes(config, writes, task_id, task_path, soon=soon)
+            lambda soon: self._begin_put_writes(config, writes, task_id, task_path, soon=soon).wait
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -470,62 +459,60 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """Same as `prune`, in a worker thread."""
         await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
-    # What the above are made of
+    # Parts of the above
 
-    def _of_run(self, config: RunnableConfig, metadata: CheckpointMetadata) -> Mapping[str, Any]:
-        """Metadata with the run that puts, where the config, the runtime of a subgraph or an open
-        run names it.
+    def _with_run(self, config: RunnableConfig, metadata: CheckpointMetadata) -> Mapping[str, Any]:
+        """Return metadata with the run of the put, where the config, the runtime of a subgraph or
+        an open run names it.
         """
         if "run_id" in metadata:
             return metadata
-        named: Any = config.get("run_id")
-        if named is None:
+        run_id: Any = config.get("run_id")
+        if run_id is None:
             runtime = config.get("configurable", {}).get("__pregel_runtime")
-            named = getattr(getattr(runtime, "execution_info", None), "run_id", None)
-        if named is None:
+            run_id = getattr(getattr(runtime, "execution_info", None), "run_id", None)
+        if run_id is None:
             run = current_run()
-            named = (
-                run.id
-                if run is not None and run.context is services_of(self._binder.tally).recorder
-                else None
-            )
-        return metadata if named is None else {**metadata, "run_id": str(named)}
+            recorder = services_of(self._binder.tally).recorder
+            run_id = run.id if run is not None and run.context is recorder else None
+        return metadata if run_id is None else {**metadata, "run_id": str(run_id)}
 
     def _recorded_call(self, run_id: str) -> tuple[str, ...]:
-        """The id that LangChain gave the call that a recorded run was, if this is one."""
+        """Return LangChain's id of the call that was recorded as this run, if there is one."""
         try:
-            found = self._binder.bound(None).recordings.run(run_id).metadata.get("langchain_run_id")
+            run = self._binder.bound(None).recordings.run(run_id)
         except (NotFound, Denied):
             return ()
-        return (found,) if isinstance(found, str) else ()
+        call_id = run.metadata.get("langchain_run_id")
+        return (call_id,) if isinstance(call_id, str) else ()
 
     async def _in_turn(self, begin: Callable[[bool], Callable[[], T]]) -> T:
-        """Short calls of all tasks go together. With a cipher, which may be slow, each has a worker
-        of its own.
+        """Run a short call in the lane that all tasks share; with a cipher, which may be slow, in a
+        worker of its own.
         """
-        if self._sealer is not None:
+        if self._cipher is not None:
             return await in_thread(lambda: begin(False)())
         return await services_of(self._binder.tally).checkpoints.lane.run(lambda: begin(True))
 
     @property
     def _inner(self) -> SerializerProtocol:
-        """The serializer of bodies: where pieces are encrypted, the one beneath the encryption."""
-        inner: SerializerProtocol = self._shapes.serde
+        """The serializer of bodies: where state is encrypted, the one beneath the encryption."""
+        inner: SerializerProtocol = self._splitter.serde
         return inner
 
     def _threads(self, config: RunnableConfig | None) -> Threads:
-        named = config.get("configurable", {}).get("actor") if config is not None else None
-        if self._common is not None and named is None:
+        actor = config.get("configurable", {}).get("actor") if config is not None else None
+        if self._common is not None and actor is None:
             return self._common
         threads = self._binder.bound(config).threads
-        threads = threads if self._sealer is None else threads.sealed(self._sealer)
-        if self._static and named is None:
+        threads = threads if self._cipher is None else threads.encrypted(self._cipher)
+        if self._static and actor is None:
             self._common = threads
         return threads
 
-    def _planted(self, channel: str, value: Any, before: Value | None) -> Value:
+    def _split(self, channel: str, value: Any, base: Value | None) -> Value:
         try:
-            return self._shapes.planted(value, before)
+            return self._splitter.split(value, base)
         except RecursionError as error:
             raise InvalidInput(
                 f"Channel {channel!r} holds a value that contains itself or is nested too deeply "
@@ -536,18 +523,18 @@ class TallySaver(BaseCheckpointSaver[Any]):
                 f"Channel {channel!r} holds what cannot be stored: {error}."
             ) from error
 
-    def _grown(self, stored: StoredCheckpoint) -> dict[str, Any]:
+    def _channel_values(self, stored: StoredCheckpoint) -> dict[str, Any]:
         return {
-            channel: self._shapes.grown(value, channel) for channel, value in stored.values.items()
+            channel: self._splitter.join(value, channel) for channel, value in stored.values.items()
         }
 
-    def _later(self, stored: StoredCheckpoint) -> dict[str, Any]:
+    def _lazy_values(self, stored: StoredCheckpoint) -> dict[str, Any]:
         if not stored.summary.channels:
             return {}
-        return LaterValues(stored.summary.channels, lambda: self._grown(stored))
+        return LazyValues(stored.summary.channels, lambda: self._channel_values(stored))
 
     def _write(self, write: PendingWrite) -> tuple[str, str, Any]:
-        return write.task_id, write.channel, self._shapes.grown(write.value, write.channel)
+        return write.task_id, write.channel, self._splitter.join(write.value, write.channel)
 
     def _tuple(self, stored: StoredCheckpoint, values: dict[str, Any]) -> CheckpointTuple:
         summary = stored.summary
@@ -565,24 +552,23 @@ class TallySaver(BaseCheckpointSaver[Any]):
         )
 
 
-class _Place:
-    """Thread and namespace that a config names."""
-
-    def __init__(self, thread: str, namespace: str) -> None:
-        self.thread = thread
-        self.namespace = namespace
-
-    @classmethod
-    def of(cls, config: RunnableConfig) -> _Place:
-        configurable = config.get("configurable", {})
-        if "thread_id" not in configurable:
-            raise InvalidInput(
-                "This call names no thread. Pass config={'configurable': {'thread_id': …}}."
-            )
-        return cls(str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", "")))
+def _place(config: RunnableConfig) -> tuple[str, str]:
+    """Return the thread and the namespace that a config names. Raises InvalidInput."""
+    configurable = config.get("configurable", {})
+    if "thread_id" not in configurable:
+        raise InvalidInput(
+            "This call names no thread. Pass config={'configurable': {'thread_id': …}}."
+        )
+    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", ""))
 
 
-def _ended(result: T) -> Callable[[], T]:
+def _stored_config(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:
+    """Return the config of a checkpoint that was put with `config`."""
+    thread, namespace = _place(config)
+    return _config(thread, namespace, checkpoint_id)
+
+
+def _constant(result: T) -> Callable[[], T]:
     return lambda: result
 
 
@@ -597,25 +583,27 @@ def _config(thread: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
 
 
 def _delta_channels(summary: Summary) -> Collection[str]:
-    """The DeltaChannels of a checkpoint, which it counts updates for; one with a snapshot holds a
-    value.
+    """Return the DeltaChannels of a checkpoint, whose updates its metadata count; one with a
+    snapshot has a value.
     """
     counted = summary.metadata.get("counters_since_delta_snapshot")
     return tuple(counted) if isinstance(counted, Mapping) else ()
 
 
 def _json_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as JSON; the Actor in `configurable` is no part of it. Raises InvalidInput naming
-    the key.
+    """Return metadata as JSON; the Actor in `configurable` is no part of it. Raises InvalidInput
+    naming the key.
     """
-    kept = {name: value for name, value in metadata.items() if not isinstance(value, Actor)}
-    if not _is_json(kept):
-        name, value = next((one for one in kept.items() if not _is_json(one[1])), ("", kept))
+    entries = {name: value for name, value in metadata.items() if not isinstance(value, Actor)}
+    if not _is_json(entries):
+        name, value = next(
+            (entry for entry in entries.items() if not _is_json(entry[1])), ("", entries)
+        )
         raise InvalidInput(
             f"Checkpoint metadata {name!r} is a {type(value).__name__}, which JSON cannot hold. "
             "Put it into the graph's state instead."
         )
-    return kept
+    return entries
 
 
 def _is_json(value: Any) -> bool:

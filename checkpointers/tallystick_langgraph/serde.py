@@ -1,4 +1,4 @@
-"""The saver's own serializer: LangGraph's msgpack form, read back strictly.
+"""Serializer of the saver: LangGraph's msgpack form, read back strictly.
 
 A stored value names classes to build. This serializer builds those that LangGraph calls safe
 (messages, documents, dates, …), those that you allow, and those that this process has itself
@@ -33,7 +33,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from tallystick.errors import BlockedType, CorruptTally
 from tallystick_langgraph.allowlist import names_of
 
-__all__ = ["TallySerializer", "form_of"]
+__all__ = ["TallySerializer", "message_frame"]
 
 _log = logging.getLogger("tallystick.langgraph")
 _CONSTRUCTORS = frozenset(
@@ -46,13 +46,12 @@ _CONSTRUCTORS = frozenset(
     }
 )
 _OPTION = ormsgpack.OPT_NON_STR_KEYS
-_MARKS = (b"\xc7", b"\xc8", b"\xc9", b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8")
-"""How a msgpack extension begins, which is what every class is written as; other bytes may look
-alike.
+_EXTENSIONS = (b"\xc7", b"\xc8", b"\xc9", b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8")
+"""First bytes of msgpack extensions, as which every class is written; other bytes may look alike.
 """
 
 _own: set[tuple[str, ...]] = set()
-"""Types that this process has written: what its own program put into state, it may read."""
+"""Types that this process has written: it may read what its own program put into state."""
 
 
 class TallySerializer(JsonPlusSerializer):
@@ -64,25 +63,25 @@ class TallySerializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=None)
         self._allow = frozenset(names_of(allow))
         self._local = threading.local()
-        self._unpack_ext_hook = _strict_hook(_Allowed(self._allow, self._local))
+        self._unpack_ext_hook = _strict_hook(_AllowList(self._allow, self._local))
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Any]) -> TallySerializer:
-        """The same serializer with more types allowed; LangGraph calls this with those of a graph's
-        schema.
+        """Return the same serializer with more types allowed; LangGraph calls this with those of a
+        graph's schema.
         """
         more = self._allow | names_of(extra_allowlist)
         return self if more == self._allow else TallySerializer(more)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Same as LangGraph's serializer; notes which types it wrote."""
+        """Same as LangGraph's serializer; remembers the types that it wrote."""
         kind, body = super().dumps_typed(obj)
-        if kind == "msgpack" and any(mark in body for mark in _MARKS):
-            self._note(body)
+        if kind == "msgpack" and any(first in body for first in _EXTENSIONS):
+            self._remember_types(body)
         return kind, body
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """The value. Raises BlockedType for what may not be built, CorruptTally for bytes that are
-        no value.
+        """Return the value. Raises BlockedType for what may not be built, CorruptTally for bytes
+        that are no value.
         """
         kind, body = data
         if kind in ("null", "bytes", "bytearray"):
@@ -105,19 +104,19 @@ class TallySerializer(JsonPlusSerializer):
             raise BlockedType(*refused)
         return value
 
-    def _note(self, body: bytes) -> None:
-        """Remember the types in what this process has just written, and say which the next one will
-        refuse.
+    def _remember_types(self, body: bytes) -> None:
+        """Remember the types in what this process has just written, and warn of those that the
+        next one will refuse.
         """
-        written: set[tuple[str, ...]] = set()
+        types: set[tuple[str, ...]] = set()
 
         def hook(code: int, data: bytes) -> Any:
-            named = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
+            parts = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
             if code in _CONSTRUCTORS:
-                written.add((named[0], named[1]))
+                types.add((parts[0], parts[1]))
 
         ormsgpack.unpackb(body, ext_hook=hook, option=_OPTION)
-        for key in written - _own - SAFE_MSGPACK_TYPES:
+        for key in types - _own - SAFE_MSGPACK_TYPES:
             _own.add(key)
             if key not in self._allow:
                 _log.warning(
@@ -129,9 +128,9 @@ class TallySerializer(JsonPlusSerializer):
                 )
 
 
-class _Allowed(set[tuple[str, ...]]):
-    """An allow-list that remembers what it was asked for in vain: LangGraph would go on with the
-    bare payload.
+class _AllowList(set[tuple[str, ...]]):
+    """An allow-list that remembers the last type it refused: LangGraph would go on with the bare
+    payload.
     """
 
     def __init__(self, allow: Iterable[tuple[str, ...]], local: threading.local) -> None:
@@ -148,43 +147,42 @@ class _Allowed(set[tuple[str, ...]]):
         return False
 
 
-class _Remembered:
-    """Builds messages; what validation was seen to leave exactly as it is, is not validated again.
+class _MessageBuilder:
+    """Builds messages; those that validation left exactly as they were are not validated again.
 
     The same messages are read at every turn of a conversation, and validating them is most of what
-    reading costs. The second time that the same bytes are read, the message is held against its
-    fields; from the third time on it is made from them directly.
+    reading costs. The second time that the same bytes are read, the message is compared with
+    its fields; from the third time on it is built from them directly.
     """
 
     def __init__(self) -> None:
-        self._times: dict[tuple[type, int], bool] = {}
+        self._seen_keys: set[tuple[type, int]] = set()
         self.fixed: dict[int, tuple[Any, int, int, frozenset[str]]] = {}
-        """By the hash of their bytes, messages that are their fields: class, where those stand, and
-        their names.
+        """By the hash of their bytes, messages that equal their fields: class, where the fields
+        begin and end, and their names.
         """
 
     def __call__(self, message: Any, fields: dict[str, Any], data: bytes) -> Any:
-        """The message with these fields, which stand in `data`."""
+        """Return the message with these fields, whose bytes are `data`."""
         key = (message, hash(data))
-        known = self._times.get(key)
         try:
-            made = message(**fields)
-        except Exception:  # noqa: BLE001 - as LangGraph does: what does not validate is built as it stands
+            built = message(**fields)
+        except Exception:  # noqa: BLE001 - as LangGraph does: what does not validate is built unvalidated
             return message.model_construct(**fields)
-        if known is None:
-            if len(self._times) >= _REMEMBERED:
-                self._times.clear()
+        if key not in self._seen_keys:
+            if len(self._seen_keys) >= _MOST_MESSAGES:
+                self._seen_keys.clear()
                 self.fixed.clear()
-            self._times[key] = False
-        elif message in _PLAIN and _is_fixed(made, fields):
+            self._seen_keys.add(key)
+        elif message in _PLAIN and _is_fixed(built, fields):
             begin, end = _PLAIN[message]
             if data.startswith(begin) and data.endswith(end):
                 self.fixed[key[1]] = (message, len(begin), -len(end), frozenset(fields))
-        return made
+        return built
 
 
 def _is_fixed(message: Any, fields: dict[str, Any]) -> bool:
-    """Whether a message is its fields, types and all, and nothing else."""
+    """Return True if a message is its fields, types included, and nothing else."""
     if message.__pydantic_extra__ or message.__pydantic_private__ is not None:
         return False
     if message.__pydantic_fields_set__ != fields.keys():
@@ -197,45 +195,48 @@ def _is_fixed(message: Any, fields: dict[str, Any]) -> bool:
         return False
 
 
-def form_of(message: type) -> tuple[bytes, bytes]:
-    """What stands before and after a message's fields in the form that LangGraph writes."""
-    named = ormsgpack.packb(message.__module__) + ormsgpack.packb(message.__name__)
-    return b"\x94" + named, ormsgpack.packb("model_validate_json")
+def message_frame(message: type) -> tuple[bytes, bytes]:
+    """Return the bytes before and after a message's fields in the form that LangGraph writes."""
+    name = ormsgpack.packb(message.__module__) + ormsgpack.packb(message.__name__)
+    return b"\x94" + name, ormsgpack.packb("model_validate_json")
 
 
 _set = object.__setattr__
 _PLAIN = {
-    message: form_of(message) for message in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
+    message: message_frame(message)
+    for message in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
 }
-_REMEMBERED = 200_000
-"""Messages that are remembered; then it begins anew."""
+_MOST_MESSAGES = 200_000
+"""Messages that are remembered; then the memory begins anew."""
 
 
-def _strict_hook(allowed: _Allowed) -> Callable[[int, bytes], Any]:
-    """LangGraph's own hook under `allowed`, with a short way for what state is mostly made of."""
+def _strict_hook(allowed: _AllowList) -> Callable[[int, bytes], Any]:
+    """Return LangGraph's own hook under `allowed`, with a short way for the classes that state
+    mostly contains.
+    """
     general = _create_msgpack_ext_hook(allowed)
     classes: dict[tuple[str, str], Any] = {}
-    remembered = _Remembered()
-    fixed, unpack, new = remembered.fixed, ormsgpack.unpackb, object.__new__
+    builder = _MessageBuilder()
+    fixed, unpack, new = builder.fixed, ormsgpack.unpackb, object.__new__
 
     def hook(code: int, data: bytes) -> Any:
         if code == EXT_PYDANTIC_V2:
-            known = fixed.get(hash(data))
-            if known is not None:
-                message, begin, end, names = known
-                made = new(message)
-                _set(made, "__dict__", unpack(data[begin:end], ext_hook=hook, option=_OPTION))
-                _set(made, "__pydantic_fields_set__", set(names))
-                _set(made, "__pydantic_extra__", {})
-                _set(made, "__pydantic_private__", None)
-                return made
+            cached = fixed.get(hash(data))
+            if cached is not None:
+                message, begin, end, names = cached
+                copy = new(message)
+                _set(copy, "__dict__", unpack(data[begin:end], ext_hook=hook, option=_OPTION))
+                _set(copy, "__pydantic_fields_set__", set(names))
+                _set(copy, "__pydantic_extra__", {})
+                _set(copy, "__pydantic_private__", None)
+                return copy
             module, name, fields, *_ = ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION)
-            built = classes.get((module, name))
-            if built is None:
+            message = classes.get((module, name))
+            if message is None:
                 if (module, name) not in SAFE_MSGPACK_TYPES:
                     return general(code, data)
-                built = classes[module, name] = getattr(importlib.import_module(module), name)
-            return remembered(built, fields, data)
+                message = classes[module, name] = getattr(importlib.import_module(module), name)
+            return builder(message, fields, data)
         if code == EXT_DELTA_SNAPSHOT:
             return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=hook, option=_OPTION))
         if code == EXT_METHOD_SINGLE_ARG:

@@ -1,10 +1,10 @@
-"""LangGraph's values as the trees see them, and back.
+"""LangGraph's values split into elements that checkpoints share, and joined again.
 
-A list is a run of elements and a dict with text for keys is fields, or a run of entries when it is
-large, in the very bytes that LangGraph's serializer would write. Whether an element is what it was
-at the checkpoint before is decided by its bytes, every time: an edit in place is always seen. For
-plain messages those bytes are made without pydantic, at a fraction of the cost; a test holds them
-against LangGraph's own.
+A list is a ListValue and a dict with text for keys is Fields, or a ListValue of entries when it is
+large, in the very bytes that LangGraph's serializer would write. An element is shared with the
+checkpoint before if its bytes are equal, compared every time: an edit in place is always noticed.
+For plain messages those bytes are made without pydantic, at a fraction of the cost; a test compares
+them with LangGraph's own.
 """
 
 from __future__ import annotations
@@ -27,147 +27,152 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import EXT_PYDANTIC_V2, JsonPlusSerializer, _option
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from tallystick.checkpoints import Fields, Leaf, Run, Value
+from tallystick.checkpoints import Fields, Leaf, ListValue, Value
 from tallystick.errors import BlockedType, CorruptTally
-from tallystick_langgraph.serde import TallySerializer, form_of
+from tallystick_langgraph.serde import TallySerializer, message_frame
 
-__all__ = ["Shapes", "Split", "Whole", "shapes_for"]
+__all__ = ["ElementSplitter", "ValueSplitter", "WholeSplitter", "splitter_for"]
 
 _FIELDS = 32
-"""Entries up to which a dict is fields, each a value of its own; beyond, it is one run of entries.
-"""
+"""Entries up to which a dict is Fields, each a value of its own; beyond, it is a ListValue."""
 
 _pack = ormsgpack.packb
 
 
-class Shapes(Protocol):
-    """How one serializer's values become trees."""
+class ValueSplitter(Protocol):
+    """Conversion of one serializer's values to the values of checkpoints, and back."""
 
     serde: SerializerProtocol
 
-    def planted(self, value: Any, before: Value | None) -> Value:
-        """The value as a tree; `before` is what its channel held at the checkpoint before."""
+    def split(self, value: Any, base: Value | None) -> Value:
+        """Return the value to store; `base` is the channel's value at the checkpoint before."""
         ...
 
-    def grown(self, value: Value, where: str) -> Any:
-        """The value of a tree. Raises BlockedType naming `where`, and CorruptTally."""
+    def join(self, value: Value, channel: str) -> Any:
+        """Return the runtime's value. Raises BlockedType naming `channel`, and CorruptTally."""
         ...
 
 
-def shapes_for(serde: SerializerProtocol) -> Shapes:
-    """Trees for serializers whose form is known, which is LangGraph's own; one leaf per value for
-    all others.
+def splitter_for(serde: SerializerProtocol) -> ValueSplitter:
+    """Return the splitter of a serializer: into elements where its form is known, which is
+    LangGraph's own, else one leaf per value.
     """
-    return Split(serde) if type(serde) in (JsonPlusSerializer, TallySerializer) else Whole(serde)
+    if type(serde) in (JsonPlusSerializer, TallySerializer):
+        return ElementSplitter(serde)
+    return WholeSplitter(serde)
 
 
-class Whole:
-    """Values as a serializer of unknown form gives them: stored whole, once for equal bytes."""
+class WholeSplitter:
+    """Values of a serializer of unknown form: stored whole, once for equal bytes."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
 
-    def planted(self, value: Any, before: Value | None) -> Value:
-        """One leaf."""
+    def split(self, value: Any, base: Value | None) -> Value:
+        """Return one leaf."""
         return Leaf(*self.serde.dumps_typed(value))
 
-    def grown(self, value: Value, where: str) -> Any:
-        """What the serializer reads."""
+    def join(self, value: Value, channel: str) -> Any:
+        """Return what the serializer reads."""
         if not isinstance(value, Leaf):
             raise CorruptTally(
-                f"{where} was written with LangGraph's own serializer. Read it with that one."
+                f"{channel} was written with LangGraph's own serializer. Read it with that one."
             )
-        return _named(lambda: self.serde.loads_typed((value.type, value.body)), where)
+        return _load(lambda: self.serde.loads_typed((value.type, value.body)), channel)
 
 
-class Split:
+class ElementSplitter:
     """Values in LangGraph's msgpack form, split into elements that checkpoints share."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
 
-    def planted(self, value: Any, before: Value | None) -> Value:
-        """Runs and fields where the value has them, else a leaf."""
+    def split(self, value: Any, base: Value | None) -> Value:
+        """Return lists and fields where the value has them, else a leaf."""
         if type(value) is list and value:
-            run = self._run("list", value, before)
-            if run is not None:
-                return run
+            elements = self._list_value("list", value, base)
+            if elements is not None:
+                return elements
         elif type(value) is _DeltaSnapshot and type(value.value) is list and value.value:
-            # What it shares with the snapshot before is found by content: the checkpoint before
-            # holds none.
-            run = self._run("snapshot", value.value, before)
-            if run is not None:
-                return run
+            # The checkpoint before has no snapshot: chunks are shared with an older one by digest.
+            elements = self._list_value("snapshot", value.value, base)
+            if elements is not None:
+                return elements
         elif type(value) is dict and value and all(type(name) is str for name in value):
             if len(value) <= _FIELDS:
-                entries = before.entries if isinstance(before, Fields) else {}
+                entries = base.entries if isinstance(base, Fields) else {}
                 return Fields(
-                    {name: self.planted(inner, entries.get(name)) for name, inner in value.items()}
+                    {name: self.split(inner, entries.get(name)) for name, inner in value.items()}
                 )
-            run = self._run("dict", [list(pair) for pair in value.items()], before)
-            if run is not None:
-                return run
+            elements = self._list_value("dict", [list(pair) for pair in value.items()], base)
+            if elements is not None:
+                return elements
         return Leaf(*self.serde.dumps_typed(value))
 
-    def grown(self, value: Value, where: str) -> Any:
-        """Lists and dicts of what the serializer reads; a run is read in one go."""
+    def join(self, value: Value, channel: str) -> Any:
+        """Return lists and dicts of what the serializer reads; a ListValue is read in one go."""
         if isinstance(value, Leaf):
-            return _named(lambda: self.serde.loads_typed((value.type, value.body)), where)
+            return _load(lambda: self.serde.loads_typed((value.type, value.body)), channel)
         if isinstance(value, Fields):
             return {
-                name: self.grown(inner, f"{where}.{name}") for name, inner in value.entries.items()
+                name: self.join(inner, f"{channel}.{name}") for name, inner in value.entries.items()
             }
-        body = b"".join((b"\xdd", len(value.rope).to_bytes(4, "big"), *value.rope.contents()))
-        found = _named(lambda: self.serde.loads_typed(("msgpack", body)), where)
-        if not isinstance(found, list) or len(found) != len(value.rope):
-            raise CorruptTally(f"{where} does not hold as many elements as it says.")
+        items = value.items
+        body = b"".join((b"\xdd", len(items).to_bytes(4, "big"), *items.contents()))
+        elements = _load(lambda: self.serde.loads_typed(("msgpack", body)), channel)
+        if not isinstance(elements, list) or len(elements) != len(items):
+            raise CorruptTally(f"{channel} does not hold as many elements as it says.")
         if value.kind == "snapshot":
-            return _DeltaSnapshot(found)
+            return _DeltaSnapshot(elements)
         if value.kind != "dict":
-            return found
+            return elements
         try:
-            return dict(found)
+            return dict(elements)
         except (TypeError, ValueError) as error:
-            raise CorruptTally(f"{where} does not hold the entries of a dict.") from error
+            raise CorruptTally(f"{channel} does not hold the entries of a dict.") from error
 
-    def _run(self, kind: str, values: Sequence[Any], before: Value | None) -> Run | None:
-        """The bytes of each element; those equal to the one at its place before are the very same
-        object.
+    def _list_value(self, kind: str, values: Sequence[Any], base: Value | None) -> ListValue | None:
+        """Return a list with the bytes of each element, or None for what is no msgpack.
 
-        Stretches of plain messages are compared at once, which is several times faster than one by
-        one.
+        Bytes that are equal to those at the same place of `base` are the very same object. Ranges
+        of plain messages are compared at once, which is several times faster than one by one.
         """
+        # What makes the range comparison safe: a note is computed from the *stored* bytes of the
+        # base, never from message objects, which their owner may edit in place. It travels with
+        # the values of the base (`ListValue.memo`), is keyed by the places where its range begins
+        # and ends, and is passed on only when the range was found unchanged. If a note described
+        # an object, an edit in place would compare equal to itself and be lost.
         old: Sequence[bytes] = ()
-        noted: dict[tuple[int, int], Any] = {}
-        if isinstance(before, Run) and before.kind == kind:
-            old, noted = before.elements, before.notes
-        found: list[bytes] = []
+        old_notes: dict[tuple[int, int], Any] = {}
+        if isinstance(base, ListValue) and base.kind == kind:
+            old, old_notes = base.elements, base.memo
+        elements: list[bytes] = []
         notes: dict[tuple[int, int], Any] = {}
         both, end = min(len(values), len(old)), 0
         while end < len(values):
-            start, end = end, end + (_STRETCH if end + _STRETCH <= both else _SHORT)
-            stretch = values[start:end]
+            start, end = end, end + (_LONG_RANGE if end + _LONG_RANGE <= both else _SHORT_RANGE)
+            messages = values[start:end]
             if end <= both:
-                note = noted.get((start, end))
+                note = old_notes.get((start, end))
                 if note is None:
                     note = _note(old[start:end])
-                if _unchanged(stretch, note):
-                    found += old[start:end]
+                if _unchanged(messages, note):
+                    elements += old[start:end]
                     notes[start, end] = note
                     continue
-            for place, value in enumerate(stretch, start=start):
-                body = _quick(value)
+            for place, value in enumerate(messages, start=start):
+                body = _message_bytes(value)
                 if body is None:
                     form, listed = self.serde.dumps_typed([value])
                     if form != "msgpack":
                         return None
                     body = listed[1:]
-                found.append(old[place] if place < both and old[place] == body else body)
-        return Run.of(kind, found, notes)
+                elements.append(old[place] if place < both and old[place] == body else body)
+        return ListValue.of(kind, elements, notes)
 
 
-def _quick(message: Any) -> bytes | None:
-    """The bytes of a plain message, or None for what needs the serializer."""
+def _message_bytes(message: Any) -> bytes | None:
+    """Return the bytes of a plain message, or None for what needs the serializer."""
     form = _forms.get(type(message))
     if form is None or message.__pydantic_extra__:
         return None
@@ -184,16 +189,13 @@ def _quick(message: Any) -> bytes | None:
     return b"\xc9" + size.to_bytes(4, "big") + _EXT + inner
 
 
-def _note(stretch: Sequence[bytes]) -> tuple[list[type], bytes] | None:
-    """What the messages of these bytes are: their types, and all of their fields as one list would
-    be written.
-
-    None where one is no plain message. It is drawn from what is stored, never from an object that
-    somebody holds.
+def _note(bodies: Sequence[bytes]) -> tuple[list[type], bytes] | None:
+    """Return the types of the messages of these bytes, and all of their fields as one list would
+    be written; None where one of them is no plain message.
     """
     types: list[type] = []
     fields: list[bytes] = []
-    for body in stretch:
+    for body in bodies:
         at = _HEADS.get(body[:1])
         if at is None or body[at - 1 : at] != _EXT:
             return None
@@ -204,21 +206,21 @@ def _note(stretch: Sequence[bytes]) -> tuple[list[type], bytes] | None:
                 break
         else:
             return None
-    return types, b"".join((b"\xdc", len(stretch).to_bytes(2, "big"), *fields))
+    return types, b"".join((b"\xdc", len(bodies).to_bytes(2, "big"), *fields))
 
 
-def _unchanged(stretch: Sequence[Any], note: tuple[list[type], bytes] | None) -> bool:
-    """Whether these messages would be written as they are stored."""
-    if note is None or list(map(type, stretch)) != note[0] or any(map(_extra, stretch)):
+def _unchanged(messages: Sequence[Any], note: tuple[list[type], bytes] | None) -> bool:
+    """Return True if these messages would be written as they are stored."""
+    if note is None or list(map(type, messages)) != note[0] or any(map(_extra, messages)):
         return False
     try:
-        return _pack([one.__dict__ for one in stretch], None, _option) == note[1]
+        return _pack([message.__dict__ for message in messages], None, _option) == note[1]
     except TypeError:
         return False
 
 
 _extra = attrgetter("__pydantic_extra__")
-_STRETCH, _SHORT = 64, 16
+_LONG_RANGE, _SHORT_RANGE = 64, 16
 """Messages that are compared at once, and near the end: between 16 and 65,535, so that their list
 has one form.
 """
@@ -229,7 +231,7 @@ _EXT = bytes((EXT_PYDANTIC_V2,))
 
 
 _forms: Mapping[type, tuple[bytes, bytes]] = {
-    message: form_of(message)
+    message: message_frame(message)
     for message in (
         AIMessage,
         AIMessageChunk,
@@ -242,10 +244,10 @@ _forms: Mapping[type, tuple[bytes, bytes]] = {
 }
 
 
-def _named(read: Callable[[], Any], where: str) -> Any:
+def _load(read: Callable[[], Any], channel: str) -> Any:
     try:
         return read()
     except BlockedType as error:
-        raise BlockedType(error.module, error.name, where=where) from None
+        raise BlockedType(error.module, error.name, where=channel) from None
     except CorruptTally as error:
-        raise CorruptTally(f"{where}: {error}") from error
+        raise CorruptTally(f"{channel}: {error}") from error

@@ -1,9 +1,9 @@
 """TallyStore: LangGraph's long-term store on the memory of a tally.
 
 What an agent puts is a memory: recallable, inspectable, with a history, forgettable and scoped like
-every other. Who acts is taken from the config of the node under way, as TallySaver takes it;
-outside of a graph it is the bound actor or the owner. Each batch is read first and then written in
-one transaction, as LangGraph's own stores do it.
+every other. The actor is that of the config of the running node, as for TallySaver; outside of a
+graph it is the bound actor or the owner. Each batch is read first and then written in one
+transaction, as LangGraph's own stores do it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,28 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.adapters import Binder
+from tallystick.adapters.binder import Binder
+from tallystick.adapters.configurable import (
+    ActorSource,
+    actor_from_configurable,
+    thread_from_configurable,
+)
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_langgraph.from_conn_string import Opened
-from tallystick_langgraph.saver import ActorSource, actor_from_configurable, thread_of
+from tallystick_langgraph.from_conn_string import ManagedTally
 
 __all__ = ["StoreIndex", "TallyStore"]
 
 _MINUTE = 60 * 1_000_000
-_LONGEST = 1_000 * 365 * 24 * 60
-"""Minutes."""
+_LONGEST_TTL = 1_000 * 365 * 24 * 60
+"""Most minutes that an item may live."""
 
 
 class StoreIndex(TypedDict, total=False):
-    """Which fields of a value are found by a query, unless a put says otherwise."""
+    """Fields of a value that a query searches, unless a put names others."""
 
     fields: list[str]
     """Paths such as `text`, `author.name`, `parts[*].text`; `$` is the whole value, and the
@@ -69,58 +73,59 @@ class TallyStore(BaseStore):
         index: StoreIndex | None = None,
         ttl: TTLConfig | None = None,
     ) -> None:
-        """`actor` says who acts (by default the Actor under `configurable["actor"]`, else the bound
-        one or the owner); `scope` where items live, by default the actor's private scope. `index`
-        names the fields that are found by a query; the embedder is the tally's. `ttl` is
-        LangGraph's: `default_ttl` in minutes and `refresh_on_read`.
+        """`actor` is the Actor, or a function of the config (by default the Actor under
+        `configurable["actor"]`, else the bound one or the owner); `scope` is the scope of items, by
+        default the actor's private one. `index` names the fields that a query searches; the
+        embedder is the tally's. `ttl` is LangGraph's: `default_ttl` in minutes and
+        `refresh_on_read`.
         """
         self._binder = Binder[RunnableConfig](
             tally,
             surface="langgraph",
             actor=actor or actor_from_configurable,
             scope=scope,
-            session=thread_of,
+            session=thread_from_configurable,
         )
         self._fields = tuple((index or {}).get("fields") or ["$"])
         self.ttl_config = ttl
 
     @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Opened[Self]:
-        """A store on a tally of its own, which is closed at the end of a `with` or `async with`
-        block.
+    def from_conn_string(cls, conn_string: str, **options: Any) -> ManagedTally[Self]:
+        """Return a store on a tally of its own, which is closed at the end of a `with` or `async
+        with` block.
 
-        `conn_string` is the folder of a tally or postgresql://…, made on first use; options are
+        `conn_string` is the folder of a tally or postgresql://…, created on first use; options are
         those of TallyStore.
         """
-        return Opened(cls, conn_string, options)
+        return ManagedTally(cls, conn_string, options)
 
     def setup(self) -> None:
-        """Nothing: a tally is set up when it is opened. LangGraph's own stores have to be told."""
+        """Do nothing: a tally is set up when it is opened. LangGraph's stores need this call."""
 
     def sweep_ttl(self) -> int:
-        """Forget the items whose time to live is over; how many. Nobody finds them before,
+        """Forget the items whose time to live is over; return how many. They are not found before,
         either.
         """
         return self._items().sweep()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out operations: reads see what stood before the batch, of several puts to a key the
+        """Carry out operations: reads see the state before the batch, of several puts to a key the
         last counts.
 
         Raises InvalidInput, Denied, or StateConflict for an item that is pinned or locked; then
         nothing was written.
         """
-        wanted = list(ops)
+        operations = list(ops)
         items = self._items()
-        results: list[Result] = [None] * len(wanted)
-        gets = [(place, op) for place, op in enumerate(wanted) if isinstance(op, GetOp)]
+        results: list[Result] = [None] * len(operations)
+        gets = [(place, op) for place, op in enumerate(operations) if isinstance(op, GetOp)]
         # A batch that only writes is no read, for policy as for limits.
         addresses = [(op.namespace, str(op.key)) for _, op in gets]
-        found = items.get(addresses, refresh=[op.refresh_ttl for _, op in gets]) if gets else []
-        for (place, _), item in zip(gets, found, strict=True):
-            results[place] = None if item is None else StoreItem(**_shown(item))
+        stored = items.get(addresses, refresh=[op.refresh_ttl for _, op in gets]) if gets else []
+        for (place, _), item in zip(gets, stored, strict=True):
+            results[place] = None if item is None else StoreItem(**_item_fields(item))
         puts: dict[tuple[tuple[str, ...], str], Put] = {}
-        for place, op in enumerate(wanted):
+        for place, op in enumerate(operations):
             if isinstance(op, SearchOp):
                 results[place] = self._search(items, op)
             elif isinstance(op, ListNamespacesOp):
@@ -145,7 +150,7 @@ class TallyStore(BaseStore):
                 f"The value of {op.key!r} has to be a dict, not {type(op.value).__name__}."
             )
         fields = () if op.index is False else self._fields if op.index is None else tuple(op.index)
-        if op.ttl is not None and not 0 < op.ttl < _LONGEST:
+        if op.ttl is not None and not 0 < op.ttl < _LONGEST_TTL:
             raise InvalidInput(
                 f"The ttl of {op.key!r} has to be more than 0 minutes and less than a thousand "
                 f"years."
@@ -154,8 +159,8 @@ class TallyStore(BaseStore):
         return Put(tuple(op.namespace), str(op.key), op.value, fields, ttl)
 
     def _search(self, items: Items, op: SearchOp) -> list[SearchItem]:
-        _check(op.filter)
-        found = items.find(
+        _check_filter(op.filter)
+        hits = items.find(
             op.namespace_prefix,
             query=op.query,
             keep=lambda value: _passes(value, op.filter),
@@ -163,32 +168,32 @@ class TallyStore(BaseStore):
             offset=op.offset,
             refresh=op.refresh_ttl,
         )
-        return [SearchItem(**_shown(item), score=item.score) for item in found]
+        return [SearchItem(**_item_fields(item), score=item.score) for item in hits]
 
 
-def _shown(item: Item) -> dict[str, Any]:
+def _item_fields(item: Item) -> dict[str, Any]:
     memory = item.memory
     return {
         "namespace": item.namespace,
         "key": item.key,
         "value": item.value,
-        "created_at": _when(memory.created_at),
-        "updated_at": _when(memory.updated_at),
+        "created_at": _datetime(memory.created_at),
+        "updated_at": _datetime(memory.updated_at),
     }
 
 
-def _when(micros: int) -> datetime:
+def _datetime(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
 
 
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 
-def _check(wanted: Mapping[str, Any] | None) -> None:
-    for field, value in (wanted or {}).items():
+def _check_filter(filter: Mapping[str, Any] | None) -> None:
+    for field, value in (filter or {}).items():
         unknown = (
             [name for name in value if name.startswith("$") and name not in _OPERATORS]
-            if _asks(value)
+            if _has_operators(value)
             else []
         )
         if unknown:
@@ -198,43 +203,43 @@ def _check(wanted: Mapping[str, Any] | None) -> None:
             )
 
 
-def _asks(value: Any) -> bool:
+def _has_operators(value: Any) -> bool:
     return isinstance(value, Mapping) and any(
         isinstance(name, str) and name.startswith("$") for name in value
     )
 
 
-def _passes(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    return all(_fits(value.get(field), asked) for field, asked in (wanted or {}).items())
+def _passes(value: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool:
+    return all(_fits(value.get(field), expected) for field, expected in (filter or {}).items())
 
 
-def _fits(found: Any, asked: Any) -> bool:
-    """Whether a value is what a filter asks: equal, field by field for a dict, or as its operators
-    say.
+def _fits(value: Any, expected: Any) -> bool:
+    """Return True if a value fits a filter: equal, field by field for a dict, or by its
+    operators.
     """
-    if _asks(asked):
-        return all(_compares(found, operator, other) for operator, other in asked.items())
-    if isinstance(asked, Mapping):
-        return isinstance(found, Mapping) and all(
-            _fits(found.get(name), inner) for name, inner in asked.items()
+    if _has_operators(expected):
+        return all(_compares(value, operator, operand) for operator, operand in expected.items())
+    if isinstance(expected, Mapping):
+        return isinstance(value, Mapping) and all(
+            _fits(value.get(name), inner) for name, inner in expected.items()
         )
-    if isinstance(asked, list | tuple):
-        same = isinstance(found, list | tuple) and len(found) == len(asked)
-        return same and all(_fits(one, other) for one, other in zip(found, asked, strict=True))
-    return bool(found == asked)
+    if isinstance(expected, list | tuple):
+        same_length = isinstance(value, list | tuple) and len(value) == len(expected)
+        return same_length and all(map(_fits, value, expected))
+    return bool(value == expected)
 
 
-def _compares(found: Any, operator: str, other: Any) -> bool:
+def _compares(value: Any, operator: str, operand: Any) -> bool:
     if operator == "$eq":
-        return bool(found == other)
+        return bool(value == operand)
     if operator == "$ne":
-        return bool(found != other)
-    if isinstance(found, str) and isinstance(other, str):
-        left: Any = found
-        right: Any = other
+        return bool(value != operand)
+    if isinstance(value, str) and isinstance(operand, str):
+        left: Any = value
+        right: Any = operand
     else:
         try:
-            left, right = float(found), float(other)
+            left, right = float(value), float(operand)
         except (TypeError, ValueError):
             return False
     return bool(
@@ -245,18 +250,18 @@ def _compares(found: Any, operator: str, other: Any) -> bool:
 
 
 def _namespaces(items: Items, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-    found = [
+    namespaces = [
         namespace
         for namespace in items.namespaces()
         if all(_matches(namespace, condition) for condition in op.match_conditions or ())
     ]
     if op.max_depth is not None:
-        found = sorted({namespace[: op.max_depth] for namespace in found})
-    return found[op.offset : op.offset + op.limit]
+        namespaces = sorted({namespace[: op.max_depth] for namespace in namespaces})
+    return namespaces[op.offset : op.offset + op.limit]
 
 
 def _matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
-    """Whether a namespace begins or ends with a path, in which `*` stands for any one label."""
+    """Return True if a namespace begins or ends with a path, in which `*` matches any label."""
     path: Sequence[str] = condition.path
     if len(namespace) < len(path):
         return False
@@ -265,4 +270,4 @@ def _matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
         if condition.match_type == "prefix"
         else namespace[len(namespace) - len(path) :]
     )
-    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
+    return all(pattern in ("*", label) for pattern, label in zip(path, part, strict=True))

@@ -31,8 +31,10 @@ async def test_the_saver_passes_every_base_capability(open_tally: Callable[..., 
 
     report = await validate(saver)
 
-    found = {name: (report.results[name].detected, report.results[name].failures) for name in BASE}
-    assert found == {name: (True, []) for name in BASE}
+    results = {
+        name: (report.results[name].detected, report.results[name].failures) for name in BASE
+    }
+    assert results == {name: (True, []) for name in BASE}
     assert sum(report.results[name].tests_passed for name in BASE) >= 81
 
 

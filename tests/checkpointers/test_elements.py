@@ -1,5 +1,5 @@
-"""Values become trees and come back; the quick bytes of messages are LangGraph's own; an edit is
-always seen.
+"""Values are split and joined again; the quick bytes of messages are LangGraph's own; an edit is
+always noticed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tallystick.checkpoints import Run, Value
+from tallystick.checkpoints import ListValue, Value
 from tallystick.checkpoints.codec import Codec
-from tallystick.checkpoints.values import planted
+from tallystick.checkpoints.values import share_with_base
 from tallystick_langgraph.serde import TallySerializer
-from tallystick_langgraph.splitting import Split
+from tallystick_langgraph.splitting import ElementSplitter
 
 CODEC = Codec(b"k" * 32)
-SPLIT = Split(TallySerializer())
+SPLITTER = ElementSplitter(TallySerializer())
 OFFICIAL = JsonPlusSerializer(allowed_msgpack_modules=None)
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -71,28 +71,28 @@ def official(value: Any) -> Any:
 
 
 @given(st.lists(messages, min_size=1, max_size=5))
-def test_the_quick_bytes_of_messages_are_those_of_the_serializer(found: list[Any]) -> None:
-    run = SPLIT.planted(found, None)
+def test_the_quick_bytes_of_messages_are_those_of_the_serializer(drawn: list[Any]) -> None:
+    value = SPLITTER.split(drawn, None)
 
-    assert isinstance(run, Run)
-    assert list(run.elements) == [OFFICIAL.dumps_typed([message])[1][1:] for message in found]
+    assert isinstance(value, ListValue)
+    assert list(value.elements) == [OFFICIAL.dumps_typed([message])[1][1:] for message in drawn]
 
 
 @given(values)
-def test_what_is_planted_grows_to_what_the_serializer_reads(value: Any) -> None:
-    tree = planted(SPLIT.planted(value, None), None, CODEC)
+def test_a_split_value_joins_to_what_the_serializer_reads(value: Any) -> None:
+    tree = share_with_base(SPLITTER.split(value, None), None, CODEC)
 
-    grown = SPLIT.grown(tree, "state")
-    assert repr(grown) == repr(official(value))
+    joined = SPLITTER.join(tree, "state")
+    assert repr(joined) == repr(official(value))
 
 
 @given(st.lists(messages, min_size=1, max_size=4))
-def test_a_message_read_again_and_again_is_what_it_was_at_first(found: list[Any]) -> None:
+def test_a_message_read_again_and_again_is_what_it_was_at_first(drawn: list[Any]) -> None:
     """The third time it is made without validation: equal, with the same fields set, and shared
     with nobody.
     """
     serde = TallySerializer()
-    stored = serde.dumps_typed(found)
+    stored = serde.dumps_typed(drawn)
     read = [serde.loads_typed(stored) for _ in range(4)]
 
     for again in read:
@@ -108,8 +108,8 @@ def test_a_message_read_again_and_again_is_what_it_was_at_first(found: list[Any]
 def test_a_large_dict_keeps_its_entries_and_their_order() -> None:
     value = {f"file {number}": {"text": "x" * number} for number in range(200)}
 
-    tree = planted(SPLIT.planted(value, None), None, CODEC)
-    assert list(SPLIT.grown(tree, "files").items()) == list(value.items())
+    tree = share_with_base(SPLITTER.split(value, None), None, CODEC)
+    assert list(SPLITTER.join(tree, "files").items()) == list(value.items())
 
 
 @given(st.lists(messages, min_size=1, max_size=3), st.data())
@@ -117,12 +117,12 @@ def test_every_edit_in_place_is_seen(drawn: list[Any], data: st.DataObject) -> N
     """Long lists, whose stretches are compared at once, with one field of one message changed under
     the same object.
     """
-    held = [copy.deepcopy(drawn[number % len(drawn)]) for number in range(140)]
-    before = planted(SPLIT.planted(held, None), None, CODEC)
-    again = planted(SPLIT.planted(held, before), before, CODEC)
+    current = [copy.deepcopy(drawn[number % len(drawn)]) for number in range(140)]
+    before = share_with_base(SPLITTER.split(current, None), None, CODEC)
+    again = share_with_base(SPLITTER.split(current, before), before, CODEC)
 
-    place = data.draw(st.integers(0, len(held) - 1))
-    message = held[place]
+    place = data.draw(st.integers(0, len(current) - 1))
+    message = current[place]
     kind = data.draw(st.sampled_from(["content", "id", "nested", "type of a number", "element"]))
     if kind == "content":
         message.content = data.draw(_contents)
@@ -132,50 +132,52 @@ def test_every_edit_in_place_is_seen(drawn: list[Any], data: st.DataObject) -> N
         message.additional_kwargs["edited"] = data.draw(_json)
     elif kind == "type of a number":
         message.additional_kwargs["n"] = 1
-        before = planted(SPLIT.planted(held, before), before, CODEC)
+        before = share_with_base(SPLITTER.split(current, before), before, CODEC)
         message.additional_kwargs["n"] = data.draw(st.sampled_from([True, 1.0, 2]))
     else:
-        held[place] = data.draw(messages)
-    after = planted(
-        SPLIT.planted(held, again if kind != "type of a number" else before), before, CODEC
+        current[place] = data.draw(messages)
+    after = share_with_base(
+        SPLITTER.split(current, again if kind != "type of a number" else before), before, CODEC
     )
 
-    assert repr(SPLIT.grown(after, "state")) == repr(official(held))
+    assert repr(SPLITTER.join(after, "state")) == repr(official(current))
 
 
 def test_a_field_that_a_message_does_not_declare_is_kept() -> None:
-    held = [HumanMessage("hi", id=str(number)) for number in range(80)]
-    before = planted(SPLIT.planted(held, None), None, CODEC)
-    held[70].extra_field = "new"  # type: ignore[attr-defined]
+    current = [HumanMessage("hi", id=str(number)) for number in range(80)]
+    before = share_with_base(SPLITTER.split(current, None), None, CODEC)
+    current[70].extra_field = "new"  # type: ignore[attr-defined]
 
-    grown = SPLIT.grown(planted(SPLIT.planted(held, before), before, CODEC), "state")
-    assert grown[70].extra_field == "new"
+    joined = SPLITTER.join(share_with_base(SPLITTER.split(current, before), before, CODEC), "state")
+    assert joined[70].extra_field == "new"
 
 
-def _parts(value: Value) -> set[bytes]:
-    from tallystick.checkpoints.values import all_parts
+def _chunks(value: Value) -> set[bytes]:
+    from tallystick.checkpoints.values import all_chunks
 
-    return {part.digest for part in all_parts(value)}
+    return {chunk.digest for chunk in all_chunks(value)}
 
 
 @pytest.mark.parametrize(
     "edit", ["append", "replace one", "drop the first", "insert in the middle"]
 )
-def test_a_small_change_to_a_long_list_makes_few_new_pieces(edit: str) -> None:
-    held: list[Any] = [HumanMessage(f"message {number}", id=str(number)) for number in range(5000)]
-    before = planted(SPLIT.planted(held, None), None, CODEC)
+def test_a_small_change_to_a_long_list_makes_few_new_chunks(edit: str) -> None:
+    current: list[Any] = [
+        HumanMessage(f"message {number}", id=str(number)) for number in range(5000)
+    ]
+    before = share_with_base(SPLITTER.split(current, None), None, CODEC)
     if edit == "append":
-        held.append(HumanMessage("more", id="more"))
+        current.append(HumanMessage("more", id="more"))
     elif edit == "replace one":
-        held[2500] = HumanMessage("other", id="other")
+        current[2500] = HumanMessage("other", id="other")
     elif edit == "drop the first":
-        del held[0]
+        del current[0]
     else:
-        held.insert(2500, HumanMessage("other", id="other"))
+        current.insert(2500, HumanMessage("other", id="other"))
 
-    after = planted(SPLIT.planted(held, before), before, CODEC)
-    assert SPLIT.grown(after, "state") == held
-    assert len(_parts(after) - _parts(before)) <= 4
+    after = share_with_base(SPLITTER.split(current, before), before, CODEC)
+    assert SPLITTER.join(after, "state") == current
+    assert len(_chunks(after) - _chunks(before)) <= 4
 
 
 @given(
@@ -190,25 +192,29 @@ def test_a_small_change_to_a_long_list_makes_few_new_pieces(edit: str) -> None:
 def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(
     start: list[bytes], splices: list[tuple[int, int, list[bytes]]]
 ) -> None:
-    from tallystick.checkpoints.ropes import PersistentList
+    from tallystick.checkpoints.persistent_list import PersistentList
 
-    held = list(start)
-    rope = PersistentList().changed(list(held), CODEC)
+    current = list(start)
+    version = PersistentList().updated(list(current), CODEC)
     for place, removed, added in splices:
-        held[place : place + removed] = added
-        rope = rope.changed(list(held), CODEC)
-        assert [element for segment in rope.segments for element in segment.elements()] == held
-        assert b"".join(rope.contents()) == b"".join(held)
-        assert len(rope) == len(held)
+        current[place : place + removed] = added
+        version = version.updated(list(current), CODEC)
+        assert [element for span in version.spans for element in span.elements()] == current
+        assert b"".join(version.contents()) == b"".join(current)
+        assert len(version) == len(current)
 
 
 def test_a_snapshot_of_a_delta_channel_shares_with_the_one_before() -> None:
     from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-    held: list[Any] = [HumanMessage(f"message {number}", id=str(number)) for number in range(400)]
-    first = planted(SPLIT.planted(_DeltaSnapshot(held), None), None, CODEC)
-    more = [*held, HumanMessage("more", id="more")]
-    second = planted(SPLIT.planted(_DeltaSnapshot(more), None), None, CODEC)
+    current: list[Any] = [
+        HumanMessage(f"message {number}", id=str(number)) for number in range(400)
+    ]
+    first = share_with_base(SPLITTER.split(_DeltaSnapshot(current), None), None, CODEC)
+    more = [*current, HumanMessage("more", id="more")]
+    second = share_with_base(SPLITTER.split(_DeltaSnapshot(more), None), None, CODEC)
 
-    assert SPLIT.grown(second, "messages") == official(_DeltaSnapshot(more)) == _DeltaSnapshot(more)
-    assert len(_parts(second) - _parts(first)) == 1
+    assert (
+        SPLITTER.join(second, "messages") == official(_DeltaSnapshot(more)) == _DeltaSnapshot(more)
+    )
+    assert len(_chunks(second) - _chunks(first)) == 1

@@ -43,7 +43,7 @@ class _Log(TypedDict):
 
 
 def _all_joined(old: Any, new: Any) -> Any:
-    return [*(old or []), *(one for many in new for one in many)]
+    return [*(old or []), *(item for many in new for item in many)]
 
 
 class _Delta(TypedDict):
@@ -78,28 +78,28 @@ class Driver:
         names = [name for name, _ in nodes]
         for name, node in nodes:
             graph.add_node(name, node)
-        for one, other in zip([START, *names], [*names, END], strict=True):
-            graph.add_edge(one, other)
+        for source, other in zip([START, *names], [*names, END], strict=True):
+            graph.add_edge(source, other)
         return graph.compile(checkpointer=None if nested else self.saver, **options)
 
-    def play(self, graph: Any, given: Any, config: RunnableConfig = THREAD, **options: Any) -> Any:
+    def play(self, graph: Any, input: Any, config: RunnableConfig = THREAD, **options: Any) -> Any:
         if self._durability is not None:
             options.setdefault("durability", self._durability)
         if self._runner is None:
-            return graph.invoke(given, config, **options)
-        return self._runner.run(graph.ainvoke(given, config, **options))
+            return graph.invoke(input, config, **options)
+        return self._runner.run(graph.ainvoke(input, config, **options))
 
     def state(self, graph: Any, config: RunnableConfig = THREAD, **options: Any) -> StateSnapshot:
-        found: StateSnapshot = (
+        snapshot: StateSnapshot = (
             graph.get_state(config, **options)
             if self._runner is None
             else self._runner.run(graph.aget_state(config, **options))
         )
-        return found
+        return snapshot
 
     def history(self, graph: Any, config: RunnableConfig = THREAD) -> list[StateSnapshot]:
         async def gathered() -> list[StateSnapshot]:
-            return [one async for one in graph.aget_state_history(config)]
+            return [snapshot async for snapshot in graph.aget_state_history(config)]
 
         return (
             list(graph.get_state_history(config))
@@ -110,12 +110,12 @@ class Driver:
     def update(
         self, graph: Any, config: RunnableConfig, values: Any, as_node: str | None = None
     ) -> RunnableConfig:
-        found: RunnableConfig = (
+        updated: RunnableConfig = (
             graph.update_state(config, values, as_node)
             if self._runner is None
             else self._runner.run(graph.aupdate_state(config, values, as_node))
         )
-        return found
+        return updated
 
 
 # Human in the loop
@@ -134,14 +134,14 @@ def approval(driver: Driver) -> None:
     paused = driver.play(graph, {"log": ["start"]})
     held = driver.state(graph)
     again = driver.play(graph, None)
-    done = driver.play(graph, Command(resume="yes"))
+    result = driver.play(graph, Command(resume="yes"))
 
-    assert [one.value for one in paused["__interrupt__"]] == [
+    assert [pause.value for pause in paused["__interrupt__"]] == [
         {"question": "send?", "draft": "draft"}
     ]
     assert paused["__interrupt__"] == again["__interrupt__"]
     assert (held.next, held.interrupts) == (("ask",), tuple(paused["__interrupt__"]))
-    assert done["log"] == ["start", "draft", ("answer", "yes"), "send"]
+    assert result["log"] == ["start", "draft", ("answer", "yes"), "send"]
     assert driver.calls == ["draft", "ask", "ask", "ask", "send"]
 
 
@@ -155,18 +155,18 @@ def several_questions(driver: Driver) -> None:
         return {"log": answers}
 
     graph = driver.chain(("ask", ask))
-    asked = [driver.play(graph, {"log": []})]
+    replies = [driver.play(graph, {"log": []})]
     for answer in ("Ann", "old", "very old"):
-        asked.append(driver.play(graph, Command(resume=answer)))
-    done = driver.play(graph, Command(resume=42))
+        replies.append(driver.play(graph, Command(resume=answer)))
+    result = driver.play(graph, Command(resume=42))
 
-    assert [one["__interrupt__"][0].value for one in asked] == [
+    assert [reply["__interrupt__"][0].value for reply in replies] == [
         "name?",
         "age?",
         "'old' is no age",
         "'very old' is no age",
     ]
-    assert done["log"] == ["Ann", "old", "very old", 42]
+    assert result["log"] == ["Ann", "old", "very old", 42]
 
 
 def questions_side_by_side(driver: Driver) -> None:
@@ -189,13 +189,13 @@ def questions_side_by_side(driver: Driver) -> None:
     graph.add_edge(START, "plain")
     compiled = graph.compile(checkpointer=driver.saver)
     paused = driver.play(compiled, {"log": []})
-    ids = {one.value: one.id for one in paused["__interrupt__"]}
+    ids = {pause.value: pause.id for pause in paused["__interrupt__"]}
     half = driver.play(compiled, Command(resume={ids["b"]: "for b"}))
-    done = driver.play(compiled, Command(resume={ids["a"]: "for a"}))
+    result = driver.play(compiled, Command(resume={ids["a"]: "for a"}))
 
     assert sorted(ids) == ["a", "b"]
-    assert [one.value for one in half["__interrupt__"]] == ["a"]
-    assert done["log"] == ["a for a", "b for b", "plain"]
+    assert [pause.value for pause in half["__interrupt__"]] == ["a"]
+    assert result["log"] == ["a for a", "b for b", "plain"]
     assert driver.calls.count("plain") == 1
 
 
@@ -213,10 +213,10 @@ def breakpoints(driver: Driver) -> None:
     driver.update(graph, THREAD, {"log": ["edited"]})
     driver.play(graph, None)
     after = driver.state(graph)
-    done = driver.play(graph, None)
+    result = driver.play(graph, None)
 
     assert (before.next, after.next) == (("two",), ("three",))
-    assert done["log"] == ["one", "edited", "two", "three"]
+    assert result["log"] == ["one", "edited", "two", "three"]
 
 
 def tools_in_review(driver: Driver) -> None:
@@ -236,10 +236,10 @@ def tools_in_review(driver: Driver) -> None:
     compiled = graph.compile(checkpointer=driver.saver)
     driver.play(compiled, {"log": []})
     refused = driver.play(compiled, Command(resume="no", update={"log": ["by hand"]}))
-    done = driver.play(compiled, Command(resume="ok"))
+    result = driver.play(compiled, Command(resume="ok"))
 
     assert "__interrupt__" in refused
-    assert done["log"] == ["by hand", "no", "mend", "ok", "run"]
+    assert result["log"] == ["by hand", "no", "mend", "ok", "run"]
 
 
 # Time travel
@@ -250,14 +250,16 @@ def time_travel(driver: Driver) -> None:
     graph = driver.chain(*((name, driver.node(name)) for name in ("one", "two", "three")))
     driver.play(graph, {"log": ["first"]})
     old = driver.history(graph)
-    [middle] = [one for one in old if one.next == ("two",)]
+    [middle] = [snapshot for snapshot in old if snapshot.next == ("two",)]
     driver.calls.clear()
     replayed = driver.play(graph, None, middle.config)
     new = driver.history(graph)
 
     assert replayed["log"] == ["first", "one", "two", "three"]
     assert driver.calls == ["two", "three"]
-    assert [one.config for one in new[-len(old) :]] == [one.config for one in old]
+    assert [snapshot.config for snapshot in new[-len(old) :]] == [
+        snapshot.config for snapshot in old
+    ]
     assert driver.state(graph, middle.config).values == {"log": ["first", "one"]}
 
 
@@ -266,7 +268,7 @@ def fork(driver: Driver) -> None:
     graph = driver.chain(*((name, driver.node(name)) for name in ("one", "two", "three")))
     first = driver.play(graph, {"log": ["first"]})
     head = driver.state(graph)
-    [middle] = [one for one in driver.history(graph) if one.next == ("two",)]
+    [middle] = [snapshot for snapshot in driver.history(graph) if snapshot.next == ("two",)]
     forked = driver.update(graph, middle.config, {"log": ["edited"]})
     other = driver.play(graph, None, forked)
     aside = driver.update(graph, middle.config, {"log": ["skipped"]}, as_node="two")
@@ -287,12 +289,12 @@ def fork_of_a_pause(driver: Driver) -> None:
     )
     driver.play(graph, {"log": []})
     paused = driver.state(graph)
-    one = driver.play(graph, Command(resume="this"))
+    first = driver.play(graph, Command(resume="this"))
     forked = driver.update(graph, paused.config, None, as_node="__copy__")
     driver.play(graph, None, forked)
     other = driver.play(graph, Command(resume="that"))
 
-    assert (one["log"], other["log"]) == (["this", "end"], ["that", "end"])
+    assert (first["log"], other["log"]) == (["this", "end"], ["that", "end"])
 
 
 def written_by_hand(driver: Driver) -> None:
@@ -303,9 +305,9 @@ def written_by_hand(driver: Driver) -> None:
         graph.bulk_update_state(THREAD, steps)
     else:
         driver._runner.run(graph.abulk_update_state(THREAD, steps))
-    done = driver.play(graph, None)
+    result = driver.play(graph, None)
 
-    assert done["log"] == ["in", "by hand", "two"]
+    assert result["log"] == ["in", "by hand", "two"]
     assert driver.calls == ["two"]
 
 
@@ -331,13 +333,13 @@ def subgraph_pause(driver: Driver) -> None:
     assert isinstance(child, StateSnapshot)
     grandchild = child.tasks[0].state
     assert isinstance(grandchild, StateSnapshot)
-    done = driver.play(graph, Command(resume="deeply"))
+    result = driver.play(graph, Command(resume="deeply"))
 
     assert (held.next, child.next, grandchild.next) == (("child",), ("inner",), ("ask",))
     assert grandchild.values == {"log": ["outer", "middle", "low"]}
-    assert [one.value for one in held.interrupts] == ["deep?"]
+    assert [pause.value for pause in held.interrupts] == ["deep?"]
     assert driver.calls == ["outer", "middle", "low", "last"]
-    assert done["log"][-2:] == ["deeply", "last"]
+    assert result["log"][-2:] == ["deeply", "last"]
 
 
 def subgraph_edit(driver: Driver) -> None:
@@ -354,11 +356,11 @@ def subgraph_edit(driver: Driver) -> None:
     namespace: Any = task.state
     held = driver.state(graph, namespace)
     driver.update(graph, namespace, {"log": ["edited"]})
-    done = driver.play(graph, None)
+    result = driver.play(graph, None)
 
     assert held.values == {"log": ["one"]}
     assert namespace["configurable"]["checkpoint_ns"].startswith("child:")
-    assert done["log"][-1] == ("saw", 2)
+    assert result["log"][-1] == ("saw", 2)
 
 
 def subgraph_history(driver: Driver) -> None:
@@ -391,11 +393,11 @@ def stateful_subgraph(driver: Driver) -> None:
         return {"log": [inner.invoke({"log": ["in"]})["log"]]}
 
     outer = driver.chain(("call", call))
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for _ in range(3):
-        found = driver.play(outer, {"log": []})
+        result = driver.play(outer, {"log": []})
 
-    assert found["log"] == [["in", 1], ["in", 1, "in", 3], ["in", 1, "in", 3, "in", 5]]
+    assert result["log"] == [["in", 1], ["in", 1, "in", 3], ["in", 1, "in", 3, "in", 5]]
 
 
 # Steps that fail, fan out, or are tasks
@@ -412,9 +414,9 @@ def failure(driver: Driver) -> None:
         if broken:
             # Where tasks share a loop, the first failure cancels the others.
             for _ in range(500):
-                found = driver.saver.get_tuple(THREAD)
-                if found is not None and any(
-                    channel == "log" for _, channel, _ in found.pending_writes or []
+                stored = driver.saver.get_tuple(THREAD)
+                if stored is not None and any(
+                    channel == "log" for _, channel, _ in stored.pending_writes or []
                 ):
                     break
                 time.sleep(0.01)
@@ -431,13 +433,13 @@ def failure(driver: Driver) -> None:
         driver.play(compiled, {"log": []})
     held = driver.state(compiled)
     broken.clear()
-    done = driver.play(compiled, None)
+    result = driver.play(compiled, None)
 
-    assert {one.name: str(one.error) for one in held.tasks} == {
+    assert {task.name: str(task.error) for task in held.tasks} == {
         "fail": "RuntimeError('no luck')",
         "good": "None",
     }
-    assert sorted(done["log"]) == ["good", "luck"]
+    assert sorted(result["log"]) == ["good", "luck"]
     assert driver.calls.count("fail") == 2
 
 
@@ -455,9 +457,9 @@ def fan_out(driver: Driver) -> None:
     )
     compiled = graph.compile(checkpointer=driver.saver)
     driver.play(compiled, {"log": []})
-    done = driver.play(compiled, Command(resume="three"))
+    result = driver.play(compiled, Command(resume="three"))
 
-    assert done["log"] == [(n, "three") if n == 3 else n for n in range(12)]
+    assert result["log"] == [(n, "three") if n == 3 else n for n in range(12)]
     assert sorted(driver.calls) == sorted([*range(12), 3])
 
 
@@ -473,9 +475,10 @@ def functions(driver: Driver) -> None:
 
     @entrypoint(checkpointer=driver.saver)
     def workflow(number: int, *, previous: Any = None) -> Any:
-        doubled = [double(one) for one in (number, number + 1)]
+        doubled = [double(value) for value in (number, number + 1)]
         return entrypoint.final(
-            value=[one.result() for one in doubled] + [interrupt("sure?"), previous], save=number
+            value=[value.result() for value in doubled] + [interrupt("sure?"), previous],
+            save=number,
         )
 
     paused = driver.play(workflow, 1)
@@ -483,7 +486,7 @@ def functions(driver: Driver) -> None:
     driver.play(workflow, 5)
     second = driver.play(workflow, Command(resume="no"))
 
-    assert [one.value for one in paused["__interrupt__"]] == ["sure?"]
+    assert [pause.value for pause in paused["__interrupt__"]] == ["sure?"]
     assert (first, second) == ([2, 4, "yes", None], [10, 12, "no", 1])
     assert sorted(driver.calls) == ["double 1", "double 2", "double 5", "double 6"]
 
@@ -497,16 +500,16 @@ def delta_pause(driver: Driver) -> None:
     graph.add_edge(START, "one")
     graph.add_edge("one", "ask")
     compiled = graph.compile(checkpointer=driver.saver)
-    done: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for turn in range(3):
         driver.play(compiled, {"log": [turn]})
-        done = driver.play(compiled, Command(resume="yes"))
-    past = [one for one in driver.history(compiled) if one.next == ("ask",)][1]
+        result = driver.play(compiled, Command(resume="yes"))
+    past = [snapshot for snapshot in driver.history(compiled) if snapshot.next == ("ask",)][1]
     forked = driver.play(compiled, None, driver.update(compiled, past.config, {"log": ["edited"]}))
 
-    assert done["log"] == [0, "one", "yes to 2", 1, "one", "yes to 5", 2, "one", "yes to 8"]
-    assert past.values["log"] == done["log"][:5]
-    assert forked["log"] == [*done["log"][:5], "edited"]
+    assert result["log"] == [0, "one", "yes to 2", 1, "one", "yes to 5", 2, "one", "yes to 8"]
+    assert past.values["log"] == result["log"][:5]
+    assert forked["log"] == [*result["log"][:5], "edited"]
 
 
 WHOLE = [
@@ -554,37 +557,39 @@ def story(saver: BaseCheckpointSaver[Any]) -> list[str]:
     Snapshots of delta channels are left out: the saver in memory also shows them where they were
     not put again.
     """
-    found = sorted(saver.list(THREAD), key=lambda one: one.checkpoint["id"])
+    checkpoints = sorted(saver.list(THREAD), key=lambda checkpoint: checkpoint.checkpoint["id"])
     numbers: dict[str, str] = {}
 
     def numbered(match: re.Match[str]) -> str:
         return numbers.setdefault(match[0], f"#{len(numbers)}")
 
     lines = []
-    for one in found:
-        latest = saver.get_tuple(one.config)
+    for checkpoint in checkpoints:
+        latest = saver.get_tuple(checkpoint.config)
         assert latest is not None
         if isinstance(saver, TallySaver):
-            assert repr(latest.pending_writes) == repr(one.pending_writes)
-        assert dict(latest.checkpoint["channel_values"]) == dict(one.checkpoint["channel_values"])
-        config: Any = one.config
-        above: Any = one.parent_config
-        told = (
+            assert repr(latest.pending_writes) == repr(checkpoint.pending_writes)
+        assert dict(latest.checkpoint["channel_values"]) == dict(
+            checkpoint.checkpoint["channel_values"]
+        )
+        config: Any = checkpoint.config
+        above: Any = checkpoint.parent_config
+        summary = (
             config["configurable"]["checkpoint_ns"],
-            one.checkpoint["id"],
+            checkpoint.checkpoint["id"],
             above and above["configurable"]["checkpoint_id"],
             {
                 channel: value
-                for channel, value in sorted(one.checkpoint["channel_values"].items())
+                for channel, value in sorted(checkpoint.checkpoint["channel_values"].items())
                 if not isinstance(value, _DeltaSnapshot)
             },
-            sorted(one.checkpoint["channel_versions"]),
-            sorted(one.metadata.items()),
+            sorted(checkpoint.checkpoint["channel_versions"]),
+            sorted(checkpoint.metadata.items()),
             latest.pending_writes
             if _ORDERED
             else sorted(repr(write[1:]) for write in latest.pending_writes or []),
         )
-        lines.append(_NAMES.sub(numbered, _TIME.sub("now", repr(told))))
+        lines.append(_NAMES.sub(numbered, _TIME.sub("now", repr(summary))))
     return lines
 
 

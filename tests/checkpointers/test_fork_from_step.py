@@ -58,12 +58,12 @@ def _texts(state: Any) -> list[str]:
 def _played(tally: Tally | BoundTally, saver: TallySaver, *, nested: bool = False) -> list[str]:
     """Two turns of a thread; the steps of their model calls."""
     graph = _graph(saver, "one", "two", nested=nested)
-    for said in ("first", "second"):
+    for question in ("first", "second"):
         config: Any = {
             "configurable": {"thread_id": "t"},
             "callbacks": [TallyCallbackHandler(tally, strict=True)],
         }
-        graph.invoke({"messages": [HumanMessage(said)]}, config)
+        graph.invoke({"messages": [HumanMessage(question)]}, config)
     runs = reversed(tally.runs() if isinstance(tally, BoundTally) else tally.bind().runs())
     return [step.step_id for run in runs for step in tally.recordings.steps(run.run_id)]
 
@@ -105,9 +105,9 @@ def test_the_state_may_be_changed_first(open_sqlite: OpenTally) -> None:
         _first, second = _played(tally, saver)
         other = _graph(saver, "due")
         at = saver.at_step(second)
-        asked = other.get_state(at).values["messages"][-1]
+        question = other.get_state(at).values["messages"][-1]
         changed = other.update_state(
-            at, {"messages": [HumanMessage("changed", id=asked.id)]}, as_node="__start__"
+            at, {"messages": [HumanMessage("changed", id=question.id)]}, as_node="__start__"
         )
         assert _texts(other.invoke(None, changed)) == ["first", "one", "changed", "due"]
 
@@ -156,9 +156,9 @@ def test_who_may_not_read_a_thread_is_told_that_it_was_not_verified(open_sqlite:
         anna = tally.bind(Actor(user="anna"))
         _played(anna, TallySaver(anna))
         run_id = anna.runs()[0].run_id
-        found = tally.bind().verify(run_id)
-        assert (found.ok, found.threads_checked) == (True, 0)
-        assert any("checkpoint threads" in one for one in found.cannot_prove)
+        verification = tally.bind().verify(run_id)
+        assert (verification.ok, verification.threads_checked) == (True, 0)
+        assert any("checkpoint threads" in reason for reason in verification.cannot_prove)
 
 
 def test_a_step_of_no_thread_or_of_a_pruned_one_leads_nowhere_and_says_so(

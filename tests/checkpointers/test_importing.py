@@ -64,10 +64,14 @@ def _writes(saver: InMemorySaver) -> Iterator[tuple[Any, ...]]:
             yield thread, namespace, id, task, path, position, channel, kind, value
 
 
-def _place(one: Any) -> tuple[Any, str | None]:
+def _place(checkpoint: Any) -> tuple[Any, str | None]:
     """Where a checkpoint stands, and the id of its parent."""
-    parent = one.parent_config["configurable"]["checkpoint_id"] if one.parent_config else None
-    return one.config["configurable"], parent
+    parent = (
+        checkpoint.parent_config["configurable"]["checkpoint_id"]
+        if checkpoint.parent_config
+        else None
+    )
+    return checkpoint.config["configurable"], parent
 
 
 def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
@@ -85,8 +89,8 @@ def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
         "task_path TEXT NOT NULL DEFAULT '', idx INTEGER, channel TEXT, type TEXT, value BLOB, "
         "PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))"
     )
-    for one in saver.list(None):
-        place, parent = _place(one)
+    for checkpoint in saver.list(None):
+        place, parent = _place(checkpoint)
         connection.execute(
             "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -94,8 +98,8 @@ def _sqlite_file(path: Path, saver: InMemorySaver) -> Path:
                 place["checkpoint_ns"],
                 place["checkpoint_id"],
                 parent,
-                *SERDE.dumps_typed(one.checkpoint),
-                json.dumps(one.metadata).encode(),
+                *SERDE.dumps_typed(checkpoint.checkpoint),
+                json.dumps(checkpoint.metadata).encode(),
             ),
         )
     connection.executemany("INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _writes(saver))
@@ -125,9 +129,9 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
             "TEXT, task_id TEXT, "
             "task_path TEXT NOT NULL DEFAULT '', idx INTEGER, channel TEXT, type TEXT, blob BYTEA)"
         )
-        for one in saver.list(None):
-            place, parent = _place(one)
-            values = one.checkpoint["channel_values"]
+        for checkpoint in saver.list(None):
+            place, parent = _place(checkpoint)
+            values = checkpoint.checkpoint["channel_values"]
             inline = {
                 name: value
                 for name, value in values.items()
@@ -142,7 +146,7 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
                             place["thread_id"],
                             place["checkpoint_ns"],
                             name,
-                            str(one.checkpoint["channel_versions"][name]),
+                            str(checkpoint.checkpoint["channel_versions"][name]),
                             *SERDE.dumps_typed(value),
                         ),
                     )
@@ -153,8 +157,8 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
                     place["checkpoint_ns"],
                     place["checkpoint_id"],
                     parent,
-                    json.dumps({**one.checkpoint, "channel_values": inline}),
-                    json.dumps(one.metadata),
+                    json.dumps({**checkpoint.checkpoint, "channel_values": inline}),
+                    json.dumps(checkpoint.metadata),
                 ),
             )
         for row in _writes(saver):
@@ -164,16 +168,16 @@ def _postgres_database(url: str, saver: InMemorySaver) -> None:
 
 
 def _same(saver: TallySaver, source: InMemorySaver) -> None:
-    for one in source.list(None):
-        found = saver.get_tuple(one.config)
-        assert found is not None
-        assert (found.checkpoint, found.metadata, found.parent_config) == (
-            one.checkpoint,
-            one.metadata,
-            one.parent_config,
+    for checkpoint in source.list(None):
+        copied = saver.get_tuple(checkpoint.config)
+        assert copied is not None
+        assert (copied.checkpoint, copied.metadata, copied.parent_config) == (
+            checkpoint.checkpoint,
+            checkpoint.metadata,
+            checkpoint.parent_config,
         )
-        assert sorted(map(repr, found.pending_writes or [])) == sorted(
-            map(repr, one.pending_writes or [])
+        assert sorted(map(repr, copied.pending_writes or [])) == sorted(
+            map(repr, checkpoint.pending_writes or [])
         )
 
 
@@ -232,7 +236,7 @@ def test_what_does_not_read_back_as_its_source_is_named(
 ) -> None:
     file = _sqlite_file(tmp_path / "old.sqlite", _filled())
     with TallySaver.from_conn_string(str(tmp_path / "tally")) as saver:
-        monkeypatch.setattr(TallySaver, "_grown", lambda self, stored: {"messages": []})
+        monkeypatch.setattr(TallySaver, "_channel_values", lambda self, stored: {"messages": []})
         with pytest.raises(CorruptTally, match=r"differs from its source in channel"):
             import_checkpoints(file, saver)
 
@@ -244,10 +248,10 @@ async def test_a_saver_of_its_own_tally_opens_and_closes(tmp_path: Path) -> None
         saver.setup()
         await _graph(saver).ainvoke({"messages": [("user", "hi")]}, _config("t"))
     with TallySaver.from_conn_string(str(tmp_path / "tally")) as saver:
-        found = saver.get_tuple(_config("t"))
+        copied = saver.get_tuple(_config("t"))
 
-    assert found is not None
-    assert len(found.checkpoint["channel_values"]["messages"]) == 2
+    assert copied is not None
+    assert len(copied.checkpoint["channel_values"]["messages"]) == 2
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -278,7 +282,7 @@ def test_the_command_imports_lists_and_verifies(tmp_path: Path, tally_command: R
 
     assert "2 threads" in imported.stdout, imported
     assert (verified.returncode, "2 threads match" in verified.stdout) == (0, True)
-    assert [one["metadata"]["step"] for one in listed] == [14, 13, 12]
+    assert [checkpoint["metadata"]["step"] for checkpoint in listed] == [14, 13, 12]
     assert (refused.returncode, "no file" in refused.stderr) == (2, True)
 
 
@@ -319,7 +323,9 @@ def test_a_receipt_leads_to_the_state_and_back(tmp_path: Path, tally_command: Ru
             step for step in tally.recordings.steps(run.run_id) if step.step_kind == "model_call"
         ]
         [checkpoint] = [
-            one for one in TallySaver(tally).list(_config("t")) if one.metadata.get("step") == 0
+            candidate
+            for candidate in TallySaver(tally).list(_config("t"))
+            if candidate.metadata.get("step") == 0
         ]
     id = checkpoint.checkpoint["id"]
     shown = json.loads(tally_command("show", call.step_id, "--json").stdout)

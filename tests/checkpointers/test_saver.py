@@ -67,10 +67,10 @@ def test_a_thread_id_alone_is_deleted_as_the_bound_actor(open_sqlite: OpenTally)
         alice, bob = (TallySaver(tally.bind(Actor(user=name))) for name in ("alice", "bob"))
         _chat(alice).invoke({"messages": [("user", "hi")]}, _thread("t"))
         bob.delete_thread("t")
-        kept = _chat(alice).get_state(_thread("t")).values
+        values = _chat(alice).get_state(_thread("t")).values
         alice.delete_thread("t")
 
-        assert len(kept["messages"]) == 2
+        assert len(values["messages"]) == 2
         assert _chat(alice).get_state(_thread("t")).values == {}
 
 
@@ -222,18 +222,18 @@ def test_checkpoints_of_the_first_schema_open_as_they_were(open_tally: OpenTally
         services_of(tally).store.database.write(unit, name="old")
     with open_tally() as tally:
         saver = TallySaver(tally.bind(Actor(user="alice")))
-        found = saver.get_tuple(_thread("t"))
+        stored = saver.get_tuple(_thread("t"))
         with services_of(tally).store.database.read() as connection:
             left = [
                 connection.execute(text(f"SELECT count(*) FROM {table}")).scalar()
                 for table in ("checkpoints", "checkpoint_values", "checkpoint_writes", "parts")
             ]
 
-    assert found is not None
+    assert stored is not None
     assert (
-        found.checkpoint["id"],
-        found.checkpoint["channel_values"],
-        found.metadata,
-        found.pending_writes,
+        stored.checkpoint["id"],
+        stored.checkpoint["channel_values"],
+        stored.metadata,
+        stored.pending_writes,
     ) == ("01", {"messages": messages}, {"step": 1}, [("t", "n", None)])
     assert left == [0, 0, 0, 0]

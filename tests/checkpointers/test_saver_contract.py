@@ -29,18 +29,18 @@ def _put(
     saver: TallySaver, config: RunnableConfig, id: str, values: Any, **metadata: Any
 ) -> RunnableConfig:
     checkpoint: Any = {**empty_checkpoint(), "id": id, "channel_values": values}
-    given: Any = metadata
-    return saver.put(config, checkpoint, given, {})
+    full_metadata: Any = metadata
+    return saver.put(config, checkpoint, full_metadata, {})
 
 
 def _got(saver: TallySaver, config: RunnableConfig) -> CheckpointTuple:
-    found = saver.get_tuple(config)
-    assert found is not None
-    return found
+    stored = saver.get_tuple(config)
+    assert stored is not None
+    return stored
 
 
 def _ids(saver: TallySaver, config: RunnableConfig | None, **options: Any) -> list[str]:
-    return [one.checkpoint["id"] for one in saver.list(config, **options)]
+    return [checkpoint.checkpoint["id"] for checkpoint in saver.list(config, **options)]
 
 
 NAMESPACES = [
@@ -73,8 +73,8 @@ def test_a_namespace_is_compared_as_a_whole(open_tally: OpenTally) -> None:
         saver.prune(["t"])
 
         for number, namespace in enumerate(NAMESPACES):
-            found = _got(saver, _config(namespace=namespace))
-            assert (found.checkpoint["channel_values"], found.pending_writes) == (
+            checkpoint = _got(saver, _config(namespace=namespace))
+            assert (checkpoint.checkpoint["channel_values"], checkpoint.pending_writes) == (
                 {"n": namespace},
                 [("task", "n", namespace)],
             )
@@ -259,12 +259,12 @@ def test_odd_values_come_back_as_they_were(open_tally: OpenTally) -> None:
         }
         bare["id"] = "01"
         saver.put(_config("u"), bare, {}, {})
-        found = _got(saver, _config())
+        stored = _got(saver, _config())
 
-        assert repr(sorted(found.checkpoint["channel_values"].items())) == repr(
+        assert repr(sorted(stored.checkpoint["channel_values"].items())) == repr(
             sorted(values.items())
         )
-        assert dict(found.metadata) == {
+        assert dict(stored.metadata) == {
             "note": "ab"
         }  # LangGraph itself takes zeros out of metadata.
         assert _ids(saver, _config(), filter={"note": "ab"}) == ["01"]

@@ -33,22 +33,31 @@ Held = dict[str, tuple[str, frozenset[str]]]
 
 def _held(saver: TallySaver, thread: str) -> Held:
     """Every checkpoint of a thread by its id, and what is given as the latest."""
-    listed = {one.checkpoint["id"]: _told(one) for one in saver.list(_config(thread))}
-    found = saver.get_tuple(_config(thread))
-    return {**listed, "latest": _told(found) if found is not None else NOTHING}
+    listed = {
+        checkpoint.checkpoint["id"]: _summary(checkpoint)
+        for checkpoint in saver.list(_config(thread))
+    }
+    stored = saver.get_tuple(_config(thread))
+    return {**listed, "latest": _summary(stored) if stored is not None else NOTHING}
 
 
 NOTHING = ("", frozenset[str]())
 
 
-def _told(one: CheckpointTuple) -> tuple[str, frozenset[str]]:
-    state = repr((one.checkpoint["id"], dict(one.checkpoint["channel_values"]), one.metadata))
-    return state, frozenset(map(repr, one.pending_writes or ()))
+def _summary(checkpoint: CheckpointTuple) -> tuple[str, frozenset[str]]:
+    state = repr(
+        (
+            checkpoint.checkpoint["id"],
+            dict(checkpoint.checkpoint["channel_values"]),
+            checkpoint.metadata,
+        )
+    )
+    return state, frozenset(map(repr, checkpoint.pending_writes or ()))
 
 
-def _is_part(found: tuple[str, frozenset[str]], whole: tuple[str, frozenset[str]]) -> bool:
+def _is_part(part: tuple[str, frozenset[str]], whole: tuple[str, frozenset[str]]) -> bool:
     """Whether a state is the one that was put, with no write that was not."""
-    return found[0] == whole[0] and found[1] <= whole[1]
+    return part[0] == whole[0] and part[1] <= whole[1]
 
 
 class Whole:
@@ -83,7 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 def _noticed(tally: Tally, thread: str) -> bool:
     try:
-        return any(one.status == "problem" for one in tally.bind().operator.doctor()) or bool(
+        return any(check.status == "problem" for check in tally.bind().operator.doctor()) or bool(
             tally.bind().threads.verify(thread)
         )
     except CorruptTally:
@@ -122,7 +131,9 @@ def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
     shutil.rmtree(copied, ignore_errors=True)
     shutil.copytree(place, copied)
     [file] = [
-        one for one in copied.rglob("*") if one.is_file() and one.read_bytes()[:6] == b"SQLite"
+        candidate
+        for candidate in copied.rglob("*")
+        if candidate.is_file() and candidate.read_bytes()[:6] == b"SQLite"
     ]
     file.write_bytes(_changed(file.read_bytes(), how, at, bits))
     try:
@@ -133,15 +144,15 @@ def test_a_damaged_file_gives_what_was_put_or_a_clear_error(
         saver = TallySaver(tally)
         for thread in THREADS:
             with contextlib.suppress(TallystickError):
-                found = _held(saver, thread)
-                if found == held[thread]:
+                readable = _held(saver, thread)
+                if readable == held[thread]:
                     continue
                 # SQLite does not see every page that took the place of another: rows may be
                 # missing, none is wrong, and what verifies the thread, or the doctor, says so.
-                latest = found.pop("latest")
-                assert all(_is_part(told, held[thread][id]) for id, told in found.items())
+                latest = readable.pop("latest")
+                assert all(_is_part(summary, held[thread][id]) for id, summary in readable.items())
                 assert latest == NOTHING or any(
-                    _is_part(latest, told) for told in held[thread].values()
+                    _is_part(latest, summary) for summary in held[thread].values()
                 )
                 assert _noticed(tally, thread)
 

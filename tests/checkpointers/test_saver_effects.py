@@ -8,7 +8,7 @@ from typing import Any
 from langgraph.checkpoint.base import empty_checkpoint
 
 from tallystick import Actor, Tally
-from tallystick.checkpoints import Leaf, PendingWrite
+from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.testing import effects
 from tallystick_langgraph import TallySaver
 
@@ -33,12 +33,14 @@ def test_the_saver_has_the_effects_of_direct_calls(open_tally: Callable[..., Tal
         }
         direct.put(
             "direct",
-            namespace="",
-            checkpoint_id=str(checkpoint["id"]),
-            parent_id=None,
-            metadata={"step": 1},
-            body=Leaf(*saver.serde.dumps_typed(rest)),
-            values={"x": Leaf(*saver.serde.dumps_typed(1))},
+            NewCheckpoint(
+                namespace="",
+                id=str(checkpoint["id"]),
+                parent_id=None,
+                metadata={"step": 1},
+                body=Leaf(*saver.serde.dumps_typed(rest)),
+                values={"x": Leaf(*saver.serde.dumps_typed(1))},
+            ),
         )
         write = PendingWrite("task", "", 0, "x", Leaf(*saver.serde.dumps_typed(2)))
         direct.put_writes(
@@ -47,12 +49,12 @@ def test_the_saver_has_the_effects_of_direct_calls(open_tally: Callable[..., Tal
         direct.delete("direct")
         through_calls = effects(tally)[len(through_saver) :]
 
-    def events(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    def events(entries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         # The seal covers the name of the thread, which differs.
-        details = [{**one["details"], "seal": ""} for one in found]
+        details = [{**entry["details"], "seal": ""} for entry in entries]
         return [
-            (one["stream"], one["event"], one["actor"], more)
-            for one, more in zip(found, details, strict=True)
+            (entry["stream"], entry["event"], entry["actor"], more)
+            for entry, more in zip(entries, details, strict=True)
         ]
 
     assert [event for _, event, *_ in events(through_saver)] == ["checkpoint.put", "thread.delete"]

@@ -63,7 +63,7 @@ class Model:
         self.writes: dict[tuple[str, str, str], dict[tuple[str, str, int], tuple[str, Any]]] = {}
 
     def ids(self, thread: str, namespace: str) -> list[str]:
-        return sorted(id for one, ns, id in self.states if (one, ns) == (thread, namespace))
+        return sorted(id for name, ns, id in self.states if (name, ns) == (thread, namespace))
 
     def of(self, thread: str) -> list[tuple[str, str, str]]:
         return [place for place in {*self.states, *self.writes} if place[0] == thread]
@@ -146,9 +146,12 @@ class Play:
     ) -> None:
         self.saver.put_writes(self.config(thread, namespace, id), [(channel, value)], task, "path")
         place = WRITES_IDX_MAP.get(channel, 0)
-        kept = self.model.writes.setdefault((thread, namespace, id), {})
-        if place < 0 or ("path", task, place) not in kept:
-            kept["path", task, place] = (channel, OFFICIAL.loads_typed(OFFICIAL.dumps_typed(value)))
+        writes = self.model.writes.setdefault((thread, namespace, id), {})
+        if place < 0 or ("path", task, place) not in writes:
+            writes["path", task, place] = (
+                channel,
+                OFFICIAL.loads_typed(OFFICIAL.dumps_typed(value)),
+            )
 
     def step(self, kind: str, thread: str, namespace: str, number: int) -> None:
         ids = self.model.ids(thread, namespace)
@@ -223,8 +226,8 @@ class Play:
             self.model.drop(
                 [
                     place
-                    for place, one in list(self.model.states.items())
-                    if one["metadata"]["run_id"] == run_id
+                    for place, state in list(self.model.states.items())
+                    if state["metadata"]["run_id"] == run_id
                 ]
             )
         elif kind == "delete":
@@ -288,22 +291,22 @@ class Play:
 
     def held(self) -> dict[Any, Any]:
         """What the saver gives for every thread and namespace."""
-        found = {}
+        contents = {}
         for thread in ("a", "b"):
             for namespace in ("", "child:1"):
                 listed = list(self.saver.list(self.config(thread, namespace)))
-                assert [one.checkpoint["id"] for one in listed] == sorted(
-                    (one.checkpoint["id"] for one in listed), reverse=True
+                assert [checkpoint.checkpoint["id"] for checkpoint in listed] == sorted(
+                    (checkpoint.checkpoint["id"] for checkpoint in listed), reverse=True
                 )
-                for one in listed:
-                    id = one.checkpoint["id"]
-                    above: Any = one.parent_config
+                for checkpoint in listed:
+                    id = checkpoint.checkpoint["id"]
+                    above: Any = checkpoint.parent_config
                     parent = above["configurable"]["checkpoint_id"] if above else None
-                    found[thread, namespace, id] = (
-                        dict(one.checkpoint["channel_values"]),
-                        dict(one.metadata),
+                    contents[thread, namespace, id] = (
+                        dict(checkpoint.checkpoint["channel_values"]),
+                        dict(checkpoint.metadata),
                         parent,
-                        one.pending_writes,
+                        checkpoint.pending_writes,
                     )
                 latest = self.saver.get_tuple(self.config(thread, namespace))
                 assert (latest and latest.checkpoint["id"]) == (
@@ -314,7 +317,7 @@ class Play:
                         latest.checkpoint["channel_values"]
                         == listed[0].checkpoint["channel_values"]
                     )
-        return found
+        return contents
 
 
 def _expected(model: Model) -> dict[Any, Any]:
@@ -337,12 +340,12 @@ def _expected(model: Model) -> dict[Any, Any]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_saver_holds_what_a_model_in_memory_holds(
-    tmp_path_factory: pytest.TempPathFactory, taken: list[tuple[str, str, str, int]]
+    tmp_path_factory: pytest.TempPathFactory, record: list[tuple[str, str, str, int]]
 ) -> None:
     play = Play(tmp_path_factory.mktemp("play"))
     try:
-        for one in taken:
-            play.step(*one)
+        for entry in record:
+            play.step(*entry)
             assert repr(play.held()) == repr(_expected(play.model))
         play.step("reopen", "a", "", 0)
         assert repr(play.held()) == repr(_expected(play.model))

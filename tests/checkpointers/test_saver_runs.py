@@ -54,10 +54,10 @@ def _say(word: str) -> Any:
 
 def _runs(saver: TallySaver, thread: str = "t") -> dict[str, set[Any]]:
     """The runs of the checkpoints, for the whole graph and for subgraphs."""
-    found: dict[str, set[Any]] = {"graph": set(), "subgraph": set()}
-    for one in saver.history(_config(thread)):
-        found["subgraph" if one.namespace else "graph"].add(one.metadata.get("run_id"))
-    return found
+    runs: dict[str, set[Any]] = {"graph": set(), "subgraph": set()}
+    for summary in saver.history(_config(thread)):
+        runs["subgraph" if summary.namespace else "graph"].add(summary.metadata.get("run_id"))
+    return runs
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -78,7 +78,7 @@ def test_the_run_id_of_a_call_names_its_checkpoints_and_those_of_its_subgraphs(
         saver.delete_for_runs([str(SECOND)])
 
         assert _runs(saver) == {"graph": {str(FIRST)}, "subgraph": {str(FIRST)}}
-        assert [one.content for one in graph.get_state(_config()).values["messages"]] == [
+        assert [message.content for message in graph.get_state(_config()).values["messages"]] == [
             "one",
             "answer 1",
         ]
@@ -98,7 +98,7 @@ def test_a_run_that_resumes_is_a_run_of_its_own(open_sqlite: OpenTally) -> None:
         saver.delete_for_runs([str(SECOND)])
 
         assert _runs(saver) == {"graph": {str(FIRST)}, "subgraph": {str(FIRST)}}
-        assert [one.content for one in graph.get_state(_config()).values["messages"]] == [
+        assert [message.content for message in graph.get_state(_config()).values["messages"]] == [
             "one",
             "Ann",
         ]
@@ -165,8 +165,8 @@ def test_the_journal_of_a_thread_names_the_session_and_the_run_that_put(
 
         def told(thread: str) -> list[tuple[str, str | None, str | None]]:
             with services_of(tally).store.database.read() as connection:
-                found = list(journal.entries(connection, f"thread:{alice.scope}/{thread}"))
-            return [(entry.event, entry.session_id, entry.request_id) for entry in found]
+                entries = list(journal.entries(connection, f"thread:{alice.scope}/{thread}"))
+            return [(entry.event, entry.session_id, entry.request_id) for entry in entries]
 
         assert told("chat-7") == [
             ("checkpoint.put", "chat-7", str(FIRST)),

@@ -61,9 +61,9 @@ def _put(saver: TallySaver, values: dict[str, Any], thread: str = "t") -> Runnab
 
 
 def _values(saver: TallySaver, thread: str = "t") -> dict[str, Any]:
-    found = saver.get_tuple(_config(thread))
-    assert found is not None
-    return found.checkpoint["channel_values"]
+    stored = saver.get_tuple(_config(thread))
+    assert stored is not None
+    return stored.checkpoint["channel_values"]
 
 
 def _noted(state: _State) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class _Cipher:
 
     def _stream(self, nonce: bytes, body: bytes) -> bytes:
         stream = hashlib.shake_256(self._key + nonce).digest(len(body))
-        return bytes(one ^ other for one, other in zip(body, stream, strict=True))
+        return bytes(byte ^ other for byte, other in zip(body, stream, strict=True))
 
 
 def _encrypted(key: bytes = b"secret") -> EncryptedSerializer:
@@ -451,8 +451,8 @@ def test_a_serializer_of_your_own_reads_and_writes_every_value(open_sqlite: Open
         saver = TallySaver(tally, serde=_Upper())
         stored = _put(saver, {"list": [1, (2, 3)], "none": None})
         saver.put_writes(stored, [("list", (4,))], "task")
-        found = saver.get_tuple(_config())
+        checkpoint = saver.get_tuple(_config())
 
-    assert found is not None
-    assert found.checkpoint["channel_values"] == {"list": [1, (2, 3)], "none": None}
-    assert found.pending_writes == [("task", "list", (4,))]
+    assert checkpoint is not None
+    assert checkpoint.checkpoint["channel_values"] == {"list": [1, (2, 3)], "none": None}
+    assert checkpoint.pending_writes == [("task", "list", (4,))]

@@ -132,10 +132,10 @@ def test_pruning_keeps_what_a_delta_channel_is_rebuilt_from(
         chat = _chat(saver, _Delta)
         before = _say(chat, *(f"word {number}" for number in range(turns)))
         saver.prune(["t"])
-        kept = len(list(saver.history(_config())))
+        remaining = len(list(saver.history(_config())))
 
         assert _said(chat) == before
-        assert kept <= 3 * 4 + 1
+        assert remaining <= 3 * 4 + 1
         assert len(_say(chat, "after")) == 2 * turns + 2
 
 
@@ -208,10 +208,10 @@ def test_a_copy_shares_its_content_and_outlives_its_source(open_tally: OpenTally
         saver.copy_thread("t", "copy")
         shared = _count(tally, "tree_parts")
         saver.delete_thread("t")
-        kept = _said(chat, "copy")
+        contents = _said(chat, "copy")
         saver.delete_thread("copy")
 
-        assert (shared, kept, _count(tally, "tree_parts")) == (pieces, before, 0)
+        assert (shared, contents, _count(tally, "tree_parts")) == (pieces, before, 0)
 
 
 def test_another_actor_reaches_none_of_a_thread(open_sqlite: OpenTally) -> None:
@@ -295,7 +295,8 @@ def test_filters_compare_as_json_on_every_database(open_tally: OpenTally) -> Non
 
         def found(value: Any, name: str = "a key.with 'dots'") -> list[int]:
             return [
-                int(one.checkpoint["id"]) for one in saver.list(_config(), filter={name: value})
+                int(summary.checkpoint["id"])
+                for summary in saver.list(_config(), filter={name: value})
             ][::-1]
 
         assert [found(value) for value in values] == [
@@ -310,10 +311,12 @@ def test_filters_compare_as_json_on_every_database(open_tally: OpenTally) -> Non
         ]
         assert found(None, "missing") == list(range(9))
         assert [
-            one.id for one in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "1"})
+            summary.id
+            for summary in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "1"})
         ] == ["000003"]
         assert [
-            one.id for one in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "2"})
+            summary.id
+            for summary in saver.history(_config(), filter={"step": 3, "a key.with 'dots'": "2"})
         ] == []
 
 
@@ -322,14 +325,16 @@ def test_listing_pages_backwards_without_gaps(open_tally: OpenTally) -> None:
         saver = TallySaver(tally.bind(ALICE))
         for number in range(120):
             _put(saver, number, parity=number % 2)
-        listed = [int(one.checkpoint["id"]) for one in saver.list(_config())]
+        listed = [int(checkpoint.checkpoint["id"]) for checkpoint in saver.list(_config())]
         odd = [
-            int(one.checkpoint["id"])
-            for one in saver.list(_config(), filter={"parity": 1}, limit=55)
+            int(checkpoint.checkpoint["id"])
+            for checkpoint in saver.list(_config(), filter={"parity": 1}, limit=55)
         ]
         before = [
-            int(one.id)
-            for one in saver.history(_config(), before=_config(checkpoint_id="000050"), limit=3)
+            int(checkpoint.id)
+            for checkpoint in saver.history(
+                _config(), before=_config(checkpoint_id="000050"), limit=3
+            )
         ]
 
         assert listed == list(range(119, -1, -1))
@@ -344,7 +349,7 @@ def test_values_of_a_listed_checkpoint_are_read_when_looked_at(open_sqlite: Open
             _put(saver, number)
         # What another process reads, this one has not at hand.
         services_of(tally).checkpoints.forget()
-        listed = [one.checkpoint["channel_values"] for one in saver.list(_config())]
+        listed = [checkpoint.checkpoint["channel_values"] for checkpoint in saver.list(_config())]
         copies = [
             dict(listed[0]),
             {**listed[1]},
@@ -369,11 +374,11 @@ def test_writes_may_arrive_before_their_checkpoint(open_tally: OpenTally) -> Non
         saver.put_writes(_config(checkpoint_id="000001"), [("n", 7), ("n", 8)], "task", "path")
         early = saver.get_tuple(_config())
         _put(saver, 1)
-        found = saver.get_tuple(_config())
+        stored = saver.get_tuple(_config())
 
     assert early is None
-    assert found is not None
-    assert found.pending_writes == [("task", "n", 7), ("task", "n", 8)]
+    assert stored is not None
+    assert stored.pending_writes == [("task", "n", 7), ("task", "n", 8)]
 
 
 WORKER = """
@@ -450,13 +455,13 @@ def test_two_processes_of_eight_threads_lose_nothing(
         saver = TallySaver(tally)
         for name in ("p", "q"):
             for number in range(8):
-                found = saver.get_tuple(_config(f"{name}-{number}"))
-                assert found is not None
-                messages = found.checkpoint["channel_values"]["messages"]
+                stored = saver.get_tuple(_config(f"{name}-{number}"))
+                assert stored is not None
+                messages = stored.checkpoint["channel_values"]["messages"]
                 assert [message.content for message in messages] == [
                     f"{name}-{number} {turn}" for turn in range(turns)
                 ]
-                assert [write[0] for write in found.pending_writes or []] == [f"task {turns - 1}"]
+                assert [write[0] for write in stored.pending_writes or []] == [f"task {turns - 1}"]
                 assert len(list(saver.history(_config(f"{name}-{number}")))) == (
                     turns
                     if number % 2 == 0
@@ -486,9 +491,9 @@ def test_a_killed_process_loses_no_checkpoint_that_was_acknowledged(
         with open_sqlite() as tally:
             saver = TallySaver(tally)
             for thread, turn in _last(lines).items():
-                found = saver.get_tuple(_config(thread))
-                assert found is not None
-                messages = found.checkpoint["channel_values"]["messages"]
+                stored = saver.get_tuple(_config(thread))
+                assert stored is not None
+                messages = stored.checkpoint["channel_values"]["messages"]
                 # One more may have been stored than was told.
                 assert len(messages) in (turn + 1, turn + 2)
                 assert messages[turn].content == f"{thread} {turn}"
@@ -503,9 +508,9 @@ def test_one_saver_serves_many_threads_of_one_process(open_tally: OpenTally) -> 
             return _say(_chat(saver, _Plain), "one", "two", "three", thread=name)
 
         with ThreadPoolExecutor(8) as workers:
-            found = list(workers.map(talk, [f"thread {number}" for number in range(8)]))
+            results = list(workers.map(talk, [f"thread {number}" for number in range(8)]))
 
-    assert found == [["one", "answer 1", "two", "answer 3", "three", "answer 5"]] * 8
+    assert results == [["one", "answer 1", "two", "answer 3", "three", "answer 5"]] * 8
 
 
 def test_threads_go_on_while_changes_of_memory_are_suspended(open_tally: OpenTally) -> None:

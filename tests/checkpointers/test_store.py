@@ -41,8 +41,8 @@ ANNA, BEN = Actor(user="anna"), Actor(user="ben")
 NOTES = ("notes", "birds")
 
 
-def _keys(found: Any) -> list[str]:
-    return [item.key for item in found]
+def _keys(hits: Any) -> list[str]:
+    return [item.key for item in hits]
 
 
 @pytest.mark.smoke
@@ -76,9 +76,9 @@ def test_what_is_put_is_got_changed_and_deleted(open_tally: OpenTally) -> None:
         assert again is not None
         assert again.created_at > item.created_at
     with open_tally() as tally:
-        kept = TallyStore(tally.bind(ANNA)).get(NOTES, "heron")
-        assert kept is not None
-        assert kept.value == {"text": "is back"}
+        item_of_anna = TallyStore(tally.bind(ANNA)).get(NOTES, "heron")
+        assert item_of_anna is not None
+        assert item_of_anna.value == {"text": "is back"}
 
 
 def test_an_item_is_a_memory_with_a_history(open_tally: OpenTally) -> None:
@@ -94,9 +94,9 @@ def test_an_item_is_a_memory_with_a_history(open_tally: OpenTally) -> None:
         store.delete(NOTES, "heron")
         assert list(anna.recall("nests")) == []
         anna.recover(hit.memory.id, reason="needed after all")
-        found = store.get(NOTES, "heron")
-        assert found is not None
-        assert found.value == {"text": "nests in April"}
+        item = store.get(NOTES, "heron")
+        assert item is not None
+        assert item.value == {"text": "nests in April"}
         anna.forget(hit.memory.id, reason="not ours")
         assert store.get(NOTES, "heron") is None
 
@@ -122,11 +122,11 @@ def test_items_are_found_by_the_fields_that_are_indexed(open_tally: OpenTally) -
             {"text": "nothing", "parts": [{"say": "the heron flies"}]},
             index=["parts[*].say"],
         )
-        found = store.search(NOTES, query="Where does the heron nest?", limit=4)
-        assert found[0].key == "heron"
-        assert found[0].score == 1.0
-        assert found[1].key == "other"
-        assert {item.key: item.score for item in found}["secret"] is None
+        hits = store.search(NOTES, query="Where does the heron nest?", limit=4)
+        assert hits[0].key == "heron"
+        assert hits[0].score == 1.0
+        assert hits[1].key == "other"
+        assert {item.key: item.score for item in hits}["secret"] is None
         assert store.search(NOTES, query="pizza", limit=1)[0].score is None
         store.put(NOTES, "heron", {"text": "The heron has moved to the museum"})
         assert store.search(NOTES, query="museum", limit=1)[0].key == "heron"
@@ -201,9 +201,9 @@ def test_no_label_passes_for_another(open_tally: OpenTally) -> None:
             store.put((label,), label, {"label": label})
             store.put((label, "under"), label, {"label": label})
         for label in WICKED:
-            found = store.search((label,), limit=100)
-            assert {item.value["label"] for item in found} == {label}
-            assert len(found) == 2
+            hits = store.search((label,), limit=100)
+            assert {item.value["label"] for item in hits} == {label}
+            assert len(hits) == 2
             (got,) = [
                 store.get((label,), key) for key in WICKED if store.get((label,), key) is not None
             ]
@@ -271,7 +271,7 @@ def test_a_batch_reads_what_stood_before_it_and_the_last_put_counts(open_tally: 
     with open_tally() as tally:
         store = TallyStore(tally.bind(ANNA))
         store.put(NOTES, "k", {"v": 0})
-        got, _, listed, _, found = store.batch(
+        got, _, listed, _, hits = store.batch(
             [
                 GetOp(NOTES, "k"),
                 PutOp(NOTES, "k", {"v": 1}),
@@ -282,7 +282,7 @@ def test_a_batch_reads_what_stood_before_it_and_the_last_put_counts(open_tally: 
         )
         assert got.value == {"v": 0}  # type: ignore[union-attr]
         assert listed == [NOTES]
-        assert [item.value for item in found] == [{"v": 0}]  # type: ignore[union-attr]
+        assert [item.value for item in hits] == [{"v": 0}]  # type: ignore[union-attr]
         after = store.get(NOTES, "k")
         assert after is not None
         assert after.value == {"v": 2}
@@ -340,8 +340,8 @@ def test_a_graph_uses_it_in_nodes_and_tools(open_tally: OpenTally) -> None:
         return {"messages": [AIMessage("", tool_calls=[call])]}
 
     def answer(state: MessagesState) -> dict[str, Any]:
-        found = get_store().search(("noted",), query="heron")
-        return {"messages": [AIMessage(found[0].value["text"] if found else "nothing")]}
+        hits = get_store().search(("noted",), query="heron")
+        return {"messages": [AIMessage(hits[0].value["text"] if hits else "nothing")]}
 
     with open_tally() as tally:
         builder = (
@@ -354,8 +354,8 @@ def test_a_graph_uses_it_in_nodes_and_tools(open_tally: OpenTally) -> None:
         graph: Any = builder.compile(checkpointer=TallySaver(tally), store=TallyStore(tally))
         for actor in (ANNA, BEN):
             config = {"configurable": {"thread_id": "t", "actor": actor}}
-            said = graph.invoke({"messages": [("user", f"{actor.user} saw a heron")]}, config)
-            assert said["messages"][-1].content == f"{actor.user} saw a heron"
+            reply = graph.invoke({"messages": [("user", f"{actor.user} saw a heron")]}, config)
+            assert reply["messages"][-1].content == f"{actor.user} saw a heron"
             assert len(tally.bind(actor).memories()) == 1
 
 
@@ -473,8 +473,8 @@ class TestStore(AdapterContract):
 
     def as_kept(self, content: str) -> dict[str, Any]:
         value = {"namespace": NOTES, "key": "heron", "value": {"text": content}}
-        told = json.dumps(value, ensure_ascii=False)
-        return {"content": told, "kind": "store_item", "attributes": {"store_index": ["$"]}}
+        text = json.dumps(value, ensure_ascii=False)
+        return {"content": text, "kind": "store_item", "attributes": {"store_index": ["$"]}}
 
     def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
         store = TallyStore(bound)
@@ -488,9 +488,9 @@ class TestStore(AdapterContract):
         ]
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
-        found = TallyStore(bound).search(NOTES, query=query)
+        hits = TallyStore(bound).search(NOTES, query=query)
         ids = {item.key: item.memory.id for item in bound.items.find(NOTES)}
-        return [ids[item.key] for item in found]
+        return [ids[item.key] for item in hits]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         TallyStore(bound).put(NOTES, "heron", {"text": content})

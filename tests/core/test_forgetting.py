@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tallystick.checkpoints import Leaf
+from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure
@@ -82,12 +82,14 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
             step.record("request", {"prompt": f"Say: {SECRET}"})
         apollo.threads.put(
             "chat",
-            checkpoint_id="1",
-            namespace="",
-            parent_id=None,
-            metadata={},
-            body=Leaf("json", b"{}"),
-            values={"messages": Leaf("json", SECRET.encode())},
+            NewCheckpoint(
+                id="1",
+                namespace="",
+                parent_id=None,
+                metadata={},
+                body=Leaf("json", b"{}"),
+                values={"messages": Leaf("json", SECRET.encode())},
+            ),
         )
         apollo.working("r1").set("seen", {"text": SECRET})
         assert apollo.recall("vault pelican")
@@ -187,12 +189,14 @@ def _keeps(tally: Tally, actor: Actor) -> BoundTally:
         step.record("request", {"prompt": SECRET})
     bound.threads.put(
         "chat",
-        checkpoint_id="1",
-        namespace="",
-        parent_id=None,
-        metadata={},
-        body=Leaf("json", b"{}"),
-        values={"messages": Leaf("json", SECRET.encode())},
+        NewCheckpoint(
+            id="1",
+            namespace="",
+            parent_id=None,
+            metadata={},
+            body=Leaf("json", b"{}"),
+            values={"messages": Leaf("json", SECRET.encode())},
+        ),
     )
     bound.working("r1").set("seen", {"text": SECRET})
     return bound
@@ -561,12 +565,14 @@ def test_a_thread_that_lives_keeps_what_it_is_verified_by(open_tally: OpenTally)
             for writer in (mine, mine.on("langgraph")):
                 writer.threads.put(
                     name,
-                    checkpoint_id=writer.actor.surface,
-                    namespace="",
-                    parent_id=None,
-                    metadata={},
-                    body=Leaf("json", b"{}"),
-                    values={"messages": Leaf("json", name.encode())},
+                    NewCheckpoint(
+                        id=writer.actor.surface,
+                        namespace="",
+                        parent_id=None,
+                        metadata={},
+                        body=Leaf("json", b"{}"),
+                        values={"messages": Leaf("json", name.encode())},
+                    ),
                 )
         mine.threads.delete("ended")
         clock.advance(days=100)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tallystick.checkpoints import Leaf
+from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound, StateConflict
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, SpaceMember
@@ -326,12 +326,14 @@ def _filled(tally: Tally) -> tuple[BoundTally, list[str]]:
         step.record("request", {"prompt": "Mend it."})
     apollo.threads.put(
         "chat",
-        checkpoint_id="1",
-        namespace="",
-        parent_id=None,
-        metadata={"a": 1},
-        body=Leaf("json", b"{}"),
-        values={"messages": Leaf("json", b"x" * 5_000)},
+        NewCheckpoint(
+            id="1",
+            namespace="",
+            parent_id=None,
+            metadata={"a": 1},
+            body=Leaf("json", b"{}"),
+            values={"messages": Leaf("json", b"x" * 5_000)},
+        ),
     )
     tally.bind(ALICE).remember("Private to Alice.")
     return apollo, [*ids, run.id]

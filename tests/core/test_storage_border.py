@@ -25,15 +25,6 @@ ROOTS = tuple(
 STORAGE = Path("core/tallystick/storage")
 FOREIGN = {Path("checkpointers/tallystick_langgraph/importing.py")}
 """Reads the database of another checkpointer."""
-CONNECTION_ONLY = {"core/tallystick/checkpoints", "core/tallystick/recorder"}
-"""Packages that still import `Connection` from SQLAlchemy rather than from `storage`. To be emptied
-once their reshaping is merged.
-"""
-MOVING = {
-    Path("core/tallystick/checkpoints/upgrade.py"),
-    Path("core/tallystick/checkpoints/tracing.py"),
-}
-"""Files whose statements move to `storage` in the reshaping of checkpoints. To be emptied then."""
 STATEMENTS = {"execute", "executemany", "exec_driver_sql"}
 DIALECTS = {"sqlite", "postgresql", "is_postgres", "dialect"}
 
@@ -68,25 +59,15 @@ def crossings(tree: ast.Module) -> Iterator[str]:
                     yield f"{line}: compares with {side.value!r}"
 
 
-def connection_only(crossing: str) -> bool:
-    """Return True for an import of SQLAlchemy's `Connection`, or of its module, and no more."""
-    return crossing.endswith(("imports sqlalchemy", "imports sqlalchemy.Connection"))
-
-
 def test_no_room_but_storage_speaks_sql() -> None:
     problems = []
     read = 0
     for path, tree in syntax_trees(*ROOTS):
         place = path.relative_to(ROOT)
-        if place.is_relative_to(STORAGE) or place in FOREIGN | MOVING:
+        if place.is_relative_to(STORAGE) or place in FOREIGN:
             continue
         read += 1
-        lenient = any(place.is_relative_to(package) for package in CONNECTION_ONLY)
-        problems += [
-            f"{place}:{crossing}"
-            for crossing in crossings(tree)
-            if not (lenient and connection_only(crossing))
-        ]
+        problems += [f"{place}:{crossing}" for crossing in crossings(tree)]
 
     assert problems == []
     assert read > 150

@@ -40,6 +40,8 @@ _LOOKS: Mapping[Limited, AccessKind] = {
 }
 _ALONE = ("private", "diary")
 """Scopes behind which no space can stand: they are decided without asking the database."""
+_NO_SPACES = PolicyState()
+"""Policy state of such a scope. Its time does not count: only memberships of spaces end."""
 _BATCH = 64
 """Reads that are kept in memory before the log is written."""
 
@@ -82,6 +84,15 @@ class Gate:
         if not decision.allowed:
             raise self.refuse(actor, decision)
         return decision
+
+    def check(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
+        """Same as `require`, without the record of a decision that allows: for every step of a
+        graph.
+        """
+        if scope.kind not in _ALONE or operation in MUTATIONS:
+            self.require(actor, operation, scope)
+        elif not settle(actor, operation, scope, _NO_SPACES)[0]:
+            raise self.refuse(actor, decide(actor, operation, scope, _NO_SPACES))
 
     def admit(self, actor: Actor, what: Limited, scope: Scope) -> None:
         """Count one look of this actor, or raise RateLimited. The first refusal of a wait is

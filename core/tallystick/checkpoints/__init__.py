@@ -1,22 +1,23 @@
-"""Threads of checkpoints as trees of shared pieces, keyed by scope and name; knows no runtime."""
+"""Threads of checkpoints as trees of shared chunks, keyed by scope and name; knows no runtime."""
 
-from tallystick.checkpoints.codec import Sealer
+from tallystick.checkpoints.codec import Cipher
 from tallystick.checkpoints.context import CheckpointsContext
-from tallystick.checkpoints.stored import PendingWrite, StoredCheckpoint, Summary
+from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
 from tallystick.checkpoints.threads import Threads
 from tallystick.checkpoints.upgrade import upgrade
-from tallystick.checkpoints.values import Fields, Leaf, Run, Value
+from tallystick.checkpoints.values import Fields, Leaf, ListValue, Value
 
 __all__ = [
+    "CheckpointsContext",
+    "Cipher",
     "Fields",
     "Leaf",
+    "ListValue",
+    "NewCheckpoint",
     "PendingWrite",
-    "Run",
-    "Sealer",
     "StoredCheckpoint",
     "Summary",
     "Threads",
-    "CheckpointsContext",
     "Value",
     "upgrade",
 ]

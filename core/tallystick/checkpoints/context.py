@@ -1,8 +1,5 @@
-"""What all views of a tally's threads share: the codecs of its scopes and what was lately read or
-written.
-
-What is kept here is bytes that are stored already, under ids that are never given twice: it saves
-reading them again and is never the only copy.
+"""Dependencies of the checkpoints: the store, the codec and caches of each scope, and what one call
+of one actor needs of them.
 """
 
 from __future__ import annotations
@@ -12,25 +9,45 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tallystick.access import Gate
 from tallystick.aio import Lane
-from tallystick.checkpoints.codec import Codec, Sealer
-from tallystick.checkpoints.ropes import Part
+from tallystick.checkpoints.codec import Cipher, Codec
+from tallystick.checkpoints.persistent_list import Chunk
 from tallystick.checkpoints.values import Value
-from tallystick.records import Scope
-from tallystick.storage import Store, scopes, trees
+from tallystick.records import Actor, Scope
+from tallystick.storage import Connection, Store, checkpoints, journal, scopes, trees
+from tallystick.storage.checkpoints import ThreadRow
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = ["Base", "ScopeCache", "CheckpointsContext"]
+__all__ = ["Base", "CheckpointsContext", "ScopeCache", "ThreadScope"]
 
 T = TypeVar("T")
 
-_PARTS = 32 << 20
-"""Bytes of pieces that are kept per scope and cipher."""
+_CHUNK_BYTES = 32 << 20
+"""Bytes of chunks that are cached per scope and cipher."""
 _BASES = 256
-"""Threads and namespaces of which the last tree is kept, per scope and cipher."""
+"""Threads and namespaces of which the last values are cached, per scope and cipher."""
+
+# Cached ids: who may use them
+#
+# Ids of threads and chunks are never assigned twice (autoincrement on SQLite, sequences on
+# PostgreSQL), so a cached id is right or names nothing; it never names something else. An id is
+# written into a chunk (`Chunk.id`) only after the commit that stored it: a unit that was rolled
+# back leaves no id behind.
+#
+# Reading may use a cached chunk whenever roots that were read from the database name its id.
+#
+# Writing may put the id of a cached chunk into new roots only if the thread still holds that chunk
+# in the transaction that writes. A thread lets go of chunks only when checkpoints are removed from
+# it, and then its epoch grows; a thread that was deleted and begun anew has another id. Therefore a
+# `Base` carries the thread's id and epoch, and a put compares both with the thread's row inside its
+# own transaction. Where they differ, the put is prepared again without a base. What breaks
+# otherwise: roots that name a chunk which a removal has destroyed, or will.
+#
+# Chunks that are not from a base are inserted in the transaction, or found there by their digest,
+# and the transaction records that the thread holds them.
 
 
 @dataclass(frozen=True)
@@ -44,7 +61,7 @@ class Base:
     values: Mapping[str, Value]
 
 
-class _Recent(Generic[T]):
+class _LruCache(Generic[T]):
     """The entries used last, up to a total weight. Thread-safe."""
 
     def __init__(self, most: int, weigh: Callable[[T], int]) -> None:
@@ -56,10 +73,10 @@ class _Recent(Generic[T]):
 
     def get(self, key: object) -> T | None:
         with self._guard:
-            found = self._entries.get(key)
-            if found is not None:
+            entry = self._entries.get(key)
+            if entry is not None:
                 self._entries.move_to_end(key)
-            return found
+            return entry
 
     def put(self, key: object, entry: T) -> None:
         with self._guard:
@@ -69,79 +86,192 @@ class _Recent(Generic[T]):
             self._entries[key] = entry
             self._weight += self._weigh(entry)
             while self._weight > self._most and self._entries:
-                _, gone = self._entries.popitem(last=False)
-                self._weight -= self._weigh(gone)
+                _, evicted = self._entries.popitem(last=False)
+                self._weight -= self._weigh(evicted)
 
 
 class ScopeCache:
-    """One scope under one cipher: how its state is coded, and what was lately read or written of
-    it.
+    """One scope under one cipher: its codec, and the chunks and values lately read or written.
+
+    It contains only bytes that are stored already: it saves reading them again and is never the
+    only copy.
     """
 
     def __init__(self, scope: ScopeRow, codec: Codec) -> None:
         self.scope = scope
         self.codec = codec
-        self.parts: _Recent[Part] = _Recent(_PARTS, lambda part: len(part.content) + 256)
-        self.bases: _Recent[Base] = _Recent(_BASES, lambda _: 1)
-        self._looked_at = 0
+        self.chunks: _LruCache[Chunk] = _LruCache(
+            _CHUNK_BYTES, lambda chunk: len(chunk.content) + 256
+        )
+        self.bases: _LruCache[Base] = _LruCache(_BASES, lambda _: 1)
+        self._swept_at = 0
 
-    def due(self, at: int, every: int) -> bool:
-        """Whether it is time for what is to happen once in `every` microseconds."""
-        if at - self._looked_at < every:
+    def base(self, thread: str, namespace: str, id: str) -> Base | None:
+        """Return the values of a checkpoint, if it is the one last put or read in its thread."""
+        base = self.bases.get((thread, namespace))
+        return base if base is not None and base.id == id else None
+
+    def sweep_is_due(self, at: int, interval: int) -> bool:
+        """Return True, once in `interval` microseconds, when expired threads are to be removed."""
+        if at - self._swept_at < interval:
             return False
-        self._looked_at = at
+        self._swept_at = at
         return True
 
 
 class CheckpointsContext:
-    """The threads of a tally, behind every view of them. Thread-safe."""
+    """Dependencies of all threads of a tally. Thread-safe."""
 
     def __init__(self, store: Store, gate: Gate) -> None:
         self.store = store
         self.gate = gate
         self._guard = threading.Lock()
-        self._scope_caches: dict[tuple[str, int], tuple[ScopeCache, Sealer | None]] = {}
+        self._scope_caches: dict[tuple[str, int], tuple[ScopeCache, Cipher | None]] = {}
         self.lane = Lane(store.database.commit_now)
         """Where asynchronous calls are carried out together."""
 
     def scope_cache(
-        self, scope: Scope, sealer: Sealer | None, *, create: bool
+        self, scope: Scope, name: str, cipher: Cipher | None, *, create: bool
     ) -> ScopeCache | None:
-        """The keeper of a scope; None when nothing was ever written to it, unless `create`."""
-        key = (str(scope), id(sealer))
+        """Return the cache of the scope of this name; None when nothing was ever written to it,
+        unless `create`.
+        """
+        key = (name, id(cipher))
         with self._guard:
-            found = self._scope_caches.get(key)
-        if found is not None:
-            return found[0]
-        row = self._scope(scope, create)
+            entry = self._scope_caches.get(key)
+        if entry is not None:
+            return entry[0]
+        row = self._scope_row(scope, create)
         if row is None:
             return None
         codec = (
-            Codec(row.secret) if sealer is None else Codec(self._sealed_key(row, sealer), sealer)
+            Codec(row.secret) if cipher is None else Codec(self._digest_key(row, cipher), cipher)
         )
         with self._guard:
-            # The sealer is kept with it: the id of an object may be given again once the object is
-            # gone.
-            return self._scope_caches.setdefault(key, (ScopeCache(row, codec), sealer))[0]
+            # The cipher is kept in the entry, because `id` of an object may be reused once the
+            # object is gone; the next cipher at that address would read this one's cache.
+            return self._scope_caches.setdefault(key, (ScopeCache(row, codec), cipher))[0]
 
     def forget(self) -> None:
-        """Let go of everything that is kept in memory."""
+        """Drop everything that is cached in memory."""
         with self._guard:
             self._scope_caches.clear()
 
-    def _scope(self, scope: Scope, create: bool) -> ScopeRow | None:
+    def _scope_row(self, scope: Scope, create: bool) -> ScopeRow | None:
         with self.store.database.read() as connection:
-            found = scopes.find(connection, [scope])
-        if found or not create:
-            return found[0] if found else None
+            rows = scopes.find(connection, [scope])
+        if rows or not create:
+            return rows[0] if rows else None
         return self.store.database.write(lambda tx: scopes.ensure(tx, scope), name="scope")
 
-    def _sealed_key(self, scope: ScopeRow, sealer: Sealer) -> bytes:
+    def _digest_key(self, scope: ScopeRow, cipher: Cipher) -> bytes:
+        """Return the key of a scope's digests under a cipher, which is stored encrypted with it."""
         with self.store.database.read() as connection:
-            sealed = trees.key_of(connection, scope.id, sealer.name)
-        if sealed is None:
-            fresh = Codec(b"", sealer).pack(os.urandom(32))
-            sealed = self.store.database.write(
-                lambda tx: trees.keep_key(tx, scope, sealer.name, fresh), name="tree.key"
+            stored = trees.key_of(connection, scope.id, cipher.name)
+        if stored is None:
+            new_key = Codec(b"", cipher).pack(os.urandom(32))
+            stored = self.store.database.write(
+                lambda tx: trees.keep_key(tx, scope, cipher.name, new_key), name="tree.key"
             )
-        return Codec(b"", sealer).unpack(sealed)
+        return Codec(b"", cipher).unpack(stored)
+
+
+@dataclass(frozen=True)
+class ThreadScope:
+    """Dependencies of one call: a scope under one cipher and the actor, who is allowed to make the
+    call; the scope's threads as rows, and their entries in the journal.
+    """
+
+    store: Store
+    actor: Actor
+    name: str
+    """The scope as text, as streams of the journal and MACs of rows name it."""
+    cache: ScopeCache
+    writer: str
+    """Identity of the actor, which a thread stores as that of its last put."""
+
+    @property
+    def id(self) -> int:
+        """The id of the scope's row."""
+        return self.cache.scope.id
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the scope's state."""
+        return self.cache.codec
+
+    def now(self) -> int:
+        """Return the time of the store's clock, microseconds."""
+        return self.store.clock.now()
+
+    def has_ended(self, row: ThreadRow) -> bool:
+        """Return True if a thread's time is over: it is not found, removed or not."""
+        return row.expires_at is not None and row.expires_at <= self.now()
+
+    def find_thread(self, connection: Connection, name: str) -> ThreadRow | None:
+        """Return the thread of this name, or None."""
+        row = checkpoints.find_thread(connection, self.id, name)
+        return None if row is None or self.has_ended(row) else row
+
+    def ensure_thread(self, tx: Connection, name: str, at: int) -> ThreadRow:
+        """Return the thread of this name, which begins now where there is none."""
+        row = self.find_thread(tx, name)
+        if row is not None:
+            return row
+        self.remove_thread(tx, name, "thread.expire")
+        return checkpoints.add_thread(tx, self.id, name, at=at)
+
+    def remove_thread(self, tx: Connection, name: str, event: str) -> None:
+        """Remove a thread and what only it needed, and journal that; a missing one is no error."""
+        row = checkpoints.find_thread(tx, self.id, name)
+        if row is None:
+            return
+        count = checkpoints.delete_thread(tx, row.id)
+        self._journal(tx, name, event, self.now(), {"checkpoints": count})
+
+    def write_anchor(
+        self,
+        tx: Connection,
+        event: str,
+        row: ThreadRow,
+        at: int,
+        *,
+        removed: int = 0,
+        run: str | None = None,
+    ) -> None:
+        """Journal the count and the checksum of a thread, with which `verify` compares its rows.
+
+        `run` is the run of the last put.
+        """
+        details = {"puts": row.puts, "checkpoints": row.states, "seal": row.seal}
+        self._journal(
+            tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})}, run
+        )
+
+    def _journal(
+        self,
+        tx: Connection,
+        thread: str,
+        event: str,
+        at: int,
+        details: Mapping[str, Any],
+        run: str | None = None,
+    ) -> None:
+        # A thread is its own session, and a run the request, unless the actor says otherwise; so it
+        # is in the histories of memory.
+        trace = {
+            "session_id": self.actor.session_id or thread,
+            "request_id": self.actor.request_id or run,
+        }
+        journal.append(
+            tx,
+            journal.Event(
+                stream=f"thread:{self.name}/{thread}",
+                event=event,
+                actor=self.actor.model_copy(update=trace),
+                at=at,
+                audit_id=self.store.ids.new(),
+                subject_id=thread,
+                details=details,
+            ),
+        )

@@ -1,4 +1,4 @@
-"""The bytes that state often begins with: a dictionary for compressing small pieces of it.
+"""Dictionary for compressing small pieces of state: bytes that state often begins with.
 
 Pieces are read with the dictionary that they were written with: this one is never edited. A better
 one is another.

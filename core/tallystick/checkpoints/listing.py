@@ -1,30 +1,36 @@
-"""Listing checkpoints, greatest id first: pages by key, filters compared by marks in SQL and then
-exactly.
+"""Listing checkpoints, greatest id first: pages by key, filters compared by fingerprints in SQL and
+then exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from tallystick.checkpoints.checked import checked_state, joined, read_later, writes_at
-from tallystick.checkpoints.desk import Desk
-from tallystick.checkpoints.frames import Frame
-from tallystick.checkpoints.loading import load_values
-from tallystick.checkpoints.marks import matches, sought
+from tallystick.checkpoints.context import ThreadScope
+from tallystick.checkpoints.formats import Frame
+from tallystick.checkpoints.metadata_filter import filter_fingerprints, matches
+from tallystick.checkpoints.reading import (
+    check_checkpoint,
+    load_values,
+    pending_writes,
+    values_reader,
+    writes_at,
+)
 from tallystick.checkpoints.stored import StoredCheckpoint, Summary
 from tallystick.storage import checkpoints
 from tallystick.storage.checkpoints import StateRow
 
-__all__ = ["Asked", "listed", "summaries"]
+__all__ = ["CheckpointQuery", "list_checkpoints", "list_summaries"]
 
 _PAGE = 50
+"""Checkpoints that one query reads."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which checkpoints are asked for; what is None asks for all."""
+class CheckpointQuery:
+    """Restrictions on the checkpoints of a listing; None restricts nothing."""
 
     thread: str | None
     namespace: str | None = None
@@ -34,64 +40,73 @@ class Asked:
     filter: Mapping[str, Any] = field(default_factory=dict)
 
 
-def listed(desk: Desk, asked: Asked) -> Iterator[StoredCheckpoint]:
-    """Checkpoints with their pending writes; their state is read when it is asked for."""
-    for state, summary, frame in _found(desk, asked):
-        with desk.store.database.read() as connection:
-            waiting = writes_at(desk, connection, summary.thread, state)
-            more = load_values(connection, desk.scope_cache, [one.roots for _, one in waiting])
+class _Match(NamedTuple):
+    state: StateRow
+    summary: Summary
+    frame: Frame
+
+
+def list_checkpoints(scope: ThreadScope, query: CheckpointQuery) -> Iterator[StoredCheckpoint]:
+    """Yield checkpoints with their pending writes; their state is read on first access."""
+    for state, summary, frame in _matches(scope, query):
+        with scope.store.database.read() as connection:
+            writes = writes_at(scope, connection, summary.thread, state)
+            values = load_values(connection, scope.cache, [write.frame.roots for write in writes])
         yield StoredCheckpoint(
-            summary, frame.body, joined(waiting, more, desk.codec), read_later(desk, frame)
+            summary,
+            frame.body,
+            pending_writes(writes, values, scope.codec),
+            values_reader(scope, frame),
         )
 
 
-def summaries(desk: Desk, asked: Asked) -> Iterator[Summary]:
-    """Same as `listed`, without state and writes, of which nothing is read."""
-    for _, summary, _ in _found(desk, asked):
-        yield summary
+def list_summaries(scope: ThreadScope, query: CheckpointQuery) -> Iterator[Summary]:
+    """Same as `list_checkpoints`, without state and writes, of which nothing is read."""
+    for match in _matches(scope, query):
+        yield match.summary
 
 
-def _found(desk: Desk, asked: Asked) -> Iterator[tuple[StateRow, Summary, Frame]]:
-    left = asked.limit
-    if left is not None and left <= 0:
+def _matches(scope: ThreadScope, query: CheckpointQuery) -> Iterator[_Match]:
+    remaining = query.limit
+    if remaining is not None and remaining <= 0:
         return
-    marks = sought(asked.filter, desk.codec)
-    for name in _names(desk, asked):
+    fingerprints = filter_fingerprints(query.filter, scope.codec)
+    for name in _thread_names(scope, query):
         after: tuple[str, str] | None = None
         while True:
-            size = _PAGE if left is None else min(_PAGE, left)
-            with desk.store.database.read() as connection:
-                row = desk.thread(connection, name)
+            size = _PAGE if remaining is None else min(_PAGE, remaining)
+            with scope.store.database.read() as connection:
+                row = scope.find_thread(connection, name)
                 page = (
                     []
                     if row is None
                     else checkpoints.page(
                         connection,
                         row.id,
-                        namespace=asked.namespace,
-                        id=asked.id,
-                        before=asked.before,
+                        namespace=query.namespace,
+                        id=query.id,
+                        before=query.before,
                         after=after,
-                        marks=marks,
+                        marks=fingerprints,
                         size=size,
                     )
                 )
             for state in page:
-                summary, frame = checked_state(desk, name, state)
-                if not matches(summary.metadata, asked.filter):
+                summary, frame = check_checkpoint(scope, name, state)
+                if not matches(summary.metadata, query.filter):
                     continue
-                yield state, summary, frame
-                if left is not None:
-                    left -= 1
-                    if left <= 0:
+                yield _Match(state, summary, frame)
+                if remaining is not None:
+                    remaining -= 1
+                    if remaining <= 0:
                         return
             if len(page) < size:
                 break
             after = (page[-1].id, page[-1].namespace)
 
 
-def _names(desk: Desk, asked: Asked) -> list[str]:
-    if asked.thread is not None:
-        return [asked.thread]
-    with desk.store.database.read() as connection:
-        return checkpoints.thread_names(connection, desk.scope_cache.scope.id)
+def _thread_names(scope: ThreadScope, query: CheckpointQuery) -> list[str]:
+    if query.thread is not None:
+        return [query.thread]
+    with scope.store.database.read() as connection:
+        return checkpoints.thread_names(connection, scope.id)

@@ -1,234 +1,373 @@
-"""Putting checkpoints and pending writes: everything is made ready first, then written in one
-transaction.
+"""Putting checkpoints and pending writes, and copying threads: everything is prepared first, then
+written in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import NamedTuple, Self
 
-from sqlalchemy import Connection
-
-from tallystick.checkpoints.codes import code_of_state, code_of_write, sealed
-from tallystick.checkpoints.context import Base
-from tallystick.checkpoints.desk import Desk
-from tallystick.checkpoints.frames import compact, framed, values_digest
-from tallystick.checkpoints.marks import marks_of
-from tallystick.checkpoints.reading import base_of
-from tallystick.checkpoints.seeds import Seeds
-from tallystick.checkpoints.stored import PendingWrite
-from tallystick.checkpoints.values import Leaf, Value, planted, written
-from tallystick.storage import checkpoints
+from tallystick.checkpoints.codec import (
+    Codec,
+    checkpoint_mac,
+    compact_json,
+    thread_checksum,
+    write_mac,
+)
+from tallystick.checkpoints.context import Base, ThreadScope
+from tallystick.checkpoints.formats import decode_frame, encode_frame, node_body, roots_json
+from tallystick.checkpoints.metadata_filter import metadata_fingerprints
+from tallystick.checkpoints.persistent_list import Chunk
+from tallystick.checkpoints.reading import read_base
+from tallystick.checkpoints.removing import expire
+from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite
+from tallystick.checkpoints.values import Value, new_chunks, share_with_base, values_digest
+from tallystick.storage import Connection, checkpoints, trees
 from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
 
-__all__ = ["Grown", "Waited", "begin_put", "begin_put_writes"]
+__all__ = ["CheckpointPut", "WritesPut", "copy"]
 
-Grown = Callable[[Mapping[str, Value]], Mapping[str, Value]]
-"""The values of a checkpoint, made from those of its parent."""
-
-Waited = Callable[[], None]
-"""What was begun: call it once to wait for the commit. Others that were begun meanwhile share it.
-"""
-
-_ANCHOR = 64
-"""Puts after which the journal notes where a thread stands, if its writer has not changed before.
-"""
+_ANCHOR_INTERVAL = 64
+"""Puts after which the journal notes a thread's checksum, if its writer has not changed before."""
+_SWEEP_US = 60 * 1_000_000
+"""Time between two removals of expired threads, microseconds."""
 
 
-class _Stale(Exception):
-    """What was remembered of a thread is not what stands there any more."""
+class _StaleBase(Exception):
+    """The cached base of a put is not part of its thread any more."""
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """What a checkpoint is before its place in the thread is known."""
+class _Stored(NamedTuple):
+    """Result of the transaction of a put."""
 
-    namespace: str
-    id: str
-    parent_id: str | None
-    marks: str
-    noted: bytes
-    metadata: bytes
-    body: Leaf
-    stored_body: bytes
-    lifetime: int | None
-    run: str | None
-    """The run that puts, where its metadata name it."""
+    row: ThreadRow
+    chunk_ids: dict[bytes, int]
+    at: int
 
 
-def begin_put(
-    desk: Desk,
-    thread: str,
-    *,
-    namespace: str,
-    checkpoint_id: str,
-    parent_id: str | None,
-    metadata: Mapping[str, Any],
-    body: Leaf,
-    values: Mapping[str, Value] | Grown,
-    lifetime: int | None,
-    soon: bool,
-) -> Waited:
-    """Make a checkpoint ready and hand it to the writer, which with `soon` waits a little for
-    more.
+class CheckpointPut:
+    """One checkpoint on its way into a thread: prepared when it is made, then submitted, then
+    awaited once. Other puts that are submitted meanwhile share its commit.
     """
-    codec = desk.codec
-    base = (
-        None
-        if parent_id is None
-        else base_of(desk, thread, namespace=namespace, checkpoint_id=parent_id)
-    )
-    if not isinstance(values, Mapping):
-        values = values({} if base is None else base.values)
-    noted = compact(metadata)
-    draft = _Draft(
-        namespace,
-        checkpoint_id,
-        parent_id,
-        marks_of(metadata, codec),
-        noted,
-        codec.pack(noted),
-        body,
-        codec.pack(body.body) if codec.sealed else body.body,
-        lifetime,
-        run if isinstance(run := metadata.get("run_id"), str) else None,
-    )
-    begun = _put(desk, thread, draft, values, base, soon)
 
-    def waited() -> None:
+    __slots__ = (
+        "_base",
+        "_checkpoint",
+        "_chunks",
+        "_digest",
+        "_fingerprints",
+        "_future",
+        "_mac",
+        "_metadata",
+        "_scope",
+        "_stored_body",
+        "_stored_metadata",
+        "_thread",
+        "_values",
+    )
+
+    def __init__(self, scope: ThreadScope, thread: str, checkpoint: NewCheckpoint) -> None:
+        self._scope = scope
+        self._thread = thread
+        self._checkpoint = checkpoint
+        codec, namespace, parent = scope.codec, checkpoint.namespace, checkpoint.parent_id
+        base = None
+        if parent is not None:
+            base = scope.cache.base(thread, namespace, parent) or read_base(
+                scope, thread, namespace=namespace, id=parent
+            )
+        values = checkpoint.values
+        if not isinstance(values, Mapping):
+            values = values({} if base is None else base.values)
+        self._metadata = compact_json(checkpoint.metadata)
+        self._fingerprints = metadata_fingerprints(checkpoint.metadata, codec)
+        self._stored_metadata = codec.pack(self._metadata)
+        body = checkpoint.body.body
+        self._stored_body = codec.pack(body) if codec.encrypts else body
+        self._prepare(values, base)
+
+    def submit(self, *, soon: bool) -> Self:
+        """Hand the put to the writer, which with `soon` waits a little for more."""
+        self._future: Future[_Stored] = self._scope.store.database.submit(
+            self._write, name="checkpoint.put", deferred=soon
+        )
+        return self
+
+    def wait(self) -> None:
+        """Wait for the commit; then the checkpoint is the base of the next one."""
         try:
-            begun()
-        except _Stale:
-            _put(desk, thread, draft, values, None, False)()
+            stored = self._future.result()
+        except _StaleBase:
+            self._prepare(self._values, None)
+            stored = self.submit(soon=False)._future.result()
+        scope, row = self._scope, stored.row
+        self._chunks.note_ids(stored.chunk_ids, scope)
+        base = Base(self._checkpoint.id, row.id, row.epoch, self._digest, self._values)
+        scope.cache.bases.put((self._thread, self._checkpoint.namespace), base)
+        if scope.cache.sweep_is_due(stored.at, _SWEEP_US):
+            expire(scope)
 
-    return waited
+    def _prepare(self, values: Mapping[str, Value], base: Base | None) -> None:
+        """Compute all that does not depend on the thread's row: chunks, digest and MAC."""
+        scope, checkpoint = self._scope, self._checkpoint
+        codec = scope.codec
+        shared = {} if base is None else base.values
+        self._base = base
+        self._values = {
+            channel: share_with_base(value, shared.get(channel), codec)
+            for channel, value in values.items()
+        }
+        self._chunks = _NewChunks(self._values.values(), codec)
+        self._digest = values_digest(self._values, codec)
+        self._mac = checkpoint_mac(
+            codec,
+            scope.name,
+            self._thread,
+            checkpoint.namespace,
+            checkpoint.id,
+            checkpoint.parent_id,
+            self._metadata,
+            checkpoint.body.type,
+            checkpoint.body.body,
+            self._digest,
+        )
 
-
-def _put(
-    desk: Desk,
-    thread: str,
-    draft: _Draft,
-    values: Mapping[str, Value],
-    base: Base | None,
-    soon: bool,
-) -> Waited:
-    scope_cache, codec = desk.scope_cache, desk.codec
-    before = base.values if base is not None else {}
-    plant = {
-        channel: planted(value, before.get(channel), codec) for channel, value in values.items()
-    }
-    seeds = Seeds(plant.values(), codec)
-    digest = values_digest(plant, codec)
-    code = code_of_state(
-        codec,
-        desk.scope,
-        thread,
-        draft.namespace,
-        draft.id,
-        draft.parent_id,
-        draft.noted,
-        draft.body,
-        digest,
-    )
-
-    def unit(tx: Connection) -> tuple[ThreadRow, dict[bytes, int]]:
-        at = desk.now()
-        row = desk.thread_made(tx, thread, at)
+    def _write(self, tx: Connection) -> _Stored:
+        scope, checkpoint, base = self._scope, self._checkpoint, self._base
+        at = scope.now()
+        row = scope.ensure_thread(tx, self._thread, at)
+        # The chunk ids of the base may be used only while the thread holds them (context.py).
         if base is not None and (base.thread, base.epoch) != (row.id, row.epoch):
-            raise _Stale
-        ids = seeds.sow(tx, scope_cache.scope.id, row.id)
-        roots = {channel: written(value, seeds.number(ids)) for channel, value in plant.items()}
-        replaced = checkpoints.add_state(
+            raise _StaleBase
+        ids = self._chunks.insert_new_chunks(tx, scope.id, row.id)
+        chunk_id = _ChunkIds(ids)
+        roots = {channel: roots_json(value, chunk_id) for channel, value in self._values.items()}
+        replaced_mac = checkpoints.add_state(
             tx,
             StateRow(
-                row.id,
-                draft.id,
-                draft.namespace,
-                draft.parent_id,
-                row.puts,
-                draft.marks,
-                draft.metadata,
-                framed(digest, roots, draft.body.type, draft.stored_body, codec),
-                code,
+                thread_id=row.id,
+                id=checkpoint.id,
+                namespace=checkpoint.namespace,
+                parent_id=checkpoint.parent_id,
+                position=row.puts,
+                marks=self._fingerprints,
+                metadata=self._stored_metadata,
+                state=encode_frame(
+                    self._digest, roots, checkpoint.body.type, self._stored_body, scope.codec
+                ),
+                code=self._mac,
             ),
         )
-        lifetime = draft.lifetime if draft.lifetime is not None else row.lifetime
-        moved = ThreadRow(
-            row.id,
-            row.name,
-            row.epoch,
-            row.puts + 1,
-            row.states + (replaced is None),
-            sealed(row.seal, add=[code], take=[] if replaced is None else [replaced]),
-            desk.writer,
-            lifetime,
-            None if lifetime is None else at + lifetime,
+        lifetime = checkpoint.lifetime if checkpoint.lifetime is not None else row.lifetime
+        updated = ThreadRow(
+            id=row.id,
+            name=row.name,
+            epoch=row.epoch,
+            puts=row.puts + 1,
+            states=row.states + (replaced_mac is None),
+            seal=thread_checksum(
+                row.seal,
+                add=[self._mac],
+                subtract=[] if replaced_mac is None else [replaced_mac],
+            ),
+            writer=scope.writer,
+            lifetime=lifetime,
+            expires_at=None if lifetime is None else at + lifetime,
         )
-        checkpoints.move(tx, moved)
-        if replaced is not None or moved.writer != row.writer or moved.puts % _ANCHOR == 0:
-            desk.anchor(tx, "checkpoint.put", moved, at, run=draft.run)
-        return moved, ids
-
-    written_down = desk.store.database.submit(unit, name="checkpoint.put", deferred=soon)
-
-    def waited() -> None:
-        row, ids = written_down.result()
-        seeds.grown(ids, scope_cache)
-        scope_cache.bases.put(
-            (thread, draft.namespace), Base(draft.id, row.id, row.epoch, digest, plant)
-        )
-
-    return waited
+        checkpoints.move(tx, updated)
+        if (
+            replaced_mac is not None
+            or updated.writer != row.writer
+            or updated.puts % _ANCHOR_INTERVAL == 0
+        ):
+            run = checkpoint.metadata.get("run_id")
+            scope.write_anchor(
+                tx, "checkpoint.put", updated, at, run=run if isinstance(run, str) else None
+            )
+        return _Stored(updated, ids, at)
 
 
-def begin_put_writes(
-    desk: Desk,
-    thread: str,
-    *,
-    namespace: str,
-    checkpoint_id: str,
-    writes: Sequence[PendingWrite],
-    soon: bool,
-) -> Waited:
-    """Same as `begin_put`, for pending writes."""
-    codec = desk.codec
-    plants = [planted(write.value, None, codec) for write in writes]
-    seeds = Seeds(plants, codec)
-    digests = [values_digest({"": plant}, codec) for plant in plants]
-    bare = [
-        WriteRow(
-            0,
-            checkpoint_id,
-            namespace,
-            one.task_id,
-            one.position,
-            one.task_path,
-            one.channel,
-            b"",
-            b"",
-        )
-        for one in writes
-    ]
-    coded = [
-        replace(one, code=code_of_write(codec, desk.scope, thread, one, digest))
-        for one, digest in zip(bare, digests, strict=True)
-    ]
+class WritesPut:
+    """Pending writes on their way to a checkpoint; handled as a CheckpointPut is."""
 
-    def unit(tx: Connection) -> dict[bytes, int]:
-        row = desk.thread_made(tx, thread, desk.now())
-        ids = seeds.sow(tx, desk.scope_cache.scope.id, row.id)
+    __slots__ = ("_chunks", "_digests", "_future", "_rows", "_scope", "_thread", "_values")
+
+    def __init__(
+        self,
+        scope: ThreadScope,
+        thread: str,
+        namespace: str,
+        checkpoint_id: str,
+        writes: Sequence[PendingWrite],
+    ) -> None:
+        codec = scope.codec
+        self._scope = scope
+        self._thread = thread
+        self._values = [share_with_base(write.value, None, codec) for write in writes]
+        self._chunks = _NewChunks(self._values, codec)
+        self._digests = [values_digest({"": value}, codec) for value in self._values]
+        rows = [
+            WriteRow(
+                thread_id=0,  # known in the transaction
+                checkpoint_id=checkpoint_id,
+                namespace=namespace,
+                task_id=write.task_id,
+                position=write.position,
+                task_path=write.task_path,
+                channel=write.channel,
+                value=b"",
+                code=b"",
+            )
+            for write in writes
+        ]
+        self._rows = [
+            replace(row, code=write_mac(codec, scope.name, thread, row, digest))
+            for row, digest in zip(rows, self._digests, strict=True)
+        ]
+
+    def submit(self, *, soon: bool) -> Self:
+        """Hand the writes to the writer, which with `soon` waits a little for more."""
+        self._future: Future[dict[bytes, int]] | None = None
+        if self._rows:
+            self._future = self._scope.store.database.submit(
+                self._write, name="checkpoint.writes", deferred=soon
+            )
+        return self
+
+    def wait(self) -> None:
+        """Wait for the commit."""
+        if self._future is not None:
+            self._chunks.note_ids(self._future.result(), self._scope)
+
+    def _write(self, tx: Connection) -> dict[bytes, int]:
+        scope = self._scope
+        thread = scope.ensure_thread(tx, self._thread, scope.now())
+        ids = self._chunks.insert_new_chunks(tx, scope.id, thread.id)
+        chunk_id = _ChunkIds(ids)
         rows = [
             replace(
-                one,
-                thread_id=row.id,
-                value=framed(digest, {"": written(plant, seeds.number(ids))}, "", b"", codec),
+                row,
+                thread_id=thread.id,
+                value=encode_frame(digest, {"": roots_json(value, chunk_id)}, "", b"", scope.codec),
             )
-            for one, plant, digest in zip(coded, plants, digests, strict=True)
+            for row, value, digest in zip(self._rows, self._values, self._digests, strict=True)
         ]
         checkpoints.add_writes(tx, [row for row in rows if row.position < 0], replace=True)
         checkpoints.add_writes(tx, [row for row in rows if row.position >= 0], replace=False)
         return ids
 
-    written_down = desk.store.database.submit(unit, name="checkpoint.writes", deferred=soon)
-    return lambda: seeds.grown(written_down.result(), desk.scope_cache)
+
+class _ChunkIds:
+    """The id of any chunk, stored before or in this transaction."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: Mapping[bytes, int]) -> None:
+        self._ids = ids
+
+    def __call__(self, chunk: Chunk) -> int:
+        return self._ids[chunk.digest] if chunk.id is None else chunk.id
+
+
+class _NewChunks:
+    """The chunks of some values that may not be stored yet: their bodies are prepared before the
+    transaction, and inserted within it.
+    """
+
+    __slots__ = ("_bodies", "_chunks", "_codec")
+
+    def __init__(self, values: Iterable[Value], codec: Codec) -> None:
+        self._codec = codec
+        self._chunks = {chunk.digest: chunk for value in values for chunk in new_chunks(value)}
+        self._bodies = {
+            digest: codec.pack(chunk.stored())
+            for digest, chunk in self._chunks.items()
+            if chunk.level < 2
+        }
+
+    def insert_new_chunks(self, tx: Connection, scope_id: int, thread: int) -> dict[bytes, int]:
+        """Insert the chunks that the scope does not have, note that the thread holds all of them,
+        and return the id of each by its digest.
+        """
+        ids: dict[bytes, int] = {}
+        chunk_id = _ChunkIds(ids)
+        for digest, chunk in self._chunks.items():
+            # The body of a node names the ids of its children, which come before it.
+            body = (
+                self._bodies[digest] if chunk.level < 2 else node_body(chunk, chunk_id, self._codec)
+            )
+            ids[digest] = trees.add(tx, scope_id, digest, body)
+        trees.hold(tx, thread, list(ids.values()))
+        return ids
+
+    def note_ids(self, ids: Mapping[bytes, int], scope: ThreadScope) -> None:
+        """Write the ids into the chunks and cache them, now that they are committed."""
+        for digest, chunk in self._chunks.items():
+            chunk.id = ids[digest]
+            scope.cache.chunks.put((chunk.level, chunk.id), chunk)
+
+
+def copy(scope: ThreadScope, source: str, target: str) -> int:
+    """Copy all checkpoints and writes of a thread to another; return how many checkpoints.
+
+    The rows get the MACs of their new place; their content is shared.
+    """
+    codec = scope.codec
+
+    def write(tx: Connection) -> int:
+        at = scope.now()
+        origin = scope.find_thread(tx, source)
+        if origin is None:
+            return 0
+        row = scope.ensure_thread(tx, target, at)
+        trees.hold_all_of(tx, origin.id, row.id)
+        added_macs: list[bytes] = []
+        replaced_macs: list[bytes] = []
+        states = checkpoints.states_of(tx, origin.id)
+        for position, state in enumerate(states, start=row.puts):
+            frame = decode_frame(state.state, codec)
+            mac = checkpoint_mac(
+                codec,
+                scope.name,
+                target,
+                state.namespace,
+                state.id,
+                state.parent_id,
+                codec.unpack(state.metadata),
+                frame.body.type,
+                frame.body.body,
+                frame.digest,
+            )
+            replaced_mac = checkpoints.add_state(
+                tx, replace(state, thread_id=row.id, position=position, code=mac)
+            )
+            added_macs.append(mac)
+            replaced_macs += [] if replaced_mac is None else [replaced_mac]
+        writes = [
+            replace(
+                write,
+                thread_id=row.id,
+                code=write_mac(
+                    codec, scope.name, target, write, decode_frame(write.value, codec).digest
+                ),
+            )
+            for write in checkpoints.writes_of(tx, origin.id)
+        ]
+        checkpoints.add_writes(tx, writes, replace=True)
+        lifetime = row.lifetime or origin.lifetime
+        updated = replace(
+            row,
+            puts=row.puts + len(added_macs),
+            states=row.states + len(added_macs) - len(replaced_macs),
+            seal=thread_checksum(row.seal, add=added_macs, subtract=replaced_macs),
+            writer=scope.writer,
+            lifetime=lifetime,
+            expires_at=None if lifetime is None else at + lifetime,
+        )
+        checkpoints.move(tx, updated)
+        scope.write_anchor(tx, "thread.copy", updated, at)
+        return len(added_macs)
+
+    return scope.store.database.write(write, name="thread.copy")

@@ -1,166 +1,235 @@
-"""Removing threads and checkpoints, and with them the pieces that nothing else needs."""
+"""Removing threads and checkpoints, and with them the chunks that nothing else needs; finding the
+threads that an erasure must remove.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection
-
-from tallystick.checkpoints.checked import summary_of
-from tallystick.checkpoints.codes import sealed
-from tallystick.checkpoints.desk import Desk
-from tallystick.checkpoints.frames import unframed
-from tallystick.checkpoints.loading import load_values
-from tallystick.checkpoints.marks import matches, sought
+from tallystick.checkpoints.codec import Codec, thread_checksum
+from tallystick.checkpoints.context import ThreadScope
+from tallystick.checkpoints.formats import decode_frame, inline_bytes
+from tallystick.checkpoints.metadata_filter import filter_fingerprints, matches
+from tallystick.checkpoints.reading import load_values, summary_of
 from tallystick.checkpoints.stored import Summary
-from tallystick.checkpoints.values import Value, all_parts
-from tallystick.errors import Conflict
-from tallystick.storage import checkpoints, trees
+from tallystick.checkpoints.values import Value, all_chunks
+from tallystick.errors import Conflict, StorageError
+from tallystick.storage import Connection, checkpoint_scan, checkpoints, trees
+from tallystick.storage.checkpoint_scan import ThreadName
 from tallystick.storage.checkpoints import ThreadRow
 
-__all__ = ["Needs", "delete", "delete_where", "expire", "prune"]
+__all__ = [
+    "Needs",
+    "TextSearch",
+    "delete",
+    "delete_where",
+    "expire",
+    "prune",
+    "threads_containing",
+]
 
 Needs = Callable[[Summary], Collection[str]]
 """The channels of a checkpoint whose value is rebuilt from the writes of those before it."""
 
+_Place = tuple[str, str]
+"""(namespace, id) of a checkpoint in its thread."""
 
-def delete(desk: Desk, thread: str) -> None:
+_SWEEP_LIMIT = 20
+"""Most threads that one call of `expire` removes."""
+
+
+def delete(scope: ThreadScope, thread: str) -> None:
     """Remove a thread and what only it needed."""
-    desk.store.database.write(
-        lambda tx: desk.remove_thread(tx, thread, "thread.delete"), name="thread.delete"
+    scope.store.database.write(
+        lambda tx: scope.remove_thread(tx, thread, "thread.delete"), name="thread.delete"
     )
 
 
-def prune(desk: Desk, thread: str, needs: Needs) -> int:
-    """Keep the newest checkpoint of each namespace and what it is rebuilt from; how many others
-    were removed.
+def prune(scope: ThreadScope, thread: str, needs: Needs) -> int:
+    """Keep the newest checkpoint of each namespace and those it is rebuilt from; return how many
+    others were removed.
     """
 
-    def unit(tx: Connection) -> int:
-        row = desk.thread(tx, thread)
+    def write(tx: Connection) -> int:
+        row = scope.find_thread(tx, thread)
         if row is None:
             return 0
         newest = checkpoints.last_of_namespaces(tx, row.id)
         return _keep_only(
-            desk, tx, row, lambda one: newest[one.namespace] == one.id, needs, "thread.prune"
+            scope,
+            tx,
+            row,
+            lambda summary: newest[summary.namespace] == summary.id,
+            needs,
+            "thread.prune",
         )
 
-    return desk.store.database.write(unit, name="thread.prune")
+    return scope.store.database.write(write, name="thread.prune")
 
 
-def delete_where(desk: Desk, filter: Mapping[str, Any], needs: Needs) -> int:
-    """Remove the checkpoints of the scope whose metadata match, with their writes; how many. Raises
-    Conflict.
+def delete_where(scope: ThreadScope, filter: Mapping[str, Any], needs: Needs) -> int:
+    """Remove the checkpoints of the scope whose metadata match, with their writes; return how many.
+    Raises Conflict.
     """
 
-    def unit(tx: Connection) -> int:
-        marks = sought(filter, desk.codec)
+    def write(tx: Connection) -> int:
+        fingerprints = filter_fingerprints(filter, scope.codec)
         count = 0
-        for name in checkpoints.thread_names(tx, desk.scope_cache.scope.id):
-            row = checkpoints.find_thread(tx, desk.scope_cache.scope.id, name)
+        for name in checkpoints.thread_names(tx, scope.id):
+            row = checkpoints.find_thread(tx, scope.id, name)
             if row is None or not checkpoints.page(
-                tx, row.id, namespace=None, id=None, before=None, after=None, marks=marks, size=1
+                tx,
+                row.id,
+                namespace=None,
+                id=None,
+                before=None,
+                after=None,
+                marks=fingerprints,
+                size=1,
             ):
                 continue
             count += _keep_only(
-                desk,
+                scope,
                 tx,
                 row,
-                lambda one: not matches(one.metadata, filter),
+                lambda summary: not matches(summary.metadata, filter),
                 needs,
                 "checkpoint.delete",
             )
         return count
 
-    return desk.store.database.write(unit, name="checkpoint.delete")
+    return scope.store.database.write(write, name="checkpoint.delete")
 
 
-def expire(desk: Desk, limit: int) -> int:
-    """Remove threads whose time is over, at most `limit`; how many."""
+def expire(scope: ThreadScope, limit: int = _SWEEP_LIMIT) -> int:
+    """Remove threads whose time is over, at most `limit`; return how many."""
 
-    def unit(tx: Connection) -> int:
-        names = checkpoints.expired(tx, desk.scope_cache.scope.id, desk.now(), limit)
+    def write(tx: Connection) -> int:
+        names = checkpoints.expired(tx, scope.id, scope.now(), limit)
         for name in names:
-            desk.remove_thread(tx, name, "thread.expire")
+            scope.remove_thread(tx, name, "thread.expire")
         return len(names)
 
-    return desk.store.database.write(unit, name="thread.expire")
+    return scope.store.database.write(write, name="thread.expire")
 
 
 def _keep_only(
-    desk: Desk,
+    scope: ThreadScope,
     tx: Connection,
     row: ThreadRow,
-    wanted: Callable[[Summary], bool],
+    stays: Callable[[Summary], bool],
     needs: Needs,
     event: str,
 ) -> int:
-    scope_cache, codec = desk.scope_cache, desk.codec
+    codec = scope.codec
     states = {(state.namespace, state.id): state for state in checkpoints.states_of(tx, row.id)}
-    frames = {place: unframed(state.state, codec) for place, state in states.items()}
+    frames = {place: decode_frame(state.state, codec) for place, state in states.items()}
     summaries = {
         place: summary_of(row.name, state, frames[place], codec.unpack(state.metadata))
         for place, state in states.items()
     }
-    keep = {place for place, summary in summaries.items() if wanted(summary)}
-    depended = _depended(summaries, keep, needs)
-    if event == "checkpoint.delete" and depended - keep:
+    keep = {place for place, summary in summaries.items() if stays(summary)}
+    ancestors = _needed_ancestors(summaries, keep, needs)
+    if event == "checkpoint.delete" and ancestors - keep:
         raise Conflict(
-            f"{len(depended - keep)} checkpoints of this run hold writes from which a later "
-            f"checkpoint of thread "
-            f"{row.name!r} rebuilds its state. Delete the thread, or prune it once a snapshot "
-            f"was written. "
-            "Nothing was removed."
+            f"{len(ancestors - keep)} checkpoints of this run hold writes from which a later "
+            f"checkpoint of thread {row.name!r} rebuilds its state. Delete the thread, or prune "
+            f"it once a snapshot was written. Nothing was removed."
         )
-    keep |= depended
-    gone = [place for place in states if place not in keep]
-    if not gone:
+    keep |= ancestors
+    removed = [place for place in states if place not in keep]
+    if not removed:
         return 0
-    checkpoints.remove_states(tx, row.id, gone)
-    checkpoints.remove_writes(tx, row.id, gone)
-    shapes: list[Mapping[str, Any]] = [frames[place].roots for place in keep]
-    shapes += [unframed(one.value, codec).roots for one in checkpoints.writes_of(tx, row.id)]
-    alive = set().union(
+    checkpoints.remove_states(tx, row.id, removed)
+    checkpoints.remove_writes(tx, row.id, removed)
+    roots: list[Mapping[str, Any]] = [frames[place].roots for place in keep]
+    roots += [decode_frame(write.value, codec).roots for write in checkpoints.writes_of(tx, row.id)]
+    needed_ids = set().union(
         *(
-            _ids(value)
-            for values in load_values(tx, scope_cache, shapes)
+            _chunk_ids(value)
+            for values in load_values(tx, scope.cache, roots)
             for value in values.values()
         )
     )
-    trees.release(tx, row.id, alive)
-    moved = replace(
+    trees.release(tx, row.id, needed_ids)
+    # The thread let go of chunks: with a new epoch, no cached base may be built on (context.py).
+    updated = replace(
         row,
         epoch=row.epoch + 1,
-        states=row.states - len(gone),
-        seal=sealed(row.seal, add=[], take=[states[place].code for place in gone]),
+        states=row.states - len(removed),
+        seal=thread_checksum(row.seal, add=[], subtract=[states[place].code for place in removed]),
     )
-    checkpoints.move(tx, moved)
-    desk.anchor(tx, event, moved, desk.now(), removed=len(gone))
-    return len(gone)
+    checkpoints.move(tx, updated)
+    scope.write_anchor(tx, event, updated, scope.now(), removed=len(removed))
+    return len(removed)
 
 
-def _depended(
-    summaries: Mapping[tuple[str, str], Summary], keep: Collection[tuple[str, str]], needs: Needs
-) -> set[tuple[str, str]]:
-    """The checkpoints from whose writes those that stay rebuild what they do not hold."""
-    found: set[tuple[str, str]] = set()
+def _needed_ancestors(
+    summaries: Mapping[_Place, Summary], keep: Collection[_Place], needs: Needs
+) -> set[_Place]:
+    """Return the checkpoints from whose writes those that stay rebuild their missing channels."""
+    ancestors: set[_Place] = set()
     for place in keep:
         summary = summaries[place]
         missing = set(needs(summary)) - summary.channels
-        seen = {place}
+        visited = {place}
         while missing and summary.parent_id is not None:
-            above = (summary.namespace, summary.parent_id)
-            if above in seen or above not in summaries:
+            parent = (summary.namespace, summary.parent_id)
+            if parent in visited or parent not in summaries:
                 break
-            seen.add(above)
-            found.add(above)
-            summary = summaries[above]
+            visited.add(parent)
+            ancestors.add(parent)
+            summary = summaries[parent]
             missing -= summary.channels
-    return found
+    return ancestors
 
 
-def _ids(value: Value) -> set[int]:
-    """The ids of all parts of a stored value, those below nodes too."""
-    return {part.id for part in all_parts(value) if part.id is not None}
+def _chunk_ids(value: Value) -> set[int]:
+    return {chunk.id for chunk in all_chunks(value) if chunk.id is not None}
+
+
+# Search for a text, for erasures
+
+
+@dataclass(frozen=True)
+class TextSearch:
+    """The threads whose state contains a text, and how much could not be searched."""
+
+    threads: tuple[ThreadName, ...]
+    encrypted: int
+    """Pieces that are encrypted, and were not searched."""
+
+
+def threads_containing(connection: Connection, needles: Sequence[bytes]) -> TextSearch:
+    """Return every thread, of any scope, with one of `needles` in a checkpoint, a pending write or
+    a chunk that it needs.
+
+    Pieces are compressed; each is decompressed and searched.
+    """
+    codec, encrypted = Codec(b""), 0
+
+    def contains(stored: bytes, *, is_frame: bool = False) -> bool:
+        nonlocal encrypted
+        try:
+            pieces = [codec.unpack(stored, encrypted=False)]
+            if is_frame:
+                pieces += inline_bytes(decode_frame(stored, codec).roots, codec)
+        except StorageError:
+            encrypted += 1
+            return False
+        return any(needle in piece for piece in pieces for needle in needles)
+
+    thread_ids: set[int] = set()
+    for state in checkpoint_scan.states(connection):
+        if contains(state.metadata) or contains(state.state, is_frame=True):
+            thread_ids.add(state.thread_id)
+    thread_ids.update(
+        thread_id
+        for thread_id, value in checkpoint_scan.write_values(connection)
+        if contains(value)
+    )
+    chunk_ids = [id for id, body in checkpoint_scan.chunk_bodies(connection) if contains(body)]
+    thread_ids |= checkpoint_scan.holders(connection, chunk_ids)
+    return TextSearch(tuple(checkpoint_scan.names_of(connection, thread_ids)), encrypted)

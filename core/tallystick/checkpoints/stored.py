@@ -1,5 +1,5 @@
-"""What a thread holds, as callers give it and get it: pending writes, checkpoints, and checkpoints
-without state.
+"""Checkpoints as callers give them and get them: new ones, pending writes, stored ones, and
+summaries without state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,27 @@ from typing import Any
 
 from tallystick.checkpoints.values import Leaf, Value
 
-__all__ = ["PendingWrite", "StoredCheckpoint", "Summary"]
+__all__ = ["NewCheckpoint", "NewValues", "PendingWrite", "StoredCheckpoint", "Summary"]
+
+NewValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
+"""The values of a new checkpoint, computed from those of its parent."""
+
+
+@dataclass(frozen=True)
+class NewCheckpoint:
+    """A checkpoint to put. It replaces the one of the same namespace and id."""
+
+    namespace: str
+    id: str
+    parent_id: str | None
+    metadata: Mapping[str, Any]
+    body: Leaf
+    values: Mapping[str, Value] | NewValues
+    """Channel to value, or a function of the parent's values, so that new values are compared with
+    those; content that the parent has is shared with it.
+    """
+    lifetime: int | None = None
+    """Microseconds from its last put until the thread ends; None leaves the thread's own."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +54,12 @@ class Summary:
     parent_id: str | None
     metadata: Mapping[str, Any]
     channels: frozenset[str]
-    """The channels that hold a value."""
+    """The channels that have a value."""
 
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """A checkpoint with its body and pending writes; `values` are read when they are first asked
-    for.
-    """
+    """A checkpoint with its body and pending writes; `values` are read on first access."""
 
     summary: Summary
     body: Leaf

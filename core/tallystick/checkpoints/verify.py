@@ -1,5 +1,5 @@
-"""Does what is stored of a thread match what was put? Checks every row, every piece and the
-journal's anchors.
+"""Verification of threads: every row against its MAC, every chunk against its digest, and each
+thread against the journal's anchors.
 """
 
 from __future__ import annotations
@@ -7,69 +7,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection
-
-from tallystick.checkpoints.checked import checked_state, hold_against, joined, writes_at
-from tallystick.checkpoints.codes import sealed
-from tallystick.checkpoints.context import ScopeCache
-from tallystick.checkpoints.desk import Desk
-from tallystick.checkpoints.loading import load_values
-from tallystick.checkpoints.marks import marks_of
+from tallystick.checkpoints.codec import thread_checksum
+from tallystick.checkpoints.context import ScopeCache, ThreadScope
+from tallystick.checkpoints.metadata_filter import metadata_fingerprints
+from tallystick.checkpoints.reading import (
+    check_checkpoint,
+    check_digest,
+    load_values,
+    pending_writes,
+    writes_at,
+)
 from tallystick.errors import CorruptTally, StorageError, TallystickError
-from tallystick.records import Scope, VerificationProblem
-from tallystick.storage import checkpoints, journal
+from tallystick.records import VerificationProblem
+from tallystick.storage import Connection, checkpoints, journal
 from tallystick.storage.checkpoints import StateRow, ThreadRow
 
-__all__ = ["ENDING", "problems"]
+__all__ = ["ENDING", "find_problems"]
 
 _ANCHORING = frozenset(
     {"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"}
 )
+"""Events whose entries contain the count and the checksum of a thread."""
 ENDING = frozenset({"thread.delete", "thread.expire"})
-"""Entries after which a thread is no longer there."""
+"""Events after which a thread is no longer there."""
 
 
-def problems(desk: Desk, thread: str | None) -> list[VerificationProblem]:
-    """Everything in a thread, or in all of the scope, that is not as it was put. Nothing kept in
-    memory is trusted.
+def find_problems(scope: ThreadScope, thread: str | None) -> list[VerificationProblem]:
+    """Return everything in a thread, or in all of the scope, that is not as it was put. Nothing
+    cached in memory is trusted.
     """
-    fresh = replace(desk, scope_cache=ScopeCache(desk.scope_cache.scope, desk.codec))
-    found: list[VerificationProblem] = []
-    with desk.store.database.read() as connection:
-        names = (
-            checkpoints.thread_names(connection, desk.scope_cache.scope.id)
-            if thread is None
-            else [thread]
-        )
+    uncached = replace(scope, cache=ScopeCache(scope.cache.scope, scope.codec))
+    problems: list[VerificationProblem] = []
+    with scope.store.database.read() as connection:
+        names = checkpoints.thread_names(connection, scope.id) if thread is None else [thread]
     for name in names:
-        with desk.store.database.read() as connection:
-            row = checkpoints.find_thread(connection, desk.scope_cache.scope.id, name)
+        with scope.store.database.read() as connection:
+            row = checkpoints.find_thread(connection, scope.id, name)
             if row is None:
                 continue
             states = checkpoints.states_of(connection, row.id)
-            found += _anchors(connection, desk.scope, row, states)
+            problems += _thread_problems(connection, scope, row, states)
             for state in states:
-                found += _of_state(fresh, connection, name, state)
-    return found
+                problems += _checkpoint_problems(uncached, connection, name, state)
+    return problems
 
 
-def _of_state(
-    desk: Desk, connection: Connection, thread: str, state: StateRow
+def _checkpoint_problems(
+    scope: ThreadScope, connection: Connection, thread: str, state: StateRow
 ) -> list[VerificationProblem]:
     try:
-        summary, frame = checked_state(desk, thread, state)
-        if marks_of(summary.metadata, desk.codec) != state.marks:
+        summary, frame = check_checkpoint(scope, thread, state)
+        if metadata_fingerprints(summary.metadata, scope.codec) != state.marks:
             raise CorruptTally(
                 "Its marks, by which filters find it, are not those of its metadata."
             )
-        [values] = load_values(connection, desk.scope_cache, [frame.roots])
-        hold_against(frame.digest, values, desk.codec)
-        waiting = writes_at(desk, connection, thread, state)
-        joined(
-            waiting,
-            load_values(connection, desk.scope_cache, [one.roots for _, one in waiting]),
-            desk.codec,
-        )
+        [values] = load_values(connection, scope.cache, [frame.roots])
+        check_digest(frame.digest, values, scope.codec)
+        writes = writes_at(scope, connection, thread, state)
+        of_writes = load_values(connection, scope.cache, [write.frame.roots for write in writes])
+        pending_writes(writes, of_writes, scope.codec)
     except (CorruptTally, StorageError) as error:
         return [
             VerificationProblem(where=f"thread {thread} checkpoint {state.id}", problem=str(error))
@@ -77,23 +73,22 @@ def _of_state(
     return []
 
 
-def _anchors(
-    connection: Connection, scope: Scope, thread: ThreadRow, states: Sequence[StateRow]
+def _thread_problems(
+    connection: Connection, scope: ThreadScope, thread: ThreadRow, states: Sequence[StateRow]
 ) -> list[VerificationProblem]:
-    """What the thread's row and its last anchor in the journal say of its checkpoints, and is not
-    so.
+    """Return where the thread's row or its last anchor in the journal differs from its checkpoints.
 
-    The sum of the codes shows that none was removed, added or changed since; that the end of a
-    thread was cut off together with its journal shows only against a foil kept elsewhere.
+    The checksum shows that none was removed, added or changed since; that the end of a thread was
+    cut off together with its journal shows only against a foil kept elsewhere.
     """
-    stream = f"thread:{scope}/{thread.name}"
-    found = [
+    stream = f"thread:{scope.name}/{thread.name}"
+    problems = [
         VerificationProblem(where=where, problem=problem)
         for where, problem in journal.verify_stream(connection, stream)
     ]
     where = f"thread {thread.name}"
-    if (thread.states, thread.seal or _summed([])) != (len(states), _summed(states)):
-        found.append(
+    if (thread.states, thread.seal or _checksum_of([])) != (len(states), _checksum_of(states)):
+        problems.append(
             VerificationProblem(
                 where=where,
                 problem=(
@@ -111,33 +106,33 @@ def _anchors(
         ]
     except TallystickError as error:
         return [
-            *found,
+            *problems,
             VerificationProblem(where=stream, problem=f"an entry is not readable: {error}"),
         ]
     anchor = entries[-1] if entries and entries[-1].event in _ANCHORING else None
     if anchor is None:
         if states:
-            found.append(
+            problems.append(
                 VerificationProblem(
                     where=where, problem="has checkpoints of which the journal knows nothing"
                 )
             )
-        return found
+        return problems
     puts = anchor.details.get("puts")
-    then = [state for state in states if isinstance(puts, int) and state.position < puts]
+    at_anchor = [state for state in states if isinstance(puts, int) and state.position < puts]
     if (anchor.details.get("checkpoints"), anchor.details.get("seal")) != (
-        len(then),
-        _summed(then),
+        len(at_anchor),
+        _checksum_of(at_anchor),
     ):
-        found.append(
+        problems.append(
             VerificationProblem(
                 where=where,
                 problem=f"does not match what the journal says of it at entry {anchor.position}",
             )
         )
-    return found
+    return problems
 
 
-def _summed(states: Sequence[StateRow]) -> str:
-    """The seal of a thread that holds these checkpoints and no others."""
-    return sealed("", add=[state.code for state in states], take=[])
+def _checksum_of(states: Sequence[StateRow]) -> str:
+    """Return the checksum of a thread that has these checkpoints and no others."""
+    return thread_checksum("", add=[state.code for state in states], subtract=[])

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.compiler import diff_compiled
 from tallystick.records import (
     CompilationRequest,
@@ -22,7 +20,7 @@ from tallystick.records import (
     StepEntry,
     Written,
 )
-from tallystick.storage import recordings
+from tallystick.storage import Connection, recordings
 
 __all__ = [
     "diff_lines",

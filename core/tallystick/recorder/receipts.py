@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.recorder.chain import run_stream
 from tallystick.records import JournalEntry, Receipt, Retention
-from tallystick.storage import journal
+from tallystick.storage import Connection, journal
 
 __all__ = [
     "NOT_COUNTED",

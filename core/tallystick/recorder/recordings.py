@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tallystick.access import shown_to
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
@@ -56,7 +54,7 @@ from tallystick.records import (
     Written,
     commitment,
 )
-from tallystick.storage import journal, memories, parts, recordings
+from tallystick.storage import Connection, journal, memories, parts, recordings
 from tallystick.storage.payloads import Payloads
 
 __all__ = ["Recordings"]

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 
-from sqlalchemy import Connection
-
 from tallystick.logs import get_logger
 from tallystick.recorder.chain import run_stream
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_of
 from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
-from tallystick.storage import journal, recordings
+from tallystick.storage import Connection, journal, recordings
 
 __all__ = ["recover_interrupted_runs"]
 

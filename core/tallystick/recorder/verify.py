@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import Connection
-
 from tallystick.errors import TallystickError
 from tallystick.recorder.chain import run_stream
 from tallystick.recorder.payloads import DOMAIN
@@ -26,7 +24,7 @@ from tallystick.records import (
     VerificationProblem,
     commitment,
 )
-from tallystick.storage import journal, recordings
+from tallystick.storage import Connection, journal, recordings
 from tallystick.storage.payloads import Payloads
 from tallystick.storage.recordings import EntryRow
 

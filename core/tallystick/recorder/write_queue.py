@@ -25,13 +25,21 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
-from sqlalchemy import Connection
-
 from tallystick.errors import ClosedTally
 from tallystick.logs import get_logger
 from tallystick.recorder.payloads import PreparedPayload
 from tallystick.records import RunRecord, Scope, part_key
-from tallystick.storage import Bases, ScopeRow, Store, journal, parts, payloads, recordings, scopes
+from tallystick.storage import (
+    Bases,
+    Connection,
+    ScopeRow,
+    Store,
+    journal,
+    parts,
+    payloads,
+    recordings,
+    scopes,
+)
 from tallystick.storage.database import savepoint
 
 __all__ = ["Batch", "Pending", "WriteQueue"]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tallystick.checkpoints import Leaf
+from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import (
     Conflict,
     Denied,
@@ -433,12 +433,14 @@ class TallyContract:
             mine, theirs = tally.bind(ALICE).threads, tally.bind(BOB).threads
             mine.put(
                 "t",
-                namespace="",
-                checkpoint_id="1",
-                parent_id=None,
-                metadata={"step": 1},
-                body=Leaf("json", b"{}"),
-                values={"messages": Leaf("json", b"[1]")},
+                NewCheckpoint(
+                    namespace="",
+                    id="1",
+                    parent_id=None,
+                    metadata={"step": 1},
+                    body=Leaf("json", b"{}"),
+                    values={"messages": Leaf("json", b"[1]")},
+                ),
             )
 
             assert theirs.get("t", namespace="") is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.checkpoints.tracing import threads_holding
+from tallystick.checkpoints.removing import threads_containing
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.records import Scope
 from tallystick.storage import Connection, byte_search, scopes
@@ -53,7 +53,7 @@ class Copies:
         )
         if not needles:
             return cls(within=within)
-        threads = threads_holding(connection, needles)
+        threads = threads_containing(connection, needles)
         # A payload that names a memory contains it by its id where it does not quote it.
         payloads = byte_search.payloads_with(
             connection, [*needles, *(memory_id.encode() for memory_id in ids)]
@@ -69,7 +69,7 @@ class Copies:
             ),
             tuple(hit.run_id for hit in goals if reach.covers_number(hit.scope_id)),
             tuple(hit.memory_id for hit in versions if reach.covers_number(hit.scope_id)),
-            threads.sealed,
+            threads.encrypted,
             within,
         )
 

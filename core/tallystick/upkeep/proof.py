@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import get_args
 
-from tallystick.checkpoints.tracing import threads_holding
+from tallystick.checkpoints.removing import threads_containing
 from tallystick.errors import NotFound, StateConflict, StorageError
 from tallystick.memory import (
     MemoryContext,
@@ -159,7 +159,7 @@ def prove_erased(
             problems += [
                 f"{place} holds the text in {count} rows" for place, count in counts.items()
             ]
-            threads = threads_holding(connection, needles).threads
+            threads = threads_containing(connection, needles).threads
             problems += [
                 f"the thread {scope} {name} holds the text"
                 for _, scope, name in threads
@@ -267,7 +267,7 @@ def _copies(
         copies += [
             f"goal of run {run}" for run, scope_id in goals if inspects.covers_number(scope_id)
         ]
-        threads = threads_holding(connection, needles).threads
+        threads = threads_containing(connection, needles).threads
         copies += [
             f"thread {scope} {name}"
             for _, scope, name in threads

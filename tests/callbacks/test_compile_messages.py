@@ -13,7 +13,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from tallystick import Actor, Tally
 from tallystick.errors import BudgetInfeasible, InvalidInput
-from tallystick_langgraph import TallySaver, compile_messages
+from tallystick_langchain import compile_messages
+from tallystick_langgraph import TallySaver
 
 OpenTally = Callable[..., Tally]
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")

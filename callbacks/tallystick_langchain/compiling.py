@@ -1,4 +1,4 @@
-"""compile_messages: the best context that fits, inside a node of any graph."""
+"""compile_messages: the best context that fits, inside a node of any graph or a runnable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from langchain_core.messages.utils import convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.adapters import Binder
+from tallystick.adapters import Binder, recall_for_turn
+from tallystick.adapters.configurable import ActorSource, actor_from_configurable
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langchain.render import items_of, render, tool_specs
-from tallystick_langgraph.saver import ActorSource, actor_from_configurable
 
 __all__ = ["compile_messages"]
 
@@ -38,20 +38,20 @@ def compile_messages(
     rules: Sequence[PolicyRule] = (),
     compile_config: CompileConfig | None = None,
 ) -> list[BaseMessage]:
-    """The messages to send for this state: `model.invoke(compile_messages(state, tally,
+    """Return the messages to send for this state: `model.invoke(compile_messages(state, tally,
     budget=8_000))`.
 
     `state` is the graph's state or its messages, and is not changed. `memories` are recalled for
-    the latest message of the user. Who acts is taken from `config` (by default that of the node) as
-    TallySaver takes it. Inside a step of a run the compile is recorded with it. Raises
+    the latest message of the user. The actor is that of `config` (by default the config of the
+    node), as for TallySaver. Inside a step of a run the compile is recorded with it. Raises
     InvalidInput, BudgetInfeasible, InvalidContext or Denied.
     """
-    said = state.get(messages_key) if isinstance(state, Mapping) else state
-    if said is None:
+    history = state.get(messages_key) if isinstance(state, Mapping) else state
+    if history is None:
         raise InvalidInput(
             f"The state has no {messages_key!r}. Name its channel of messages with `messages_key`."
         )
-    messages = convert_to_messages(said)
+    messages = convert_to_messages(history)
     if system is not None:
         first = system if isinstance(system, SystemMessage) else SystemMessage(system)
         messages = [first if first.id else first.model_copy(update={"id": "system"}), *messages]
@@ -59,14 +59,15 @@ def compile_messages(
         tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
     )
     bound = binder.bound(ensure_config(config))
-    asked = next(
-        (str(message.text) for message in reversed(messages) if message.type == "human"), ""
-    ).strip()
+    latest = next((message for message in reversed(messages) if message.type == "human"), None)
+    query = "" if latest is None else str(latest.text)
+    # The id of a message says which turn it is; one without an id is recalled anew at each call.
+    turn = None if latest is None else latest.id
     items = items_of(messages, bound.tally.counter(model).count)
     compiled = bound.compile(
         [
             *(item for item, _ in items.values()),
-            *(bound.recall(asked, limit=memories) if memories and asked else ()),
+            *recall_for_turn(bound, query, limit=memories, turn=turn),
         ],
         budget=budget,
         reserve=reserve,
