@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -103,7 +104,7 @@ class Isolation(RuleBasedStateMachine):
             if actor.organization is None and self.may(actor, scope):
                 continue
             bound = self.tally.bind(actor)
-            inside = bound.__class__(self.tally, actor, scope)
+            inside = replace(self.tally.bind(actor), scope=scope)
             for call in (
                 lambda bound=bound: bound.get(memory_id),
                 lambda bound=bound: bound.history(memory_id),

@@ -1,10 +1,9 @@
 """Tally, and BoundTally with its verbs: where the rooms of the core are joined."""
 
 from tallystick.memory.recall import Recalled
-from tallystick.tally.bound import BoundTally
 from tallystick.tally.compiling import Candidate
 from tallystick.tally.moments import Moment
 from tallystick.tally.operator import Operator
-from tallystick.tally.tally import Tally
+from tallystick.tally.tally import BoundTally, Tally
 
 __all__ = ["BoundTally", "Candidate", "Moment", "Operator", "Recalled", "Tally"]

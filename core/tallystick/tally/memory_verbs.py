@@ -211,9 +211,10 @@ class MemoryVerbs(View):
 
     def _fitting(self, hits: Sequence[Hit], budget_tokens: int) -> list[Hit]:
         """Return as many of the best as fit, in order; one that does not fit is passed over."""
+        counter = self._services.counter(None)
         remaining, fitting = budget_tokens, []
         for hit in hits:
-            tokens = self.tally.count_tokens(f"{hit.memory.who or ''}: {hit.memory.content}")
+            tokens = counter.count(f"{hit.memory.who or ''}: {hit.memory.content}")
             if tokens <= remaining:
                 fitting.append(hit)
                 remaining -= tokens
@@ -278,7 +279,7 @@ class MemoryVerbs(View):
         """
         lock_until = None
         if manual_override is True:
-            lock_until = self.tally.now() + self._services.memory.override_us
+            lock_until = self._services.store.clock.now() + self._services.memory.override_us
         elif manual_override is not False:
             lock_until = microseconds(manual_override)
         with self._observed("memory_write", "modify") as call:
@@ -595,7 +596,7 @@ class MemoryVerbs(View):
                 self._scopes(scopes),
                 query,
                 budget_tokens=budget_tokens,
-                counter=self.tally.counter(model),
+                counter=self._services.counter(model),
             )
             _record_pack(call, {"query": query}, pack)
         return pack
@@ -615,7 +616,7 @@ class MemoryVerbs(View):
                 self.actor,
                 self._scopes(scopes),
                 budget_tokens=budget_tokens,
-                counter=self.tally.counter(model),
+                counter=self._services.counter(model),
             )
             _record_pack(call, {}, pack)
         return pack

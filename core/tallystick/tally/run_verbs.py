@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tallystick.checkpoints import Threads
@@ -80,7 +81,7 @@ class RunVerbs(MemoryVerbs):
         with self._observed("other", "compile") as call:
             request = CompilationRequest.load(
                 {
-                    "request_id": self.tally.new_id(),
+                    "request_id": self._services.store.ids.new(),
                     "run_id": call.step.run.id if call.step else None,
                     "step_id": call.correlation_id,
                     "provider": provider,
@@ -93,7 +94,7 @@ class RunVerbs(MemoryVerbs):
                     "policy_rules": (*self._services.rules, *rules),
                     "token_budget": budget,
                     "response_reserve": reserve,
-                    "as_of": self.tally.now(),
+                    "as_of": self._services.store.clock.now(),
                     "compile_config": config or CompileConfig(),
                     "target": target or TargetProfile(),
                     "summaries": dict(summaries or {}),
@@ -168,7 +169,7 @@ class RunVerbs(MemoryVerbs):
         checked: set[str] = set()
         try:
             run = self._recordings.run(run_id)
-            threads = self.tally.bind(self.actor, run.scope).threads
+            threads = replace(self, scope=run.scope).threads
             checked = names & set(threads.names())
             for name in sorted(checked):
                 problems += threads.verify(name)

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tallystick import memory as memory_verbs
 from tallystick.access import Gate
@@ -32,10 +32,6 @@ from tallystick.storage.corpus_cache import CorpusCache
 from tallystick.tokens import counter_for
 from tallystick.upkeep import retention
 
-if TYPE_CHECKING:
-    from tallystick.tally.bound import BoundTally
-    from tallystick.tally.tally import Tally
-
 __all__ = ["Services", "record_owner", "services_of"]
 
 _DAY_US = 24 * 3600 * 1_000_000
@@ -43,11 +39,16 @@ _OWNER = "owner"
 _TALLY_ID = "tally_id"
 
 
-def services_of(tally: Tally | BoundTally) -> Services:
+class _Wired(Protocol):
+    """A tally, or a view of one."""
+
+    @property
+    def _services(self) -> Services: ...
+
+
+def services_of(tally: _Wired) -> Services:
     """Return the wiring behind a tally or a view of one. For the core and its adapter kit alone."""
-    opened = getattr(tally, "tally", tally)
-    services: Services = opened._services
-    return services
+    return tally._services
 
 
 class Services:

@@ -1,12 +1,14 @@
-"""Tally: an opened store, from which each actor gets a view of its own."""
+"""Tally and BoundTally: an opened store, and everything one actor does with it in one scope."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from tallystick.access import Spaces
 from tallystick.errors import Denied
 from tallystick.pipeline import Drained, Reconciled
 from tallystick.policy.redaction import Finder
@@ -16,10 +18,11 @@ from tallystick.recorder import Recordings
 from tallystick.records import AccessDecision, Actor, PolicyRule, Scope
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
-from tallystick.tally.bound import BoundTally
+from tallystick.tally.operator import Operator
+from tallystick.tally.run_verbs import RunVerbs
 from tallystick.tally.services import Services, record_owner
 
-__all__ = ["Tally"]
+__all__ = ["BoundTally", "Tally"]
 
 
 class Tally:
@@ -137,7 +140,10 @@ class Tally:
                 "This tally has no owner: name who acts, as in tally.bind(Actor(user=…)).",
             )
         return BoundTally(
-            self, acting.traced(request_id=request_id, session_id=session_id), acting.home(scope)
+            self._services,
+            acting.traced(request_id=request_id, session_id=session_id),
+            acting.home(scope),
+            self,
         )
 
     def scopes(self) -> list[Scope]:
@@ -205,3 +211,27 @@ class Tally:
 
     def __repr__(self) -> str:
         return f"Tally({self.location!r})"
+
+
+@dataclass(frozen=True)
+class BoundTally(RunVerbs):
+    """A tally as one actor sees it, working in one scope: what adapters and applications use.
+
+    The verbs of memory and of runs are its own. `spaces` opens scopes to others, `operator` has
+    what only somebody in charge does, `recordings` and `threads` read what was recorded and
+    checkpointed. Thread-safe.
+    """
+
+    tally: Tally
+    """The tally behind the view."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces that this actor may see or manage: create, get, list, update."""
+        services = self._services
+        return Spaces(services.store, services.gate, self.actor)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator's verbs: erase, prove, purge, freeze, doctor, export, import."""
+        return Operator(self._services, self.actor, self.scope)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from tallystick.recorder import Recordings
 from tallystick.records import Actor, Limited, Scope, StepKind
 from tallystick.tally.observed import ObservedCall, observed, traced_actor
 from tallystick.tally.services import Services
-
-if TYPE_CHECKING:
-    from tallystick.tally.tally import Tally
 
 __all__ = ["View"]
 
@@ -22,7 +19,7 @@ __all__ = ["View"]
 class View:
     """An actor working in one scope of a tally. Thread-safe."""
 
-    tally: Tally
+    _services: Services = field(repr=False)
     actor: Actor
     scope: Scope
 
@@ -44,17 +41,13 @@ class View:
         return replace(self, scope=scope)
 
     @property
-    def _services(self) -> Services:
-        return self.tally._services
-
-    @property
     def _traced_actor(self) -> Actor:
         """The actor as the history names it, with the recorded run under way and its thread."""
         return traced_actor(self._services.recorder, self.actor)
 
     @property
     def _recordings(self) -> Recordings:
-        return Recordings(self._services.recorder, self.actor, counter=self.tally.counter)
+        return Recordings(self._services.recorder, self.actor, counter=self._services.counter)
 
     def _observed(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
         """Observe one call of a verb for the recorder, and journal a refusal in it."""

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -368,7 +368,7 @@ def _agent_diary(stage: _Stage) -> None:
         coder.replace(user="ben"),
         coder.replace(projects=frozenset()),
     ):
-        inside = BoundTally(stage.tally, near, Scope.diary("ada", "coder", "apollo"))
+        inside = replace(stage.tally.bind(near), scope=Scope.diary("ada", "coder", "apollo"))
         stage.refused(
             partial(inside.recall, "flaky test"), ["mark-diary"], f"the diary, to {near.user}"
         )
@@ -401,7 +401,7 @@ def _private_leak_negative(stage: _Stage) -> None:
             if victim is person:
                 continue
             target, scope = ids[victim.user][1], victim.private_scope
-            inside = BoundTally(stage.tally, person, scope)
+            inside = replace(stage.tally.bind(person), scope=scope)
             for name, call in _intrusions(bound, inside, target).items():
                 stage.refused(call, others, f"{name} of {victim.user}")
             preview = bound.preview_access(actor=victim, scopes=[scope])
