@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 
 from tallystick.errors import InvalidInput
-from tallystick.memory import MemoryContext
+from tallystick.memory.context import MemoryContext
 from tallystick.records import LAST_MOMENT, AccessKind, Actor, Json, Scope, is_storable
 from tallystick.storage import Connection, journal, scopes, working
 from tallystick.storage.idempotency import IdempotentCall

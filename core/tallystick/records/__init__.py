@@ -6,11 +6,13 @@ from tallystick.records._base import (
     Json,
     JsonObject,
     Micros,
+    Moment,
     Names,
     Persisted,
     Record,
     Words,
     is_storable,
+    microseconds,
 )
 from tallystick.records.answers import Known, MemoryUse, Provenance, StepDiff, Written
 from tallystick.records.canonical import (
@@ -174,6 +176,8 @@ __all__ = [
     "Link",
     "LinkCount",
     "Memory",
+    "Moment",
+    "microseconds",
     "MemorySpace",
     "MemoryState",
     "MemoryUse",

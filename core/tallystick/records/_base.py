@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -17,12 +18,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from tallystick.errors import InvalidRecord, explain_validation
+from tallystick.errors import InvalidInput, InvalidRecord, explain_validation
 from tallystick.records.canonical import read_json
 
 __all__ = [
     "FIRST_MOMENT",
     "LAST_MOMENT",
+    "Moment",
     "Json",
     "JsonObject",
     "Micros",
@@ -31,6 +33,7 @@ __all__ = [
     "Record",
     "Words",
     "is_storable",
+    "microseconds",
 ]
 
 Json = JsonValue
@@ -41,6 +44,9 @@ JsonObject = dict[str, JsonValue]
 
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999: what calendars and every database can hold."""
+
+Moment = int | datetime
+"""A point in time: microseconds since 1970 UTC, or an aware datetime."""
 
 Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
 """A moment: microseconds since 1970 UTC."""
@@ -145,3 +151,21 @@ def _lenient(name: str, text: str | bytes) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise InvalidRecord(f"{name}: this is not JSON ({error})") from error
+
+
+def microseconds(moment: Moment | None) -> int | None:
+    """Return a moment as microseconds since 1970, UTC. Raises InvalidInput."""
+    if moment is None:
+        return None
+    if isinstance(moment, int):
+        if not FIRST_MOMENT <= moment <= LAST_MOMENT:
+            raise InvalidInput(
+                f"{moment} is no moment of the years 1 to 9999. Give microseconds since 1970, UTC."
+            )
+        return moment
+    if moment.tzinfo is None:
+        raise InvalidInput(
+            "This datetime has no time zone. Give an aware one, such as datetime.now(UTC)."
+        )
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

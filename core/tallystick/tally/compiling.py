@@ -18,8 +18,8 @@ from tallystick.records import (
     Hit,
     Memory,
 )
-from tallystick.tally.observed import ObservedCall
 from tallystick.tally.services import Services
+from tallystick.tally.view import ObservedCall
 
 __all__ = ["Candidate", "Candidates", "candidates_of", "compile_request"]
 

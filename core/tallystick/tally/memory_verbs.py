@@ -28,14 +28,14 @@ from tallystick.records import (
     JsonObject,
     Memory,
     MemoryState,
+    Moment,
     NewMemory,
     Remembered,
     Scope,
     SourceRef,
+    microseconds,
 )
-from tallystick.tally.moments import Moment, microseconds
-from tallystick.tally.observed import ObservedCall
-from tallystick.tally.view import View
+from tallystick.tally.view import ObservedCall, View
 
 __all__ = ["MemoryVerbs"]
 

@@ -1,18 +1,29 @@
-"""A tally as one actor sees it: who acts, in which scope, and how a call is observed."""
+"""A tally as one actor sees it: who acts, in which scope, and how the recorder observes a call.
+
+A verb that is called inside an open step, or inside a recorded run, leaves an entry there, and the
+journal of what it changes names that step as `correlation_id`. Outside of a run it records nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
-from tallystick.recorder import Recordings
-from tallystick.records import Actor, Limited, Scope, StepKind
-from tallystick.tally.observed import ObservedCall, observed, traced_actor
+from tallystick.access import Gate
+from tallystick.recorder import (
+    RecorderContext,
+    Recordings,
+    Run,
+    Step,
+    current_run,
+    current_step,
+)
+from tallystick.records import Actor, EntryKind, Limited, Scope, StepKind
 from tallystick.tally.services import Services
 
-__all__ = ["View"]
+__all__ = ["ObservedCall", "View"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class View:
     @property
     def _traced_actor(self) -> Actor:
         """The actor as the history names it, with the recorded run under way and its thread."""
-        return traced_actor(self._services.recorder, self.actor)
+        return _actor_in_history(self._services.recorder, self.actor)
 
     @property
     def _recordings(self) -> Recordings:
@@ -52,7 +63,7 @@ class View:
     def _observed(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
         """Observe one call of a verb for the recorder, and journal a refusal in it."""
         services = self._services
-        return observed(services.gate, services.recorder, self.actor, kind, name)
+        return _observe(services.gate, services.recorder, self.actor, kind, name)
 
     def _admit(self, access: Limited) -> None:
         """Count an access of this actor. Raises RateLimited beyond the tally's limit."""
@@ -60,3 +71,71 @@ class View:
 
     def _scopes(self, scopes: Sequence[str | Scope] | None) -> list[Scope]:
         return [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+
+
+class ObservedCall:
+    """One verb under way, with the step that records it, if there is one."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: Step | None) -> None:
+        self.step = step
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The id of the step, by which the journal and the recording find one another."""
+        return None if self.step is None else self.step.id
+
+    def record(self, kind: EntryKind, payload: Any, *, summary: Mapping[str, Any]) -> None:
+        """Record an entry in the step; nothing where no run observes the call."""
+        if self.step is not None:
+            self.step.record(kind, payload, summary=summary)
+
+
+_UNRECORDED = ObservedCall(None)
+
+
+@contextmanager
+def _observe(
+    gate: Gate, recorder: RecorderContext, actor: Actor, kind: StepKind, name: str
+) -> Iterator[ObservedCall]:
+    """Observe one call of a verb.
+
+    Its step is the open one, else one of its own in the open run, else none. A refusal inside is
+    journaled before it is raised; an error fails a step of its own.
+    """
+    with gate.journaling(actor):
+        step, run = current_step(), current_run()
+        if step is not None and step.is_open and step.run.context is recorder:
+            yield ObservedCall(step)
+        elif run is None or not _is_open(run, recorder):
+            yield _UNRECORDED
+        else:
+            own_step = run.step(kind, name=name)
+            try:
+                yield ObservedCall(own_step)
+            except BaseException as error:
+                own_step.fail(error)
+                raise
+            own_step.end(wait=False)
+
+
+def _actor_in_history(recorder: RecorderContext, actor: Actor) -> Actor:
+    """Return the actor as the history names it.
+
+    Where the actor names no request and no session, they are the recorded run under way and its
+    thread.
+    """
+    step, run = current_step(), current_run()
+    run = run if run is not None or step is None or not step.is_open else step.run
+    if run is None or not _is_open(run, recorder):
+        return actor
+    thread = run.record.metadata.get("thread_id")
+    return actor.traced(
+        request_id=actor.request_id or run.id,
+        session_id=actor.session_id or (thread if isinstance(thread, str) else None),
+    )
+
+
+def _is_open(run: Run, recorder: RecorderContext) -> bool:
+    return run.context is recorder and run.record.ended_at is None
