@@ -25,6 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage import tables
+from tallystick.storage.dialects import is_postgres
 from tallystick.storage.payloads import Payloads, dependents_of
 from tallystick.storage.portable import DERIVED, ScopeSelection
 
@@ -107,7 +108,7 @@ def contains(
     """Return the condition that a column contains one of `needles`; no pattern, so nothing in them
     needs escaping.
     """
-    postgres = connection.dialect.name == "postgresql"
+    postgres = is_postgres(connection)
     position = func.position if postgres else func.instr
     kind: TypeEngine[Any] = LargeBinary() if isinstance(column.type, LargeBinary) else Text()
     conditions: list[ColumnElement[bool]] = []

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from tallystick.storage import tables, trees
+from tallystick.storage.dialects import text_position
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, upsert
 from tallystick.storage.rows import readable
 
@@ -408,7 +409,7 @@ def delete_thread(tx: Connection, thread: int) -> int:
 def _contains(connection: Connection, text: str) -> Any:
     # Marks are letters and digits that we made: nothing in them needs escaping, and there is no
     # pattern.
-    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    position = text_position(connection)
     return position(_s.c.marks, text) > 0
 
 

@@ -62,7 +62,7 @@ commits.
 #
 # What a reader sees
 # ------------------
-# A read takes one snapshot with its first statement (`_SNAPSHOT`) and keeps it to its end: all of
+# A read takes one snapshot with its first statement (`SNAPSHOT`) and keeps it to its end: all of
 # its statements see one committed state, and scope decisions and the rows they allow belong
 # together. A read therefore never sees units that are queued; a caller that must see its own
 # deferred work calls `flush` first. On SQLite the connection is `query_only` besides.
@@ -85,7 +85,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 import sqlalchemy.exc
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
 from tallystick.errors import (
@@ -100,7 +100,8 @@ from tallystick.errors import (
 )
 from tallystick.logs import get_logger
 from tallystick.ports import write_transaction
-from tallystick.storage.prepared import Prepared, driver_errors
+from tallystick.storage.dialects import SNAPSHOT, TAKE_TURN, prepare_postgres, prepare_sqlite
+from tallystick.storage.prepared import driver_errors
 
 __all__ = ["Connection", "Database", "Unit", "savepoint", "translate"]
 
@@ -117,22 +118,6 @@ at the latest.
 Beside a thread that computes, a write costs twice as much and holds that thread up: it is better
 done when that thread pauses.
 """
-
-_WRITER_LOCK = 0x7A11_5710
-"""The advisory lock that makes PostgreSQL writers take turns."""
-
-_CHECKPOINT_PAGES = 4_000
-"""Pages in the write-ahead log at which a commit moves them into the database file, which waits for
-the disk: 16 MB.
-
-A small write changes some thirty pages, mostly the same ones, so that a fourth as many moves write
-much less in all.
-"""
-
-_TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
-_SNAPSHOT = Prepared(
-    "BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-)
 
 
 @dataclass
@@ -350,7 +335,7 @@ class Database:
         try:
             connection = self._readers.take()
             try:
-                _SNAPSHOT(connection, {})
+                SNAPSHOT(connection, {})
                 yield connection
                 self._readers.give_back(connection)
             except BaseException:
@@ -367,7 +352,7 @@ class Database:
         self._check()
         try:
             with self._writer.turn, self._writer.engine.connect() as connection, connection.begin():
-                _TAKE_TURN(connection, {})
+                TAKE_TURN(connection, {})
                 yield connection
         except sqlalchemy.exc.SQLAlchemyError as error:
             raise translate(error) from error
@@ -419,39 +404,15 @@ class Database:
             raise MissingExtra("psycopg", "postgres") from error
 
         if self.is_postgres:
-            schema = self.schema.replace('"', '""')
-
-            @event.listens_for(engine, "connect")
-            def _enter_schema(raw: Any, _record: Any) -> None:
-                with raw.cursor() as cursor:
-                    cursor.execute(f'SET search_path TO "{schema}"')
-                    cursor.execute("SET synchronous_commit TO on")
-                raw.commit()
-
-            return engine
-
-        @event.listens_for(engine, "connect")
-        def _set_up(raw: Any, _record: Any) -> None:
-            # pysqlite's own transaction handling defers the lock; ours are begun explicitly below.
-            raw.isolation_level = None
-            cursor = raw.cursor()
-            cursor.execute(f"PRAGMA busy_timeout={self._busy_timeout_ms}")
-            if writing:
-                try:
-                    cursor.execute("PRAGMA journal_mode=WAL")
-                except (
-                    UnicodeDecodeError
-                ) as error:  # what SQLite says of a damaged schema quotes it
-                    raise _damaged() from error
-            cursor.execute("PRAGMA foreign_keys=ON")
-            cursor.execute(f"PRAGMA synchronous={'FULL' if self._full else 'NORMAL'}")
-            cursor.execute("PRAGMA temp_store=MEMORY")
-            cursor.execute("PRAGMA cache_size=-16000")
-            cursor.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
-            if not writing:
-                cursor.execute("PRAGMA query_only=ON")
-            cursor.close()
-
+            prepare_postgres(engine, self.schema)
+        else:
+            prepare_sqlite(
+                engine,
+                busy_timeout_ms=self._busy_timeout_ms,
+                full_durability=self._full,
+                writing=writing,
+                damaged=_damaged,
+            )
         return engine
 
 
@@ -566,7 +527,7 @@ class _Writer:
         connection = self._connection
         if connection is None or connection.closed or connection.invalidated:
             connection = self._connection = self.engine.connect()
-        _TAKE_TURN(connection, {})
+        TAKE_TURN(connection, {})
         return connection
 
 

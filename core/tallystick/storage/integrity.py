@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from tallystick.storage import tables
+from tallystick.storage.dialects import is_postgres
 
 __all__ = [
     "RunGaps",
@@ -43,7 +44,7 @@ def file_problems(connection: Connection) -> list[str] | None:
     """Return what SQLite reports of its own file: pages that a disk lost, indexes that do not match
     their tables. None where a server keeps the files.
     """
-    if connection.dialect.name != "sqlite":
+    if is_postgres(connection):
         return None
     lines = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
     return [] if lines == ["ok"] else [str(line) for line in lines]

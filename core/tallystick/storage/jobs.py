@@ -8,13 +8,13 @@ are used up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
 from tallystick.errors import InvalidRecord
 from tallystick.records import Actor
 from tallystick.storage import tables
+from tallystick.storage.dialects import database_clock
 
 __all__ = ["EMBED", "Job", "bury", "counts", "due", "enqueue", "fail", "finish", "lease"]
 
@@ -22,10 +22,6 @@ EMBED = "embed"
 """The kind of job that gives a memory a vector."""
 
 _j = tables.jobs
-_NOW = {
-    "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
-    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
-}
 _BACKOFF_US = 2_000_000
 
 
@@ -90,7 +86,7 @@ def due(connection: Connection, *, kind: str) -> bool:
     """Return True if a job of this kind can be leased now."""
     return (
         connection.execute(
-            select(_j.c.id).where(_j.c.kind == kind, _due(_now(connection))).limit(1)
+            select(_j.c.id).where(_j.c.kind == kind, _due(database_clock(connection))).limit(1)
         ).first()
         is not None
     )
@@ -98,7 +94,7 @@ def due(connection: Connection, *, kind: str) -> bool:
 
 def lease(tx: Connection, *, kind: str, worker: str, most: int, seconds: int) -> list[Job]:
     """Lease up to `most` jobs that are due, or whose lease ran out, for `seconds`."""
-    now = _now(tx)
+    now = database_clock(tx)
     rows = tx.execute(
         select(_j)
         .where(_j.c.kind == kind, _due(now))
@@ -136,7 +132,11 @@ def bury(tx: Connection, job_ids: list[str], *, error: str) -> None:
         update(_j)
         .where(_j.c.id.in_(job_ids))
         .values(
-            status="dead", lease_until=None, leased_by=None, last_error=error, updated_at=_now(tx)
+            status="dead",
+            lease_until=None,
+            leased_by=None,
+            last_error=error,
+            updated_at=database_clock(tx),
         )
     )
 
@@ -147,7 +147,11 @@ def finish(tx: Connection, job_ids: list[str]) -> None:
         update(_j)
         .where(_j.c.id.in_(job_ids))
         .values(
-            status="done", lease_until=None, leased_by=None, last_error=None, updated_at=_now(tx)
+            status="done",
+            lease_until=None,
+            leased_by=None,
+            last_error=None,
+            updated_at=database_clock(tx),
         )
     )
 
@@ -156,7 +160,7 @@ def fail(tx: Connection, job_ids: list[str], *, error: str) -> None:
     """Let jobs that failed be tried again with growing delay; after their last attempt they are
     dead.
     """
-    now = _now(tx)
+    now = database_clock(tx)
     for row in tx.execute(
         select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(job_ids))
     ).all():
@@ -186,8 +190,3 @@ def _due(now: int) -> ColumnElement[bool]:
         and_(_j.c.status == "ready", _j.c.run_after <= now),
         and_(_j.c.status == "leased", _j.c.lease_until <= now),
     )
-
-
-def _now(connection: Connection) -> int:
-    value: Any = connection.execute(_NOW[connection.dialect.name]).scalar()
-    return int(value)

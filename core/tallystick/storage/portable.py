@@ -15,6 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from tallystick.errors import StorageError
 from tallystick.records import Scope
 from tallystick.storage import scopes, tables
+from tallystick.storage.dialects import is_postgres
 
 __all__ = [
     "DERIVED",
@@ -168,7 +169,7 @@ def move_sequences(tx: Connection) -> None:
 
     SQLite does so by itself.
     """
-    if tx.dialect.name != "postgresql":
+    if not is_postgres(tx):
         return
     for table in tables.metadata.sorted_tables:
         key = next(iter(table.primary_key.columns))

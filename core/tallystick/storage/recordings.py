@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from tallystick.records import RunRecord, Scope, StepKind, StepRecord, StepStatus
 from tallystick.storage import tables
+from tallystick.storage.dialects import text_position
 from tallystick.storage.payloads import Layout
 from tallystick.storage.prepared import Prepared, insert_row
 from tallystick.storage.rows import readable
@@ -347,7 +348,7 @@ def naming(connection: Connection, identity: str) -> list[EntryRow]:
     """Return rows (step_id, kind, summary) of the entries with this id in their summary, oldest
     first.
     """
-    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    position = text_position(connection)
     query = (
         select(_e.c.step_id, _e.c.kind, _e.c.summary)
         .where(

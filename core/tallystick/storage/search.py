@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, s
 
 from tallystick.ranking.corpus import Entry
 from tallystick.storage import tables
+from tallystick.storage.dialects import text_position
 from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
@@ -208,7 +209,7 @@ def vectors_of(
 
 def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]) -> set[int]:
     """Return the findable memories of these scopes that have all of `tags`."""
-    position = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    position = text_position(connection)
     query = select(_x.c.doc).where(
         _x.c.scope_id.in_(list(scope_ids)),
         *(position(_x.c.tags, json.dumps(tag, ensure_ascii=False)) > 0 for tag in tags),

@@ -1,0 +1,118 @@
+"""Dialects: what differs between SQLite and PostgreSQL.
+
+| | SQLite | PostgreSQL |
+| --- | --- | --- |
+| turn of the writer | `BEGIN IMMEDIATE` | one advisory lock of the transaction |
+| snapshot of a reader | `BEGIN`; the first read fixes it | `REPEATABLE READ READ ONLY` |
+| durability of a commit | `synchronous` is NORMAL, or FULL | always on |
+| clock of leases | `julianday`, milliseconds | `clock_timestamp`, microseconds |
+| many ids as one value (`integer_list`) | `json_each(:ids)` | `= ANY(:ids)` |
+| place of a text in a text | `instr` | `strpos` |
+| bytes within bytes | `instr` | `position(… IN …)` |
+| key of a new row | `lastrowid` of the driver | `RETURNING` |
+| counters of keys after an import | move by themselves | are moved (`portable.move_sequences`) |
+| rewriting the file (`erasing`) | `VACUUM`, then the log is truncated | `VACUUM FULL` |
+| the engine's own check | `PRAGMA integrity_check` | none: a server keeps the files |
+
+A statement has a second text only where this table has a line (`prepared.Prepared`). Tables,
+migrations and everything else are the same for both; nothing outside of `storage` asks which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event, func, text
+
+from tallystick.storage.prepared import Prepared
+
+__all__ = [
+    "SNAPSHOT",
+    "TAKE_TURN",
+    "database_clock",
+    "is_postgres",
+    "prepare_postgres",
+    "prepare_sqlite",
+    "text_position",
+]
+
+_WRITER_LOCK = 0x7A11_5710
+"""Key of the advisory lock by which the writers of a PostgreSQL tally take turns."""
+_CHECKPOINT_PAGES = 4_000
+"""Pages of 4 kB in the write-ahead log of SQLite at which a commit moves them to the file: 16 MB.
+
+A small write changes some thirty pages, mostly the same ones, so that a fourth as many moves write
+much less in all.
+"""
+
+TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+"""Begin a transaction as the only writer."""
+SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+"""Begin a read that sees one state."""
+_CLOCK = {
+    "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
+    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
+}
+
+
+def is_postgres(connection: Connection) -> bool:
+    """Return True on PostgreSQL, False on SQLite."""
+    return connection.dialect.name == "postgresql"
+
+
+def database_clock(connection: Connection) -> int:
+    """Return the time of the database, microseconds UTC: leases of several machines share it."""
+    return int(connection.execute(_CLOCK[connection.dialect.name]).scalar_one())
+
+
+def text_position(connection: Connection) -> Callable[..., Any]:
+    """Return the function that gives the place of a text in a text, from 1, or 0."""
+    return func.strpos if is_postgres(connection) else func.instr
+
+
+def prepare_postgres(engine: Engine, schema: str) -> None:
+    """Let each new connection work in `schema`, and acknowledge a commit once it is on disk."""
+    name = schema.replace('"', '""')
+
+    @event.listens_for(engine, "connect")
+    def enter_schema(raw: Any, _record: Any) -> None:
+        with raw.cursor() as cursor:
+            cursor.execute(f'SET search_path TO "{name}"')
+            cursor.execute("SET synchronous_commit TO on")
+        raw.commit()
+
+
+def prepare_sqlite(
+    engine: Engine,
+    *,
+    busy_timeout_ms: int,
+    full_durability: bool,
+    writing: bool,
+    damaged: Callable[[], Exception],
+) -> None:
+    """Set up each new connection: its log, its durability, and for readers that they only read.
+
+    `damaged` makes the error for a file that is no database.
+    """
+
+    @event.listens_for(engine, "connect")
+    def set_up(raw: Any, _record: Any) -> None:
+        # pysqlite's own handling of transactions defers the lock; ours are begun explicitly.
+        raw.isolation_level = None
+        cursor = raw.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
+        if writing:
+            try:
+                cursor.execute("PRAGMA journal_mode=WAL")
+            except UnicodeDecodeError as error:
+                # SQLite quotes a damaged schema in its message.
+                raise damaged() from error
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA synchronous={'FULL' if full_durability else 'NORMAL'}")
+        cursor.execute("PRAGMA temp_store=MEMORY")
+        cursor.execute("PRAGMA cache_size=-16000")
+        cursor.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+        if not writing:
+            cursor.execute("PRAGMA query_only=ON")
+        cursor.close()
