@@ -1,0 +1,90 @@
+"""The drawings of docs/design.md are the house: floors, flows and the table of questions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.sources import syntax_trees
+
+ROOT = Path(__file__).parent.parent
+CORE = ROOT / "core" / "tallystick"
+
+pytestmark = pytest.mark.skipif(not CORE.is_dir(), reason="the source is out of reach here")
+
+
+def _page() -> str:
+    return (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+
+
+def _blocks() -> list[str]:
+    return re.findall(r"```text\n(.*?)```", _page(), re.DOTALL)
+
+
+def _floors() -> dict[str, int]:
+    """Rooms by their floor, counted from the ground."""
+    rows = [line.split("  ")[0].split() for line in _blocks()[0].splitlines()]
+    return {room: len(rows) - number for number, row in enumerate(rows) for room in row}
+
+
+def _rooms() -> set[str]:
+    return {
+        path.stem if path.is_file() else path.name
+        for path in CORE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    } - {"__init__"}
+
+
+def _imports() -> Iterator[tuple[str, str]]:
+    """Yield each room with each other room that it imports, for types alone too."""
+    for path, tree in syntax_trees(CORE):
+        room = path.relative_to(CORE).parts[0].removesuffix(".py")
+        for node in ast.walk(tree):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                package, _, rest = name.partition(".")
+                target = rest.split(".")[0]
+                if package == "tallystick" and target in _rooms() and room not in ("", target):
+                    yield room, target
+
+
+def test_each_room_is_drawn_once() -> None:
+    drawn = [room for line in _blocks()[0].splitlines() for room in line.split("  ")[0].split()]
+
+    assert sorted(drawn) == sorted(_rooms())
+
+
+def test_a_room_imports_only_rooms_on_lower_floors_as_drawn() -> None:
+    floors = _floors()
+    imports = {(room, target) for room, target in _imports() if room != "__init__"}
+    upward = {pair for pair in imports if floors[pair[0]] <= floors[pair[1]]}
+
+    assert len(imports) > 60
+    assert upward == set()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_flow_names_files_that_exist(number: int) -> None:
+    names = re.findall(r"[\w/]+\.py", _blocks()[number])
+
+    assert len(names) > 8
+    for name in names:
+        assert (ROOT / name).is_file() or (CORE / name).is_file(), name
+
+
+def test_each_question_is_answered_by_a_file_that_exists() -> None:
+    rows = re.findall(r"^\| ([^|]+\?) \| (.+) \|$", _page(), re.MULTILINE)
+
+    assert len(rows) >= 15
+    for question, answer in rows:
+        paths = re.findall(r"`([^`]+)`", answer)
+        assert paths, question
+        for path in paths:
+            assert (ROOT / path).exists(), path
