@@ -110,8 +110,8 @@ def play(
 
     console.print(Rule("[bold]What was remembered"))
     tally.drain()
-    found = bound.recall("how is money rounded?", limit=2)
-    console.print(render.hit_table(found, query="how is money rounded?"))
+    hits = bound.recall("how is money rounded?", limit=2)
+    console.print(render.hit_table(hits, query="how is money rounded?"))
 
     console.print(Rule("[bold]Session 2: PydanticAI, next day, on the same tally"))
     console.print(Text(f"“How do we round money here?”\n{_ask_pydantic_ai(bound, model)}"))
@@ -136,10 +136,10 @@ def play(
     console.print(render.verification_view(bound.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
-    for told, verified in tampering.attempts(
+    for title, verified in tampering.attempts(
         bound.recordings.export_receipt(run.id), agent.patch_step, foil
     ):
-        console.print(_caught(told, verified))
+        console.print(_caught(title, verified))
     _goodbye(console, tally, run.id, agent.patch_step)
 
 
@@ -206,11 +206,11 @@ def _on_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel
     return Panel("\n".join(lines), title="Tape", title_align="left", border_style="green")
 
 
-def _caught(told: str, found: Verification) -> Panel:
+def _caught(title: str, verification: Verification) -> Panel:
     """What was done to a copy of the receipt, and what `verify` says of it."""
-    lines = [f"[red]✗ {problem.where}: {problem.problem}[/]" for problem in found.problems]
+    lines = [f"[red]✗ {problem.where}: {problem.problem}[/]" for problem in verification.problems]
     assert lines, "tampering that is not found is worth an alarm"
-    return Panel("\n".join(lines), title=told, title_align="left", border_style="red")
+    return Panel("\n".join(lines), title=title, title_align="left", border_style="red")
 
 
 def _briefly(result: ReplayResult) -> ReplayResult:

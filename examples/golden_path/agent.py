@@ -168,11 +168,11 @@ def _item(number: int, message: BaseMessage) -> ContextItem:
         )
     assert isinstance(message, AIMessage)
     calls = [{"name": call["name"], "args": call["args"]} for call in message.tool_calls]
-    said = f"{text}\n{json.dumps(calls, sort_keys=True)}" if calls else text
+    full_text = f"{text}\n{json.dumps(calls, sort_keys=True)}" if calls else text
     return ContextItem(
         id=f"msg:{number}",
         kind="assistant_msg",
-        content=said,
+        content=full_text,
         tool_call_ids=tuple(call["id"] or "" for call in message.tool_calls),
     )
 
@@ -205,10 +205,10 @@ def _framed(text: str, tag: str) -> str:
     return text.replace(f"</{tag}", f"<\\/{tag}")
 
 
-def _spec(known: BaseTool) -> ToolSpec:
-    parameters: Any = known.args
+def _spec(tool: BaseTool) -> ToolSpec:
+    parameters: Any = tool.args
     return ToolSpec(
-        name=known.name, description=known.description, parameters={"properties": parameters}
+        name=tool.name, description=tool.description, parameters={"properties": parameters}
     )
 
 

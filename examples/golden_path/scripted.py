@@ -83,9 +83,9 @@ def answering_model() -> Any:
         for part in messages[-1].parts:
             if isinstance(part, ToolReturnPart):
                 content: Any = part.content
-                found = content["memories"][0]
+                memory = content["memories"][0]
                 return ModelResponse(
-                    parts=[TextPart(f"By memory …{found['id'][-8:]}: {found['text']}")]
+                    parts=[TextPart(f"By memory …{memory['id'][-8:]}: {memory['text']}")]
                 )
         return ModelResponse(
             parts=[ToolCallPart("memory_search", {"query": "rounding of money", "limit": 3})]

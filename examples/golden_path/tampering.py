@@ -20,12 +20,12 @@ def attempts(receipt: bytes, step_id: str, foil: Foil) -> Iterator[tuple[str, Ve
     """Each attempt in words, and what verifying the copy says; the foil is the half that was kept
     elsewhere.
     """
-    for told, tamper in (
+    for title, tamper in (
         ("What the model answered in the patch step is another text now", _reworded(step_id)),
         ("The receipt of the patch step says that it failed", _failed(step_id)),
         ("The end is cut off so neatly that the copy alone looks whole", _cut_off),
     ):
-        yield told, verify_bundle(_packed(tamper(_members(receipt))), foil=foil)
+        yield title, verify_bundle(_packed(tamper(_members(receipt))), foil=foil)
 
 
 def _reworded(step_id: str) -> Callable[[Members], Members]:
@@ -35,10 +35,10 @@ def _reworded(step_id: str) -> Callable[[Members], Members]:
             row["payload"] for row in rows if (row["step_id"], row["kind"]) == (step_id, "response")
         )
         start, end, blob = laid["start"], laid["start"] + laid["size"], members["payloads.bin"]
-        said = blob[start:end].replace(b"ROUND_HALF_EVEN", b"ROUND_HALF_DOWN")
-        if said == blob[start:end]:
-            said = blob[start:end].swapcase()
-        return {**members, "payloads.bin": blob[:start] + said + blob[end:]}
+        original_text = blob[start:end].replace(b"ROUND_HALF_EVEN", b"ROUND_HALF_DOWN")
+        if original_text == blob[start:end]:
+            original_text = blob[start:end].swapcase()
+        return {**members, "payloads.bin": blob[:start] + original_text + blob[end:]}
 
     return tamper
 
@@ -58,17 +58,26 @@ def _failed(step_id: str) -> Callable[[Members], Members]:
 def _cut_off(members: Members) -> Members:
     """Everything after the fourth receipt, so neatly that the copy alone looks whole."""
     chain = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:5]
-    kept = {json.loads(entry["body"])["subject_id"] for entry in chain}
-    told = json.loads(members["run.json"])
-    told["run"] |= {"status": "running", "ended_at": None, "gaps": 0}
-    told["foil"] |= {"count": len(chain), "head": chain[-1]["digest"]}
+    subject_ids = {json.loads(entry["body"])["subject_id"] for entry in chain}
+    run_file = json.loads(members["run.json"])
+    run_file["run"] |= {"status": "running", "ended_at": None, "gaps": 0}
+    run_file["foil"] |= {"count": len(chain), "head": chain[-1]["digest"]}
     rows = {
         name: _lines(
-            [row for row in map(json.loads, members[name].splitlines()) if row["step_id"] in kept]
+            [
+                row
+                for row in map(json.loads, members[name].splitlines())
+                if row["step_id"] in subject_ids
+            ]
         )
         for name in ("steps.jsonl", "entries.jsonl")
     }
-    return {**members, **rows, "run.json": json.dumps(told).encode(), "chain.jsonl": _lines(chain)}
+    return {
+        **members,
+        **rows,
+        "run.json": json.dumps(run_file).encode(),
+        "chain.jsonl": _lines(chain),
+    }
 
 
 def _members(receipt: bytes) -> Members:

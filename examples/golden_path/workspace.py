@@ -41,13 +41,13 @@ class Workspace:
 
     def files(self) -> list[str]:
         """The project's files, by path."""
-        found = (
+        paths = (
             path.relative_to(self.root).as_posix()
             for path in self.root.rglob("*")
             if path.is_file()
         )
         return sorted(
-            name for name in found if "__pycache__" not in name and not name.endswith("conftest.py")
+            name for name in paths if "__pycache__" not in name and not name.endswith("conftest.py")
         )
 
     def read(self, path: str) -> str:
@@ -64,7 +64,7 @@ class Workspace:
         touched = [line[6:] for line in patch.splitlines() if line.startswith(("--- a/", "+++ b/"))]
         if any(path.startswith("tests/") for path in touched):
             return "refused: this patch edits tests"
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "apply", "--whitespace=nowarn", "-"],
             cwd=self.root,
             input=patch,
@@ -74,11 +74,11 @@ class Workspace:
             timeout=60,
             check=False,
         )
-        return (done.stdout + done.stderr).strip()
+        return (process.stdout + process.stderr).strip()
 
     def run_tests(self) -> TestRun:
         """Run the project's tests in a process of their own."""
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 sys.executable,
                 "-m",
@@ -97,14 +97,14 @@ class Workspace:
             timeout=120,
             check=False,
         )
-        return TestRun(done.returncode == 0, (done.stdout + done.stderr).strip())
+        return TestRun(process.returncode == 0, (process.stdout + process.stderr).strip())
 
 
 def _quiet() -> dict[str, str]:
     """The environment without what would change how git or pytest behave here."""
-    kept = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "PYTEST_"))
     }
-    return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -102,10 +102,10 @@ def release_all(tx: Connection, thread: int) -> None:
 
 def key_of(connection: Connection, scope_id: int, cipher: str) -> bytes | None:
     """The sealed key of a scope's digests under this cipher, or None when there is none yet."""
-    found = connection.execute(
+    encrypted = connection.execute(
         select(_k.c.sealed).where(_k.c.scope_id == scope_id, _k.c.cipher == cipher)
     ).scalar()
-    return None if found is None else bytes(found)
+    return None if encrypted is None else bytes(encrypted)
 
 
 def keep_key(tx: Connection, scope: ScopeRow, cipher: str, sealed: bytes) -> bytes:
