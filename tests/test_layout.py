@@ -4,6 +4,7 @@ import.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -43,6 +44,12 @@ HEAVY = (
     "rich",
     "typer",
 )
+PRIVATE_MODULES = ("tallystick.tally.services", "tallystick.storage", "tallystick.recorder.context")
+REACHING_ALLOWED = {
+    ("tallystick_cli/memory.py", "tallystick.tally.services.services_of"): (
+        "`export` asks the gate which memories the owner may take along"
+    ),
+}
 
 in_checkout = pytest.mark.skipif(
     not (ROOT / "core").is_dir(), reason="the source is out of reach here"
@@ -75,6 +82,30 @@ def test_the_import_contracts_hold() -> None:
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+@in_checkout
+def test_no_adapter_reaches_behind_the_kit() -> None:
+    """Adapters use the verbs of a bound tally and the kit; the wiring is private to the core."""
+    reaching = {
+        (file.relative_to(ROOT / root).as_posix(), name)
+        for root in ("checkpointers", "callbacks", "integrations")
+        for file in (ROOT / root).rglob("*.py")
+        for name in _imported_modules(file)
+        if name.startswith(PRIVATE_MODULES)
+    }
+
+    assert reaching == set(REACHING_ALLOWED)
+
+
+def _imported_modules(file: Path) -> set[str]:
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
 
 
 @pytest.mark.smoke

@@ -1,4 +1,4 @@
-"""A recorded answer as LangChain's chunks: whoever adds them up has the recorded message again."""
+"""A recorded answer as LangChain's chunks, whose sum is the recorded message."""
 
 from __future__ import annotations
 
@@ -21,36 +21,40 @@ _TEXTS = ("text", "thinking", "reasoning")
 
 
 def chunks_of(call: TapeCall, message: BaseMessage) -> Iterator[ChatGenerationChunk]:
-    """The message in as many chunks as it was recorded in, or in one where its parts do not add up
-    to it again.
+    """Yield the message in as many chunks as it was recorded in, or in one where its parts do not
+    add up to it again.
     """
     assert isinstance(message, AIMessage)
     parts = [*_content(message), *_calls(message)]
     pieces = stream_pieces(call, [text for text, _ in parts])
-    made = [
+    chunk_fields = [
         part(piece, first)
         for (_, part), cut in zip(parts, pieces, strict=True)
-        for first, piece in _firsts(cut)
+        for first, piece in _mark_first(cut)
     ]
-    chunks = _whole(message, made or [{}])
-    for chunk in chunks if _adds_up(chunks, message) else _whole(message, [_uncut(message)]):
+    chunks = _assemble(message, chunk_fields or [{}])
+    for chunk in (
+        chunks if _add_up_to(chunks, message) else _assemble(message, [_all_fields(message)])
+    ):
         yield ChatGenerationChunk(message=chunk)
 
 
 def _content(message: AIMessage) -> Iterator[tuple[str, Any]]:
-    """The text of each part of the content, and what makes a piece of it the content of a chunk."""
+    """Yield the text of each part of the content, with the function that turns a piece of it into
+    the fields of a chunk.
+    """
     if isinstance(message.content, str):
         if message.content:
             yield message.content, lambda piece, first: {"content": piece}
         return
     for block in message.content:
-        field = _text_of(block)
+        field = _text_field(block)
         yield "" if field is None else block[field], _block(block, field)  # type: ignore[index]
 
 
-def _text_of(block: Any) -> str | None:
-    """The field of a block that may come in pieces: one that LangChain adds up, by the place that
-    the block names.
+def _text_field(block: Any) -> str | None:
+    """Return the field of a block that may come in pieces, because LangChain adds it up by the
+    place that the block names; None if there is none.
     """
     if not isinstance(block, dict) or not isinstance(block.get("index"), int):
         return None
@@ -61,16 +65,16 @@ def _block(block: Any, field: str | None) -> Any:
     def piece_of(piece: str, first: bool) -> dict[str, Any]:
         if field is None:
             return {"content": [block]}
-        told = block if first else {"type": block.get("type"), "index": block["index"]}
-        return {"content": [{**told, field: piece}]}
+        base = block if first else {"type": block.get("type"), "index": block["index"]}
+        return {"content": [{**base, field: piece}]}
 
     return piece_of
 
 
 def _calls(message: AIMessage) -> Iterator[tuple[str, Any]]:
-    """The same of each tool call."""
-    asked: list[Mapping[str, Any]] = [*message.tool_calls, *message.invalid_tool_calls]
-    for place, call in enumerate(asked):
+    """Same as `_content`, for each tool call."""
+    tool_calls: list[Mapping[str, Any]] = [*message.tool_calls, *message.invalid_tool_calls]
+    for place, call in enumerate(tool_calls):
         args = call.get("args")
         yield (
             args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False),
@@ -80,28 +84,32 @@ def _calls(message: AIMessage) -> Iterator[tuple[str, Any]]:
 
 def _call(call: Mapping[str, Any], place: int) -> Any:
     def piece_of(piece: str, first: bool) -> dict[str, Any]:
-        named = (
+        identity = (
             {"name": call.get("name"), "id": call.get("id")}
             if first
             else {"name": None, "id": None}
         )
         return {
             "tool_call_chunks": [
-                {**named, "args": piece, "index": place, "type": "tool_call_chunk"}
+                {**identity, "args": piece, "index": place, "type": "tool_call_chunk"}
             ]
         }
 
     return piece_of
 
 
-def _firsts(pieces: list[str]) -> Iterator[tuple[bool, str]]:
+def _mark_first(pieces: list[str]) -> Iterator[tuple[bool, str]]:
     return ((place == 0, piece) for place, piece in enumerate(pieces))
 
 
-def _whole(message: AIMessage, made: list[dict[str, Any]]) -> list[AIMessageChunk]:
-    """Chunks of the fields given, with what stands beside them: the last one tells of usage."""
+def _assemble(message: AIMessage, chunk_fields: list[dict[str, Any]]) -> list[AIMessageChunk]:
+    """Return chunks with these fields, and with the message's other fields: usage is in the
+    last.
+    """
     empty: Any = "" if isinstance(message.content, str) else []
-    chunks = [AIMessageChunk(**{"content": empty, "id": message.id, **fields}) for fields in made]
+    chunks = [
+        AIMessageChunk(**{"content": empty, "id": message.id, **fields}) for fields in chunk_fields
+    ]
     first, last = chunks[0], chunks[-1]
     first.additional_kwargs, first.name = message.additional_kwargs, message.name
     last.response_metadata, last.usage_metadata = message.response_metadata, message.usage_metadata
@@ -109,7 +117,7 @@ def _whole(message: AIMessage, made: list[dict[str, Any]]) -> list[AIMessageChun
     return chunks
 
 
-def _uncut(message: AIMessage) -> dict[str, Any]:
+def _all_fields(message: AIMessage) -> dict[str, Any]:
     return {
         "content": message.content,
         "tool_calls": message.tool_calls,
@@ -117,6 +125,6 @@ def _uncut(message: AIMessage) -> dict[str, Any]:
     }
 
 
-def _adds_up(chunks: list[AIMessageChunk], message: AIMessage) -> bool:
+def _add_up_to(chunks: list[AIMessageChunk], message: AIMessage) -> bool:
     summed = message_chunk_to_message(reduce(add, chunks[1:], chunks[0]))
     return summed.model_dump() == message.model_dump()

@@ -10,8 +10,8 @@ from langchain_core.messages.utils import convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.adapters import Binder, recall_for_turn
-from tallystick.adapters.configurable import ActorSource, actor_from_configurable
+from tallystick.adapters import ActorSource, Binder, recall_for_turn
+from tallystick.adapters.configurable import actor_from_configurable
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
@@ -33,7 +33,7 @@ def compile_messages(
     config: RunnableConfig | None = None,
     messages_key: str = "messages",
     model: str | None = None,
-    actor: ActorSource | None = None,
+    actor: ActorSource[RunnableConfig] | None = None,
     scope: str | Scope | None = None,
     rules: Sequence[PolicyRule] = (),
     compile_config: CompileConfig | None = None,

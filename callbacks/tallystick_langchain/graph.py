@@ -1,4 +1,6 @@
-"""What LangGraph says of a call: its place in the graph, its session, and how it leaves a node."""
+"""Facts of LangGraph about a call: its place in the graph, its session, and the way it leaves a
+node.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_of(metadata: Mapping[str, Any]) -> str | None:
-    """Return the thread, session or conversation of a call, which its history names."""
+    """Return the thread, session or conversation of a call, as its history names it."""
     return next((str(metadata[name]) for name in _SESSION if metadata.get(name)), None)
 
 
 def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:
-    """Return what LangGraph asks a person, if this exception is how it asks."""
+    """Return the interrupts in an exception by which LangGraph asks a person; None in others."""
     errors = sys.modules.get("langgraph.errors")
     if errors is None or not isinstance(error, errors.GraphInterrupt):
         return None
@@ -38,7 +40,7 @@ def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:
 
 
 def is_bubble_up(error: BaseException) -> bool:
-    """Return True if LangGraph leaves a node this way, which is no failure."""
+    """Return True if an exception is LangGraph's way to leave a node, which is no failure."""
     errors = sys.modules.get("langgraph.errors")
     return errors is not None and isinstance(error, errors.GraphBubbleUp)
 

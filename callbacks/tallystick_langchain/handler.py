@@ -20,6 +20,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from tallystick.adapters import (
+    ActorSource,
     Binder,
     Capture,
     OpenCall,
@@ -32,7 +33,7 @@ from tallystick.adapters import (
     record_tool_result,
 )
 from tallystick.recorder import Run, current_step, status_for
-from tallystick.records import Actor, EntryKind, Scope, StepKind, StepStatus
+from tallystick.records import EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.graph import (
@@ -55,9 +56,6 @@ from tallystick_langchain.messages import (
 __all__ = ["TallyCallbackHandler"]
 
 P = ParamSpec("P")
-
-ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
-"""Who acts: an Actor, or a callable from the metadata of the call."""
 
 
 def _guarded(hook: Callable[P, None]) -> Callable[P, None]:
@@ -83,7 +81,7 @@ class _Tree:
 
     root: RootRun
     bound: BoundTally | None = None
-    """Who remembers what was said, where that is wanted."""
+    """The view that remembers the turn; None if no turn is to be remembered."""
     user_text: str | None = None
     callbacks: list[int] = field(default_factory=list)
     """Callbacks that began under the root; those that never end are dropped with it."""
@@ -118,7 +116,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource | None = None,
+        actor: ActorSource[Mapping[str, Any]] | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         strict: bool = False,
@@ -126,8 +124,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """`agent_name` names the runs (by default the name of the root runnable). With `strict` a
         failure to record is raised into the call; otherwise it is counted in `failures`, logged and
-        told of by `verify`. `capture` remembers what the `user` said to the root, or what `both`
-        said, with one write when it ends.
+        reported by `verify`. `capture` remembers the words of the `user` to the root, or those of
+        `both`, with one write when it ends.
         """
         self.raise_error = strict
         self._binder = Binder[Mapping[str, Any]](
@@ -264,7 +262,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
             generation = _first_generation(response)
             answer = getattr(generation, "message", None) or getattr(generation, "text", None)
             self._keep_turn(callback.tree, answer)
-        summary = _answer_summary(response, None if callback is None else callback.call)
+        call = self._call(run_id)
+        summary = {} if call is None else call.answer_summary(_usage(response))
         self._finish(run_id, "response", lambda: answer_of(response), summary)
 
     @_guarded
@@ -284,13 +283,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Record a failed model call, with its answer until then."""
         call, partial = self._call(run_id), kwargs.get("response")
         if call is not None and isinstance(partial, LLMResult) and any(partial.generations):
-            summary = _answer_summary(partial, call)
+            summary = call.answer_summary(_usage(partial))
             call.step.record("response", lambda: answer_of(partial), summary=summary)
         self._fail(run_id, error)
 
     @_guarded
     def on_retry(self, retry_state: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """Record that a call is tried again: how often, and what went wrong."""
+        """Record that a call is tried again, with the number of the attempt and the error."""
         call = self._call(run_id)
         if call is not None:
             outcome = getattr(retry_state, "outcome", None)
@@ -435,7 +434,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         return callback
 
     def _keep_turn(self, tree: _Tree, outputs: Any) -> None:
-        """Remember what was said, where that is wanted; an answer that is no text is left out."""
+        """Remember the turn, if one is to be; an answer that is no text is left out."""
         if tree.bound is not None and not tree.root.is_waiting:
             with self._capture(tree.root.run):
                 answer = text_of(outputs) if self._speakers == "both" else None
@@ -510,7 +509,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
     def _record_error(self, callback: _Callback, tree: _Tree, error: BaseException) -> None:
-        """Record the error of a chain, or what it waits for, unless a step has recorded it."""
+        """Record the error of a chain, or the interrupt it waits for, unless a step has done so."""
         run = tree.root.run
         if run.record.ended_at is not None or run.has_noted(error):
             return
@@ -524,18 +523,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         tree.root.is_waiting = stop_step(step, error)
 
 
-def _answer_summary(response: LLMResult, call: OpenCall | None) -> dict[str, Any]:
-    """Return what a receipt says of an answer: its usage, and the times of a stream."""
+def _usage(response: LLMResult) -> dict[str, int]:
     message = getattr(_first_generation(response), "message", None)
-    usage = usage_of(
+    return usage_of(
         getattr(message, "usage_metadata", None)
         or (response.llm_output or {}).get("token_usage")
         or {}
     )
-    return {
-        **({"usage": usage} if usage else {}),
-        **({} if call is None else call.times.summary()),
-    }
 
 
 def _first_generation(response: LLMResult) -> Any:

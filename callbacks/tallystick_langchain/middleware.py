@@ -3,8 +3,8 @@ decisions.
 
 The agent's own state is not touched: what is compiled is one request, from the messages, the system
 prompt, the tools and what was recalled for the latest request. Where a TallyCallbackHandler watches
-the same call, the two fill the same step. Stand it last in `middleware`, so that it compiles what
-the others left.
+the same call, the two fill the same step. Put it last in `middleware`, so that it compiles the
+request that the others leave.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from tallystick.adapters import (
+    ActorSource,
     Binder,
     Capture,
     Speakers,
@@ -49,16 +50,13 @@ from tallystick_langchain.render import items_of, render, tool_specs
 
 __all__ = ["TallyMiddleware", "TallyState"]
 
-ActorSource = Actor | Callable[[Runtime[Any]], Actor | None]
-"""Who acts: an Actor, or a callable from the runtime of the call."""
-
 _DEFAULT_BUDGET = 16_000
 _AGENTS = CompileConfig(turn_share=20)
-"""For agents with tools: what the turn will still bring has its room from the first step on."""
+"""For agents with tools: the results that the turn will bring have room from the first step on."""
 
 
 class TallyState(AgentState[Any]):
-    """The agent's state with the id of the run that records it."""
+    """The agent's state, with the id of the run that records it."""
 
     tally_run: NotRequired[Annotated[str, PrivateStateAttr]]
 
@@ -80,7 +78,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         budget: int | None = None,
         reserve: int = 0,
         memories: int = 8,
-        actor: ActorSource | None = None,
+        actor: ActorSource[Runtime[Any]] | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         rules: Sequence[PolicyRule] = (),
@@ -90,12 +88,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         capture: Speakers = "off",
     ) -> None:
         """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer;
-        by default what the model's profile says it takes, else 16,000. `memories` are recalled for
-        each request of the user; 0 for none. `actor` says who acts: by default the Actor in the
-        runtime's context (itself, or as `actor`), else the bound actor or the owner. A failure to
-        record is counted in `failures`, logged and told of by `verify`; with `strict` it is raised.
-        A failure to compile always is: nothing is sent then. `capture` remembers what the `user`
-        said, or what `both` said, when an agent ends.
+        by default the most that the model's profile allows, else 16,000. `memories` are recalled
+        for each request of the user; 0 for none. `actor` is by default the Actor in the runtime's
+        context (itself, or as `actor`), else the bound actor or the owner. A failure to record is
+        counted in `failures`, logged and reported by `verify`; with `strict` it is raised. A
+        failure to compile always is: nothing is sent then. `capture` remembers the words of the
+        `user`, or those of `both`, when an agent ends.
         """
         super().__init__()
         if budget is not None and budget <= reserve:
@@ -103,7 +101,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._binder = Binder[Runtime[Any]](
             tally,
             surface="langchain",
-            actor=actor if actor is not None else _actor_in,
+            actor=actor if actor is not None else _actor_from_context,
             scope=scope,
             session=lambda runtime: session_of(ensure_config().get("metadata", {})),
         )
@@ -122,12 +120,14 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     # The run
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Start a run, unless somebody records this one already."""
-        if not self._record or _under_way() is not None:
+        """Start a run, unless another observer records this one already."""
+        if not self._record or _recording_run() is not None:
             return None
         with self._capture():
             goal = goal_of(state["messages"])
-            run = self._binder.bound(runtime).run(self._agent_name or _name() or "agent", goal=goal)
+            run = self._binder.bound(runtime).run(
+                self._agent_name or _configured_agent_name() or "agent", goal=goal
+            )
             with self._guard:
                 self._runs[run.id] = run
             return {"tally_run": run.id}
@@ -141,29 +141,32 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """End the run that `before_agent` started."""
-        self._keep(state, runtime)
+        self._keep_turn(state, runtime)
         self._end(state, "completed")
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Same as `after_agent`."""
         await in_thread(self.after_agent, state, runtime)
 
-    def _keep(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
-        """Remember what was said since the agent was asked, where that is wanted."""
+    def _keep_turn(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Remember the request of the user and the answer, if turns are to be remembered."""
         run = self._run(state, runtime) if self._speakers != "off" else None
         if run is None:
             return
         with self._capture(run):
-            said = state["messages"]
-            asked = next((one for one in reversed(said) if isinstance(one, HumanMessage)), None)
+            messages = state["messages"]
+            latest = next(
+                (message for message in reversed(messages) if isinstance(message, HumanMessage)),
+                None,
+            )
             answer = (
-                said[-1]
-                if said and isinstance(said[-1], AIMessage) and self._speakers == "both"
+                messages[-1]
+                if messages and isinstance(messages[-1], AIMessage) and self._speakers == "both"
                 else None
             )
             self._binder.bound(runtime).keep_turn(
                 run,
-                user=None if asked is None else str(asked.text),
+                user=None if latest is None else str(latest.text),
                 assistant=None if answer is None else str(answer.text),
             )
 
@@ -175,8 +178,10 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 run.end(status)
 
     def _run(self, state: Mapping[str, Any], runtime: Any) -> Run | None:
-        """The run that this call belongs to; one whose process ended goes on as a new one."""
-        active = _under_way()
+        """Return the run that this call belongs to; one whose process ended goes on as a new
+        one.
+        """
+        active = _recording_run()
         if active is not None:
             active.add_surface("langchain")
         if active is not None or not self._record:
@@ -200,14 +205,16 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 return run.step(
                     "model_call",
                     name=_model_name(request) or "model",
-                    parent=_within(run),
+                    parent=_parent_step_id(run),
                     metadata=_place(),
                 )
         return None
 
-    def _noted(self, step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
+    def _finish_model_call(
+        self, step: Step, request: ModelRequest[Any], response: ModelResponse[Any]
+    ) -> None:
         with self._capture(step.run):
-            _note(step, request, response)
+            _record_missing(step, request, response)
             step.end(wait=False)
 
     # Model calls
@@ -218,15 +225,15 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Compile the request, send it, and record both."""
         step = self._model_step(request)
         if step is None:
-            return handler(self._compiled(request))
+            return handler(self._compile(request))
         with step.active():
             try:
-                compiled = self._compiled(request)
+                compiled = self._compile(request)
                 response = handler(compiled)
             except BaseException as error:
-                self._failed(request.state, step, error)
+                self._fail(request.state, step, error)
                 raise
-        self._noted(step, compiled, response)
+        self._finish_model_call(step, compiled, response)
         return response
 
     async def awrap_model_call(
@@ -237,35 +244,34 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Same as `wrap_model_call`; the compile runs on a thread of its own."""
         step = await in_thread(self._model_step, request)
         if step is None:
-            return await handler(await in_thread(self._compiled, request))
+            return await handler(await in_thread(self._compile, request))
         with step.active():
             try:
-                compiled = await in_thread(self._compiled, request)
+                compiled = await in_thread(self._compile, request)
                 response = await handler(compiled)
             except BaseException as error:
-                self._failed(request.state, step, error)
+                self._fail(request.state, step, error)
                 raise
-        self._noted(step, compiled, response)
+        self._finish_model_call(step, compiled, response)
         return response
 
-    def _compiled(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _compile(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         bound = self._binder.bound(request.runtime)
-        model = _model_name(request)
+        model, specs = _model_name(request), tool_specs(request.tools)
         system = [] if request.system_message is None else [request.system_message]
-        said = items_of([*_named(system), *request.messages], bound.tally.counter(model).count)
+        items = items_of([*_with_ids(system), *request.messages], bound.tally.counter(model).count)
         compiled = bound.compile(
-            [*(item for item, _ in said.values()), *self._recall(bound, request)],
-            budget=self._budget or _most_input(request.model) or _DEFAULT_BUDGET,
+            [*(item for item, _ in items.values()), *self._recall(bound, request)],
+            budget=self._budget or _max_input_tokens(request.model) or _DEFAULT_BUDGET,
             reserve=self._reserve,
             model=model,
-            tools=tool_specs(request.tools),
+            tools=specs,
             rules=self._rules,
             config=self._config or (_AGENTS if request.tools else None),
             target=FRAMED,
         )
-        rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()})
-        recordable_tools = {f"tool:{spec.name}" for spec in tool_specs(request.tools)}
-        denied = {name.removeprefix("tool:") for name in recordable_tools} - rendered.tools
+        rendered = render(compiled, {item_id: message for item_id, (_, message) in items.items()})
+        denied = {spec.name for spec in specs} - rendered.tools
         tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
         messages: Any = rendered.messages
         return request.override(system_message=rendered.system, messages=messages, tools=tools)
@@ -296,10 +302,10 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             try:
                 result = handler(request)
             except BaseException as error:
-                self._failed(request.state, step, error)
+                self._fail(request.state, step, error)
                 raise
         with self._capture(step.run):
-            _note_result(step, result)
+            _finish_tool_call(step, result)
         return result
 
     async def awrap_tool_call(
@@ -315,50 +321,54 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             try:
                 result = await handler(request)
             except BaseException as error:
-                self._failed(request.state, step, error)
+                self._fail(request.state, step, error)
                 raise
         with self._capture(step.run):
-            _note_result(step, result)
+            _finish_tool_call(step, result)
         return result
 
     def _tool_step(self, request: ToolCallRequest) -> Step | None:
-        """The step of a tool call, unless a handler in the callbacks sees the call itself."""
-        if _watched() is not None:
+        """Return the step of a tool call; None if a handler in the callbacks records it."""
+        if _handler_run() is not None:
             return None
         run = self._run(request.state, request.runtime)
         if run is None:
             return None
         call = request.tool_call
         with self._capture(run):
-            step = run.step("tool_call", name=call["name"], parent=_within(run), metadata=_place())
+            step = run.step(
+                "tool_call", name=call["name"], parent=_parent_step_id(run), metadata=_place()
+            )
             record_tool_call(step, ToolCall(call["name"], call["args"], call["id"]))
             return step
         return None
 
-    def _failed(self, state: Mapping[str, Any], step: Step, error: BaseException) -> None:
-        """A step that failed ends its run too; one that waits for a person ends nothing."""
+    def _fail(self, state: Mapping[str, Any], step: Step, error: BaseException) -> None:
+        """End a step that an exception left, and its run, unless it waits for a person."""
         with self._capture(step.run):
             stop_step(step, error)
         if not is_bubble_up(error):
             self._end(state, status_for(type(error)))
 
 
-def _under_way() -> Run | None:
-    """The run that somebody records already: a handler's, that of a `run` block, or of the step we
-    stand in.
+def _recording_run() -> Run | None:
+    """Return the run that records this call already: that of a handler in the callbacks, of a `run`
+    block, or of the current step; None if there is none.
     """
     step = current_step()
-    return _watched() or current_run() or (step.run if step is not None and step.is_open else None)
+    return (
+        _handler_run() or current_run() or (step.run if step is not None and step.is_open else None)
+    )
 
 
-def _within(run: Run) -> str | None:
-    """The open step of the run that a new one is made in."""
+def _parent_step_id(run: Run) -> str | None:
+    """Return the id of the open step of the run in which a new one is a child, or None."""
     step = current_step()
     return step.id if step is not None and step.run is run and step.is_open else None
 
 
-def _watched() -> Run | None:
-    """The run of a TallyCallbackHandler in the callbacks of the call under way."""
+def _handler_run() -> Run | None:
+    """Return the run of a TallyCallbackHandler in the callbacks of the call under way, or None."""
     manager = ensure_config().get("callbacks")
     handlers = getattr(manager, "handlers", manager) or ()
     parent = getattr(manager, "parent_run_id", None)
@@ -368,7 +378,7 @@ def _watched() -> Run | None:
     return None
 
 
-def _actor_in(runtime: Runtime[Any]) -> Actor | None:
+def _actor_from_context(runtime: Runtime[Any]) -> Actor | None:
     context = getattr(runtime, "context", None)
     if isinstance(context, Actor):
         return context
@@ -382,16 +392,12 @@ def _place() -> dict[str, Any]:
     return place_of(ensure_config().get("metadata", {}))
 
 
-def _text(message: BaseMessage | None) -> str | None:
-    return None if message is None else str(message.text)
-
-
-def _name() -> str | None:
+def _configured_agent_name() -> str | None:
     name = ensure_config().get("metadata", {}).get("lc_agent_name")
     return name if isinstance(name, str) else None
 
 
-def _named(system: Sequence[SystemMessage]) -> list[BaseMessage]:
+def _with_ids(system: Sequence[SystemMessage]) -> list[BaseMessage]:
     return [
         message if message.id else message.model_copy(update={"id": "system"}) for message in system
     ]
@@ -405,18 +411,18 @@ def _tool_name(tool: Any) -> str | None:
 
 
 def _model_name(request: ModelRequest[Any]) -> str | None:
-    found = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
-    return found if isinstance(found, str) else None
+    name = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
+    return name if isinstance(name, str) else None
 
 
-def _most_input(model: Any) -> int | None:
+def _max_input_tokens(model: Any) -> int | None:
     profile = getattr(model, "profile", None)
-    most = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-    return most if isinstance(most, int) and most > 0 else None
+    tokens = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
-def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
-    """The request and the answer, where no handler noted them."""
+def _record_missing(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
+    """Record the request and the answer of a model call, unless a handler has recorded them."""
     if not step.has("request"):
         messages = [
             *([request.system_message] if request.system_message else []),
@@ -426,8 +432,12 @@ def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) 
             "model": _model_name(request),
             "tools": [spec.dump() for spec in tool_specs(request.tools)],
         }
-        noted = request_of(messages, parameters)
-        step.record("request", noted, summary={"model": noted["model"], "messages": len(messages)})
+        recorded_request = request_of(messages, parameters)
+        step.record(
+            "request",
+            recorded_request,
+            summary={"model": recorded_request["model"], "messages": len(messages)},
+        )
     answer = next((message for message in response.result if isinstance(message, AIMessage)), None)
     if answer is not None and not step.has("response"):
         usage = usage_of(answer.usage_metadata)
@@ -436,7 +446,7 @@ def _note(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) 
         )
 
 
-def _note_result(step: Step, result: ToolMessage | Command[Any]) -> None:
+def _finish_tool_call(step: Step, result: ToolMessage | Command[Any]) -> None:
     record_tool_result(step, result)
     failed = isinstance(result, ToolMessage) and result.status == "error"
     step.end("failed" if failed else "completed", wait=False)

@@ -17,8 +17,8 @@ __all__ = ["chat_model_call"]
 def chat_model_call(
     model: BaseChatModel | Runnable[Any, BaseMessage],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recordings.replay(step_id, call=…)`: the recorded messages go to `model`, its
-    answer comes back.
+    """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded messages to
+    `model` and returns the answer.
     """
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:

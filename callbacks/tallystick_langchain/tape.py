@@ -21,17 +21,22 @@ from langchain_core.tools import BaseTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr, ValidationError
 
+from tallystick.adapters.tapes import (
+    check_safe_tools,
+    comparable_request,
+    recorded_model,
+    recorded_requests,
+)
 from tallystick.errors import InvalidInput, NotReplayable
-from tallystick.recorder import Player, stream_pieces, tool_form
+from tallystick.recorder import Player, stream_pieces
 from tallystick.records import Json, TapeCall
 from tallystick_langchain.chunks import chunks_of
-from tallystick_langchain.messages import completion_of, request_of
+from tallystick_langchain.messages import ENVELOPE, completion_of, request_of
 
 __all__ = ["TapeChatModel", "TapeLLM", "normal", "tape_tools"]
 
-_ENVELOPE = ("id", "response_metadata", "usage_metadata")
 _EMPTY: tuple[Json, ...] = (None, [], {}, "")
-_NOT_SENT = (*_ENVELOPE, "artifact", "type", "tool_call_chunks", "chunk_position")
+_NOT_SENT = (*ENVELOPE, "artifact", "type", "tool_call_chunks", "chunk_position")
 
 
 class TapeChatModel(BaseChatModel):
@@ -45,7 +50,7 @@ class TapeChatModel(BaseChatModel):
     player: Any
     like: BaseChatModel | None = None
     model_name: str | None = None
-    """The recorded one, so that what depends on the model is decided as it was."""
+    """Name of the recorded model, so that decisions that depend on it are made as they were."""
 
     def __init__(self, player: Player, *, like: BaseChatModel | None = None, **fields: Any) -> None:
         if like is not None:
@@ -59,7 +64,7 @@ class TapeChatModel(BaseChatModel):
         return "tallystick-tape"
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
-        """As the recorded model binds them, else in the form that most providers take."""
+        """Bind tools as the recorded model does, else in the form that most providers take."""
         if self.like is None:
             return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
         bound = self.like.bind_tools(tools, **kwargs)
@@ -69,11 +74,11 @@ class TapeChatModel(BaseChatModel):
     def with_structured_output(
         self, schema: Any, *, include_raw: bool = False, **kwargs: Any
     ) -> Runnable[Any, Any]:
-        """As the recorded model asks for it, else by a tool."""
+        """Ask for structured output as the recorded model does, else by a tool."""
         if self.like is None:
             return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
-        made = self.like.with_structured_output(schema, include_raw=include_raw, **kwargs)
-        return _in_place(made, self.like, self)
+        runnable = self.like.with_structured_output(schema, include_raw=include_raw, **kwargs)
+        return _in_place(runnable, self.like, self)
 
     def _generate(
         self,
@@ -82,7 +87,7 @@ class TapeChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        played = self.player.answer(self._played(messages, stop, kwargs))
+        played = self.player.answer(self._play(messages, stop, kwargs))
         return ChatResult(generations=[ChatGeneration(message=_message(played))])
 
     def _stream(
@@ -92,21 +97,21 @@ class TapeChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        call = self._played(messages, stop, kwargs)
+        call = self._play(messages, stop, kwargs)
         if call.response is not None:
             yield from chunks_of(call, _message(call.response))
         self.player.answer(call)  # a stream that broke breaks where it did
 
-    def _played(
-        self, messages: list[BaseMessage], stop: list[str] | None, given: dict[str, Any]
+    def _play(
+        self, messages: list[BaseMessage], stop: list[str] | None, options: dict[str, Any]
     ) -> TapeCall:
         parameters = (
-            {**given, "stop": stop}
+            {**options, "stop": stop}
             if self.like is None
-            else self.like._get_invocation_params(stop=stop, **given)
+            else self.like._get_invocation_params(stop=stop, **options)
         )
         form = (
-            _with_parameters if self.like is not None and _knows_parameters(self.player) else normal
+            _with_parameters if self.like is not None and _has_parameters(self.player) else normal
         )
         call: TapeCall = self.player.call_model(request_of(messages, parameters), normal=form)
         return call
@@ -128,7 +133,7 @@ class TapeLLM(LLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> str:
-        return _completion(self.player.answer(self._played(prompt, stop, kwargs)))
+        return _completion(self.player.answer(self._play(prompt, stop, kwargs)))
 
     def _stream(
         self,
@@ -137,7 +142,7 @@ class TapeLLM(LLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        call = self._played(prompt, stop, kwargs)
+        call = self._play(prompt, stop, kwargs)
         if call.response is not None:
             for piece in stream_pieces(call, [_completion(call.response)])[0]:
                 chunk = GenerationChunk(text=piece)
@@ -146,9 +151,9 @@ class TapeLLM(LLM):
                 yield chunk
         self.player.answer(call)
 
-    def _played(self, prompt: str, stop: list[str] | None, given: dict[str, Any]) -> TapeCall:
+    def _play(self, prompt: str, stop: list[str] | None, options: dict[str, Any]) -> TapeCall:
         call: TapeCall = self.player.call_model(
-            completion_of(prompt, {**given, "stop": stop}), normal=normal
+            completion_of(prompt, {**options, "stop": stop}), normal=normal
         )
         return call
 
@@ -163,94 +168,83 @@ def _completion(response: Any) -> str:
 def tape_tools(
     player: Player, tools: Sequence[BaseTool], *, safe: Collection[str] = ()
 ) -> list[BaseTool]:
-    """The tools with their recorded results; those whose names are in `safe` are compared and run
-    for real.
+    """Return the tools with their recorded results; those whose names are in `safe` are compared
+    and run for real.
 
-    What a tool does to the state of a graph (`Command`) is in no record, so that such a tool must
-    be safe.
+    A change that a tool makes to the state of a graph (`Command`) is not recorded, so that such a
+    tool must be safe.
     """
-    unknown = sorted(set(safe) - {tool.name for tool in tools})
-    if unknown:
-        raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
+    check_safe_tools(safe, (tool.name for tool in tools))
     return [
         _real(player, tool) if tool.name in safe else _TapeTool.of(player, tool) for tool in tools
     ]
 
 
 def normal(request: Json) -> Json:
-    """Messages and tools of a request, without the ids of messages, usage and what providers
-    added.
+    """Return messages and tools of a request, without ids of messages, usage and provider
+    metadata.
     """
-    if not isinstance(request, dict):
-        return request
-    messages, tools = request.get("messages"), request.get("tools")
-    asked: list[Json] = (
-        [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
-    )
-    offered: list[Json] = [tool_form(tool) for tool in tools] if isinstance(tools, list) else []
-    return {"messages": asked, "tools": offered, "stop": request.get("stop")}
+    return comparable_request(request, _message_form, "stop")
+
+
+def _message_form(message: Json) -> Json:
+    """Return a message in the form in which it is compared."""
+    if not isinstance(message, dict) or not isinstance(message.get("data"), dict):
+        return message
+    data = message["data"]
+    assert isinstance(data, dict)
+    fields: Json = {
+        name: value for name, value in data.items() if name not in _NOT_SENT and value not in _EMPTY
+    }
+    # A streamed answer is the same answer, whatever its class was called.
+    kind = str(message.get("type")).removesuffix("MessageChunk").lower()
+    return {"type": kind, "data": fields}
 
 
 def _with_parameters(request: Json) -> Json:
     """Same as `normal`, with the name of the model and its parameters."""
-    found = normal(request)
-    if not isinstance(found, dict) or not isinstance(request, dict):
-        return found
-    return {**found, "model": request.get("model"), "parameters": request.get("parameters")}
+    return comparable_request(request, _message_form, "stop", "model", "parameters")
 
 
-def _knows_parameters(player: Player) -> bool:
-    """Whether the tape holds the parameters of models: the middleware alone sees none but the
-    name.
-    """
-    requests = [call.request for call in player.tape.calls if call.kind == "model_call"]
-    found = [request.get("parameters") for request in requests if isinstance(request, dict)]
-    return any(isinstance(one, dict) and set(one) - {"model", "model_name"} for one in found)
+def _has_parameters(player: Player) -> bool:
+    """Return True if the tape has the parameters of models: the middleware records only a name."""
+    parameter_sets = [request.get("parameters") for request in recorded_requests(player)]
+    return any(
+        isinstance(parameters, dict) and set(parameters) - {"model", "model_name"}
+        for parameters in parameter_sets
+    )
 
 
 def _model_name(player: Player, like: BaseChatModel | None) -> str | None:
-    if like is not None:
-        return getattr(like, "model_name", None) or getattr(like, "model", None)
-    requests = [call.request for call in player.tape.calls if call.kind == "model_call"]
-    names = [request.get("model") for request in requests if isinstance(request, dict)]
-    return next((name for name in names if isinstance(name, str)), None)
+    if like is None:
+        return recorded_model(player)
+    return getattr(like, "model_name", None) or getattr(like, "model", None)
 
 
 def _in_place(
-    made: Runnable[Any, Any], like: BaseChatModel, tape: TapeChatModel
+    runnable: Runnable[Any, Any], like: BaseChatModel, tape: TapeChatModel
 ) -> Runnable[Any, Any]:
-    """What `like` made of itself, with the tape in its place. Raises InvalidInput where it is not
-    found.
+    """Return the runnable that `like` made of itself, with the tape in its place. Raises
+    InvalidInput if `like` is not in it.
     """
-    if made is like:
+    if runnable is like:
         return tape
-    if isinstance(made, RunnableBinding) and made.bound is like:
-        return made.model_copy(update={"bound": tape})
-    if isinstance(made, RunnableSequence):
-        first, *rest = made.steps
+    if isinstance(runnable, RunnableBinding) and runnable.bound is like:
+        return runnable.model_copy(update={"bound": tape})
+    if isinstance(runnable, RunnableSequence):
+        first, *rest = runnable.steps
         return RunnableSequence(_in_place(first, like, tape), *rest)
-    if isinstance(made, RunnableParallel) and "raw" in made.steps__:
-        return RunnableParallel({**made.steps__, "raw": _in_place(made.steps__["raw"], like, tape)})
+    if isinstance(runnable, RunnableParallel) and "raw" in runnable.steps__:
+        return RunnableParallel(
+            {**runnable.steps__, "raw": _in_place(runnable.steps__["raw"], like, tape)}
+        )
     raise InvalidInput(
         "This model binds tools in a way of its own; give the tape model without `like`."
     )
 
 
-def _bare(message: Json) -> Json:
-    if not isinstance(message, dict) or not isinstance(message.get("data"), dict):
-        return message
-    data = message["data"]
-    assert isinstance(data, dict)
-    kept: Json = {
-        name: value for name, value in data.items() if name not in _NOT_SENT and value not in _EMPTY
-    }
-    # A streamed answer is the same answer, whatever its class was called.
-    kind = str(message.get("type")).removesuffix("MessageChunk").lower()
-    return {"type": kind, "data": kept}
-
-
 def _message(response: Any) -> BaseMessage:
-    """The recorded answer as LangChain's own object."""
+    """Return a recorded answer as LangChain's own object."""
     answer, envelope = response.get("answer") or {}, response.get("envelope") or {}
     data = {**answer, **{name: value for name, value in envelope.items() if value is not None}}
     message = messages_from_dict([{"type": data.get("type", "ai"), "data": data}])[0]
@@ -258,14 +252,14 @@ def _message(response: Any) -> BaseMessage:
 
 
 class _TapeTool(BaseTool):
-    """A tool whose arguments are read as ever, and whose result is the recorded one."""
+    """A tool that reads its arguments as the real one does, and returns the recorded result."""
 
     _player: Player = PrivateAttr()
     _like: BaseTool = PrivateAttr()
 
     @classmethod
     def of(cls, player: Player, tool: BaseTool) -> _TapeTool:
-        made = cls(
+        tape_tool = cls(
             name=tool.name,
             description=tool.description,
             args_schema=tool.args_schema or tool.get_input_schema(),
@@ -275,8 +269,8 @@ class _TapeTool(BaseTool):
             tags=tool.tags,
             metadata=tool.metadata,
         )
-        made._player, made._like = player, tool
-        return made
+        tape_tool._player, tape_tool._like = player, tool
+        return tape_tool
 
     @cached_property
     def _injected_args_keys(self) -> frozenset[str]:
@@ -285,26 +279,30 @@ class _TapeTool(BaseTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
-        # What the model asked is compared, not what the schema makes of it.
-        asked = (
+        # The arguments of the model are compared, not the form that the schema gives them.
+        arguments = (
             self._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
         )
         try:
             super()._to_args_and_kwargs(tool_input, tool_call_id)
         except ValidationError:
-            # Refused then as now: the call is on the tape, and the refusal is made here as it was.
-            self._player.call_tool(self.name, {"arguments": asked})
+            # Refused then as now: the call is on the tape, and the refusal is repeated here.
+            self._player.call_tool(self.name, {"arguments": arguments})
             raise
-        return (), {"asked": asked, "call": tool_call_id}
+        return (), {"arguments": arguments, "tool_call_id": tool_call_id}
 
-    def _run(self, asked: Any, call: str | None) -> Any:
-        recorded = self._player.call_tool(self.name, {"arguments": asked})
+    def _run(self, arguments: Any, tool_call_id: str | None) -> Any:
+        recorded = self._player.call_tool(self.name, {"arguments": arguments})
         result: Any = self._player.result(recorded, errors=(ToolException,))
         if isinstance(result, dict) and result.get("type") == "tool":
             return ToolMessage(
-                **{**result, "tool_call_id": call or result.get("tool_call_id") or "", "id": None}
+                **{
+                    **result,
+                    "tool_call_id": tool_call_id or result.get("tool_call_id") or "",
+                    "id": None,
+                }
             )
-        if call is not None:
+        if tool_call_id is not None:
             raise NotReplayable(
                 recorded.step_id,
                 retention=self._player.tape.retention,
@@ -313,12 +311,12 @@ class _TapeTool(BaseTool):
             )
         return result
 
-    async def _arun(self, asked: Any, call: str | None) -> Any:
-        return self._run(asked, call)
+    async def _arun(self, arguments: Any, tool_call_id: str | None) -> Any:
+        return self._run(arguments, tool_call_id)
 
 
-class _Comparing(BaseCallbackHandler):
-    """Holds the call of a tool that runs for real against the tape."""
+class _CompareCalls(BaseCallbackHandler):
+    """Compares the calls of a tool that runs for real with the tape."""
 
     raise_error = True
     run_inline = True
@@ -336,17 +334,17 @@ class _Comparing(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Compare the arguments before the tool runs."""
-        asked = {"arguments": input_str if inputs is None else inputs}
-        self._player.call_tool(self._name, asked, real=True)
+        request = {"arguments": input_str if inputs is None else inputs}
+        self._player.call_tool(self._name, request, real=True)
 
 
 def _real(player: Player, tool: BaseTool) -> BaseTool:
-    """The tool itself, held against the tape when it is called."""
-    given = tool.callbacks
-    if given is None or isinstance(given, list):
+    """Return a tool that runs for real, its calls compared with the tape."""
+    callbacks = tool.callbacks
+    if callbacks is None or isinstance(callbacks, list):
         return tool.model_copy(
-            update={"callbacks": [*(given or []), _Comparing(player, tool.name)]}
+            update={"callbacks": [*(callbacks or []), _CompareCalls(player, tool.name)]}
         )
-    manager = given.copy()
-    manager.add_handler(_Comparing(player, tool.name), inherit=False)
+    manager = callbacks.copy()
+    manager.add_handler(_CompareCalls(player, tool.name), inherit=False)
     return tool.model_copy(update={"callbacks": manager})

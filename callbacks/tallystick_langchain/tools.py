@@ -4,22 +4,19 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
-from tallystick.adapters import Binder
-from tallystick.operations import MEMORY_TOOLS
-from tallystick.records import Actor, Scope
+from tallystick.adapters import ActorSource, Binder
+from tallystick.operations import MEMORY_TOOLS, not_approved
+from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langchain.graph import session_of
 
 __all__ = ["memory_tools"]
-
-ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
-"""Who acts: an Actor, or a callable from the metadata of the call."""
 
 Approval = Literal["interrupt", "elsewhere"]
 
@@ -27,7 +24,7 @@ Approval = Literal["interrupt", "elsewhere"]
 def memory_tools(
     tally: Tally | BoundTally,
     *,
-    actor: ActorSource | None = None,
+    actor: ActorSource[Mapping[str, Any]] | None = None,
     scope: str | Scope | None = None,
     approval: Approval = "interrupt",
 ) -> list[BaseTool]:
@@ -35,20 +32,20 @@ def memory_tools(
 
     `memory_modify` and `memory_forget` stop the graph with an interrupt of the form that
     LangChain's own `HumanInTheLoopMiddleware` makes, until `Command(resume={"decisions": [{"type":
-    "approve"}]})`: the graph needs a checkpointer. With `approval="elsewhere"` they do what they
-    are told, for agents whose middleware asks.
+    "approve"}]})`: the graph needs a checkpointer. With `approval="elsewhere"` they act at
+    once, for agents whose middleware asks.
     """
     binder = Binder[Mapping[str, Any]](
         tally, surface="langchain", actor=actor, scope=scope, session=session_of
     )
 
-    def answer(tool: str, config: RunnableConfig, given: dict[str, Any]) -> dict[str, Any]:
-        known = MEMORY_TOOLS[tool]
-        if known.needs_approval and approval == "interrupt":
-            refused = _asked(tool, given, known.description)
-            if refused is not None:
-                return refused
-        return known.function(binder.bound(config.get("metadata") or {}), **given)
+    def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
+        memory_tool = MEMORY_TOOLS[tool]
+        if memory_tool.needs_approval and approval == "interrupt":
+            refusal = _ask_person(tool, arguments, memory_tool.description)
+            if refusal is not None:
+                return refusal
+        return memory_tool.function(binder.bound(config.get("metadata") or {}), **arguments)
 
     # LangChain reads the schema of a tool off its signature, so each is written out; it hands in
     # the config.
@@ -72,13 +69,13 @@ def memory_tools(
     def memory_modify(
         memory_id: str, content: str, reason: str, if_version: int, config: RunnableConfig
     ) -> dict[str, Any]:
-        given = {
+        arguments = {
             "memory_id": memory_id,
             "content": content,
             "reason": reason,
             "if_version": if_version,
         }
-        return answer("memory_modify", config, given)
+        return answer("memory_modify", config, arguments)
 
     def memory_forget(memory_id: str, reason: str, config: RunnableConfig) -> dict[str, Any]:
         return answer("memory_forget", config, {"memory_id": memory_id, "reason": reason})
@@ -94,16 +91,16 @@ def memory_tools(
     ]
 
 
-def _asked(tool: str, given: dict[str, Any], description: str) -> dict[str, Any] | None:
-    """Ask a person. None when it was approved, else what the model is told."""
+def _ask_person(tool: str, arguments: dict[str, Any], description: str) -> dict[str, Any] | None:
+    """Ask a person. Return None if the call was approved, else the answer for the model."""
     try:
         from langgraph.types import interrupt
     except ImportError:
-        return _refusal(tool, "Nobody can be asked outside of LangGraph.")
+        return not_approved(tool, "Nobody can be asked outside of LangGraph.")
     try:
-        said = interrupt(
+        response = interrupt(
             {
-                "action_requests": [{"name": tool, "args": given, "description": description}],
+                "action_requests": [{"name": tool, "args": arguments, "description": description}],
                 "review_configs": [
                     {"action_name": tool, "allowed_decisions": ["approve", "reject"]}
                 ],
@@ -111,19 +108,11 @@ def _asked(tool: str, given: dict[str, Any], description: str) -> dict[str, Any]
         )
     except (RuntimeError, KeyError):
         # No graph, or one that cannot stop: LangGraph's interrupts need a checkpointer.
-        return _refusal(tool, "Nobody can be asked: this is no graph with a checkpointer.")
-    decisions = said.get("decisions") if isinstance(said, Mapping) else None
-    decision = decisions[0] if isinstance(decisions, list) and decisions else said
+        return not_approved(tool, "Nobody can be asked: this is no graph with a checkpointer.")
+    decisions = response.get("decisions") if isinstance(response, Mapping) else None
+    decision = decisions[0] if isinstance(decisions, list) and decisions else response
     kind = decision.get("type") if isinstance(decision, Mapping) else decision
     if kind is True or kind == "approve":
         return None
     reason = decision.get("message") if isinstance(decision, Mapping) else None
-    return _refusal(tool, str(reason or "A person said no."))
-
-
-def _refusal(tool: str, message: str) -> dict[str, Any]:
-    return {
-        "error": "Denied",
-        "reason": "not_approved",
-        "message": f"{tool} was not done. {message}",
-    }
+    return not_approved(tool, str(reason or "A person said no."))

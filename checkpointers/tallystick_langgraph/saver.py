@@ -34,8 +34,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from tallystick.adapters.binder import Binder
-from tallystick.adapters.configurable import ActorSource, actor_from_configurable
+from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters.checkpointing import current_run_id, is_remote, run_in_lane
+from tallystick.adapters.configurable import actor_from_configurable
 from tallystick.aio import in_thread, iterate_in_thread
 from tallystick.checkpoints import (
     Leaf,
@@ -48,10 +49,8 @@ from tallystick.checkpoints import (
 )
 from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.errors import Denied, InvalidInput, NotFound
-from tallystick.recorder import current_run
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.services import services_of
 from tallystick_langgraph.encryption import splitter_and_cipher
 from tallystick_langgraph.from_conn_string import ManagedTally
 from tallystick_langgraph.lazy_values import LazyValues
@@ -73,7 +72,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource | None = None,
+        actor: ActorSource[RunnableConfig] | None = None,
         scope: str | Scope | None = None,
         serde: SerializerProtocol | None = None,
         allow: Iterable[Any] = (),
@@ -386,11 +385,10 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Same as `get_tuple`, in a worker thread."""
-        if services_of(self._binder.tally).store.database.is_remote:
-            return await in_thread(
-                self.get_tuple, config
-            )  # side by side: what costs is the way to the server
-        return await self._in_turn(lambda _: _constant(self.get_tuple(config)))
+        if is_remote(self._binder.tally):
+            # Side by side, because the way to the server takes longest.
+            return await in_thread(self.get_tuple, config)
+        return await self._run_async(lambda _: _constant(self.get_tuple(config)))
 
     async def alist(
         self,
@@ -424,7 +422,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Same as `put`, in a worker thread; tasks that put at the same time share a commit."""
-        await self._in_turn(
+        await self._run_async(
             lambda soon: self._begin_put(config, checkpoint, metadata, soon=soon).wait
         )
         return _stored_config(config, checkpoint["id"])
@@ -439,7 +437,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """Same as `put_writes`, in a worker thread; tasks that write at the same time share a
         commit.
         """
-        await self._in_turn(
+        await self._run_async(
             lambda soon: self._begin_put_writes(config, writes, task_id, task_path, soon=soon).wait
         )
 
@@ -472,9 +470,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
             runtime = config.get("configurable", {}).get("__pregel_runtime")
             run_id = getattr(getattr(runtime, "execution_info", None), "run_id", None)
         if run_id is None:
-            run = current_run()
-            recorder = services_of(self._binder.tally).recorder
-            run_id = run.id if run is not None and run.context is recorder else None
+            run_id = current_run_id(self._binder.tally)
         return metadata if run_id is None else {**metadata, "run_id": str(run_id)}
 
     def _recorded_call(self, run_id: str) -> tuple[str, ...]:
@@ -486,13 +482,13 @@ class TallySaver(BaseCheckpointSaver[Any]):
         call_id = run.metadata.get("langchain_run_id")
         return (call_id,) if isinstance(call_id, str) else ()
 
-    async def _in_turn(self, begin: Callable[[bool], Callable[[], T]]) -> T:
+    async def _run_async(self, begin: Callable[[bool], Callable[[], T]]) -> T:
         """Run a short call in the lane that all tasks share; with a cipher, which may be slow, in a
         worker of its own.
         """
         if self._cipher is not None:
             return await in_thread(lambda: begin(False)())
-        return await services_of(self._binder.tally).checkpoints.lane.run(lambda: begin(True))
+        return await run_in_lane(self._binder.tally, lambda: begin(True))
 
     @property
     def _inner(self) -> SerializerProtocol:

@@ -28,12 +28,8 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.adapters.binder import Binder
-from tallystick.adapters.configurable import (
-    ActorSource,
-    actor_from_configurable,
-    thread_from_configurable,
-)
+from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters.configurable import actor_from_configurable, thread_from_configurable
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
@@ -68,7 +64,7 @@ class TallyStore(BaseStore):
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource | None = None,
+        actor: ActorSource[RunnableConfig] | None = None,
         scope: str | Scope | None = None,
         index: StoreIndex | None = None,
         ttl: TTLConfig | None = None,

@@ -70,7 +70,7 @@ def main() -> None:
 def play(
     console: Console, tally: Tally, workspace: Workspace, *, model: str | None, svg: Path | None
 ) -> None:
-    """The scenes, in order."""
+    """Play the scenes, in order."""
     bound = tally.bind(OWNER.model_copy(update={"agent": "coder"}), scope=SCOPE)
     console.print(
         Panel(
@@ -110,8 +110,8 @@ def play(
 
     console.print(Rule("[bold]What was remembered"))
     tally.drain()
-    found = bound.recall("how is money rounded?", limit=2)
-    console.print(render.hit_table(found, query="how is money rounded?"))
+    hits = bound.recall("how is money rounded?", limit=2)
+    console.print(render.hit_table(hits, query="how is money rounded?"))
 
     console.print(Rule("[bold]Session 2: PydanticAI, next day, on the same tally"))
     console.print(Text(f"“How do we round money here?”\n{_ask_pydantic_ai(bound, model)}"))
@@ -122,24 +122,24 @@ def play(
         console.print(Text(f"{node.score:.2f}  {node.node.get_content()}  (from {sources})"))
 
     console.print(Rule("[bold]Replay of the patch step"))
-    exact = bound.recordings.replay(agent.patch_step, call=_replaying(model, bound))
+    exact = bound.recordings.replay(agent.patch_step, call=_replay_call(model, bound))
     console.print(render.replay_view(exact))
     smaller = bound.recordings.replay(
-        agent.patch_step, token_budget=_smaller(bound, agent.patch_step)
+        agent.patch_step, token_budget=_smaller_budget(bound, agent.patch_step)
     )
-    console.print(render.replay_view(_briefly(smaller)))
+    console.print(render.replay_view(_shorten(smaller)))
 
     console.print(Rule("[bold]The whole agent again, on tape"))
-    console.print(_on_tape(bound, bound.recordings.run(run.id), model))
+    console.print(_play_tape(bound, bound.recordings.run(run.id), model))
 
     console.print(Rule("[bold]The receipt"))
     console.print(render.verification_view(bound.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
-    for told, verified in tampering.attempts(
+    for title, verified in tampering.attempts(
         bound.recordings.export_receipt(run.id), agent.patch_step, foil
     ):
-        console.print(_caught(told, verified))
+        console.print(_tampering_panel(title, verified))
     _goodbye(console, tally, run.id, agent.patch_step)
 
 
@@ -171,9 +171,9 @@ def _show_patch(
     )
 
 
-def _on_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel:
-    """The recorded agent on a fresh copy of the project: its answers come from the tape, only the
-    patch is real.
+def _play_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel:
+    """Run the recorded agent on a fresh copy of the project: its answers come from the tape, only
+    the patch is real.
     """
     tape = bound.recordings.tape(recorded.run_id)
     player = Player(tape)
@@ -206,15 +206,15 @@ def _on_tape(bound: BoundTally, recorded: RunRecord, model: str | None) -> Panel
     return Panel("\n".join(lines), title="Tape", title_align="left", border_style="green")
 
 
-def _caught(told: str, found: Verification) -> Panel:
-    """What was done to a copy of the receipt, and what `verify` says of it."""
-    lines = [f"[red]✗ {problem.where}: {problem.problem}[/]" for problem in found.problems]
+def _tampering_panel(title: str, verification: Verification) -> Panel:
+    """Return an attempt on a copy of the receipt, and the problems that `verify` reports."""
+    lines = [f"[red]✗ {problem.where}: {problem.problem}[/]" for problem in verification.problems]
     assert lines, "tampering that is not found is worth an alarm"
-    return Panel("\n".join(lines), title=told, title_align="left", border_style="red")
+    return Panel("\n".join(lines), title=title, title_align="left", border_style="red")
 
 
-def _briefly(result: ReplayResult) -> ReplayResult:
-    """Without most of a long diff of the prompt."""
+def _shorten(result: ReplayResult) -> ReplayResult:
+    """Return the result without most of a long diff of the prompt."""
     lines = result.prompt_diff
     if len(lines) <= _SHOWN:
         return result
@@ -232,15 +232,15 @@ def _ask_pydantic_ai(bound: BoundTally, model: str | None) -> str:
     return asyncio.run(agent.run("How do we round money here?")).output
 
 
-def _replaying(model: str | None, bound: BoundTally) -> Any:
-    """The model of the replay: the same real one, or the scripted answer once more."""
+def _replay_call(model: str | None, bound: BoundTally) -> Any:
+    """Return the model of the replay: the same real one, or the scripted answer once more."""
     if model is not None:
         return chat_model_call(_chat_model(model))
     return chat_model_call(scripted.ScriptedChatModel(messages=iter([scripted.patching_answer()])))
 
 
-def _smaller(bound: BoundTally, step: str) -> int:
-    """A budget that the required items still fit into, and little else."""
+def _smaller_budget(bound: BoundTally, step: str) -> int:
+    """Return a budget that fits the required items and little else."""
     _, compiled = bound.recordings.compiled(step)
     return compiled.token_allocation["budget"] * 3 // 4
 
@@ -251,10 +251,10 @@ def _chat_model(model: str | None) -> BaseChatModel:
     from langchain.chat_models import init_chat_model
 
     try:
-        chosen: BaseChatModel = init_chat_model(model)
+        chat_model: BaseChatModel = init_chat_model(model)
     except ImportError as error:
         raise SystemExit(f"{error}\nInstall it into .venv: both sessions need it.") from error
-    return chosen
+    return chat_model
 
 
 def _name(model: str | None) -> str | None:

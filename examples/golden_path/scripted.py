@@ -30,12 +30,12 @@ class ScriptedChatModel(GenericFakeChatModel):
     """A chat model that reads its answers from a script and takes tools without looking at them."""
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        """As most models bind them, so that they are recorded: the script knows which to call."""
+        """Bind tools as most models do, so that they are recorded."""
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
 
 def coding_model() -> ScriptedChatModel:
-    """The model of the coding session: plan, look, patch, check, remember, report."""
+    """Return the model of the coding session: plan, look, patch, check, remember, report."""
     return ScriptedChatModel(
         messages=iter(
             [
@@ -64,7 +64,7 @@ def coding_model() -> ScriptedChatModel:
 
 
 def patching_answer() -> AIMessage:
-    """What the model says in the patch step."""
+    """Return the answer of the model in the patch step."""
     return AIMessage(
         "`share` rounds half up through a float; the convention asks for half to even.",
         tool_calls=[_call("apply_patch", 4, patch=FIX)],
@@ -72,8 +72,8 @@ def patching_answer() -> AIMessage:
 
 
 def answering_model() -> Any:
-    """The model of the second session, in PydanticAI: it searches memory and answers from what it
-    finds.
+    """Return the model of the second session, in PydanticAI: it searches memory and answers from
+    the first hit.
     """
     from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.messages import ToolReturnPart
@@ -83,9 +83,9 @@ def answering_model() -> Any:
         for part in messages[-1].parts:
             if isinstance(part, ToolReturnPart):
                 content: Any = part.content
-                found = content["memories"][0]
+                memory = content["memories"][0]
                 return ModelResponse(
-                    parts=[TextPart(f"By memory …{found['id'][-8:]}: {found['text']}")]
+                    parts=[TextPart(f"By memory …{memory['id'][-8:]}: {memory['text']}")]
                 )
         return ModelResponse(
             parts=[ToolCallPart("memory_search", {"query": "rounding of money", "limit": 3})]

@@ -1,6 +1,4 @@
-"""Attempts on a copy of a receipt: what somebody with write access might do, and what `verify`
-makes of it.
-"""
+"""Attempts on a copy of a receipt by somebody with write access, and the answers of `verify`."""
 
 from __future__ import annotations
 
@@ -17,33 +15,33 @@ Members = dict[str, bytes]
 
 
 def attempts(receipt: bytes, step_id: str, foil: Foil) -> Iterator[tuple[str, Verification]]:
-    """Each attempt in words, and what verifying the copy says; the foil is the half that was kept
-    elsewhere.
+    """Yield each attempt in words, with the verification of the copy; the foil is the half that was
+    stored elsewhere.
     """
-    for told, tamper in (
-        ("What the model answered in the patch step is another text now", _reworded(step_id)),
-        ("The receipt of the patch step says that it failed", _failed(step_id)),
+    for title, tamper in (
+        ("What the model answered in the patch step is another text now", _reword(step_id)),
+        ("The receipt of the patch step says that it failed", _mark_failed(step_id)),
         ("The end is cut off so neatly that the copy alone looks whole", _cut_off),
     ):
-        yield told, verify_bundle(_packed(tamper(_members(receipt))), foil=foil)
+        yield title, verify_bundle(_pack(tamper(_members(receipt))), foil=foil)
 
 
-def _reworded(step_id: str) -> Callable[[Members], Members]:
+def _reword(step_id: str) -> Callable[[Members], Members]:
     def tamper(members: Members) -> Members:
         rows = [json.loads(line) for line in members["entries.jsonl"].splitlines()]
-        (laid,) = (
+        (place,) = (
             row["payload"] for row in rows if (row["step_id"], row["kind"]) == (step_id, "response")
         )
-        start, end, blob = laid["start"], laid["start"] + laid["size"], members["payloads.bin"]
-        said = blob[start:end].replace(b"ROUND_HALF_EVEN", b"ROUND_HALF_DOWN")
-        if said == blob[start:end]:
-            said = blob[start:end].swapcase()
-        return {**members, "payloads.bin": blob[:start] + said + blob[end:]}
+        start, end, blob = place["start"], place["start"] + place["size"], members["payloads.bin"]
+        new_text = blob[start:end].replace(b"ROUND_HALF_EVEN", b"ROUND_HALF_DOWN")
+        if new_text == blob[start:end]:
+            new_text = blob[start:end].swapcase()
+        return {**members, "payloads.bin": blob[:start] + new_text + blob[end:]}
 
     return tamper
 
 
-def _failed(step_id: str) -> Callable[[Members], Members]:
+def _mark_failed(step_id: str) -> Callable[[Members], Members]:
     def tamper(members: Members) -> Members:
         chain = [json.loads(line) for line in members["chain.jsonl"].splitlines()]
         for entry in chain:
@@ -56,19 +54,28 @@ def _failed(step_id: str) -> Callable[[Members], Members]:
 
 
 def _cut_off(members: Members) -> Members:
-    """Everything after the fourth receipt, so neatly that the copy alone looks whole."""
+    """Cut off everything after the fourth receipt, so neatly that the copy alone looks whole."""
     chain = [json.loads(line) for line in members["chain.jsonl"].splitlines()][:5]
-    kept = {json.loads(entry["body"])["subject_id"] for entry in chain}
-    told = json.loads(members["run.json"])
-    told["run"] |= {"status": "running", "ended_at": None, "gaps": 0}
-    told["foil"] |= {"count": len(chain), "head": chain[-1]["digest"]}
+    subject_ids = {json.loads(entry["body"])["subject_id"] for entry in chain}
+    run_file = json.loads(members["run.json"])
+    run_file["run"] |= {"status": "running", "ended_at": None, "gaps": 0}
+    run_file["foil"] |= {"count": len(chain), "head": chain[-1]["digest"]}
     rows = {
         name: _lines(
-            [row for row in map(json.loads, members[name].splitlines()) if row["step_id"] in kept]
+            [
+                row
+                for row in map(json.loads, members[name].splitlines())
+                if row["step_id"] in subject_ids
+            ]
         )
         for name in ("steps.jsonl", "entries.jsonl")
     }
-    return {**members, **rows, "run.json": json.dumps(told).encode(), "chain.jsonl": _lines(chain)}
+    return {
+        **members,
+        **rows,
+        "run.json": json.dumps(run_file).encode(),
+        "chain.jsonl": _lines(chain),
+    }
 
 
 def _members(receipt: bytes) -> Members:
@@ -76,7 +83,7 @@ def _members(receipt: bytes) -> Members:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _packed(members: Members) -> bytes:
+def _pack(members: Members) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, body in members.items():

@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parent / "project"
 
 @dataclass(frozen=True)
 class TestRun:
-    """What pytest said."""
+    """The result of pytest."""
 
     passed: bool
     output: str
@@ -40,45 +40,45 @@ class Workspace:
         self._home.cleanup()
 
     def files(self) -> list[str]:
-        """The project's files, by path."""
-        found = (
+        """Return the paths of the project's files, sorted."""
+        paths = (
             path.relative_to(self.root).as_posix()
             for path in self.root.rglob("*")
             if path.is_file()
         )
         return sorted(
-            name for name in found if "__pycache__" not in name and not name.endswith("conftest.py")
+            name for name in paths if "__pycache__" not in name and not name.endswith("conftest.py")
         )
 
     def read(self, path: str) -> str:
-        """A file of the project. Raises ValueError for one outside it."""
-        place = (self.root / path).resolve()
-        if not place.is_relative_to(self.root.resolve()) or not place.is_file():
+        """Return the text of a file of the project. Raises ValueError for one outside it."""
+        file = (self.root / path).resolve()
+        if not file.is_relative_to(self.root.resolve()) or not file.is_file():
             raise ValueError(f"{path} is not a file of this project")
-        return place.read_text()
+        return file.read_text()
 
     def apply(self, patch: str) -> str:
-        """Apply a unified diff; tests are not to be touched. Returns what git says, empty when all
-        is well.
+        """Apply a unified diff; tests are not to be touched. Return the output of git, empty when
+        all is well.
         """
         touched = [line[6:] for line in patch.splitlines() if line.startswith(("--- a/", "+++ b/"))]
         if any(path.startswith("tests/") for path in touched):
             return "refused: this patch edits tests"
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "apply", "--whitespace=nowarn", "-"],
             cwd=self.root,
             input=patch,
             text=True,
             capture_output=True,
-            env=_quiet(),
+            env=_clean_environment(),
             timeout=60,
             check=False,
         )
-        return (done.stdout + done.stderr).strip()
+        return (process.stdout + process.stderr).strip()
 
     def run_tests(self) -> TestRun:
         """Run the project's tests in a process of their own."""
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 sys.executable,
                 "-m",
@@ -93,18 +93,18 @@ class Workspace:
             cwd=self.root,
             text=True,
             capture_output=True,
-            env=_quiet(),
+            env=_clean_environment(),
             timeout=120,
             check=False,
         )
-        return TestRun(done.returncode == 0, (done.stdout + done.stderr).strip())
+        return TestRun(process.returncode == 0, (process.stdout + process.stderr).strip())
 
 
-def _quiet() -> dict[str, str]:
-    """The environment without what would change how git or pytest behave here."""
-    kept = {
+def _clean_environment() -> dict[str, str]:
+    """Return the environment without variables that would change git or pytest."""
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "PYTEST_"))
     }
-    return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}

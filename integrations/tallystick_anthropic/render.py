@@ -15,7 +15,7 @@ from tallystick.records import CompiledContext, ContextItem
 __all__ = ["render_messages"]
 
 _EARLIER = "(The conversation began earlier.)"
-"""Stands first where the window begins with an answer: the first message has to be the user's."""
+"""The first message if the window begins with an answer: the first must be the user's."""
 
 Block = dict[str, Any]
 
@@ -29,7 +29,7 @@ def render_messages(
     ttl: Literal["5m", "1h"] | None = None,
     **parameters: Any,
 ) -> dict[str, Any]:
-    """The body of a Messages request that says what was compiled and nothing else.
+    """Return the body of a Messages request for a compiled context, and nothing else.
 
     Messages of one role in a row are one message; the results of calls come first in the message
     after the calls. Up to four breakpoints are marked: the end of the instructions (which covers
@@ -37,15 +37,15 @@ def render_messages(
     is their lifetime; `parameters` go in as they are. Raises InvalidContext for calls that do not
     pair or whose arguments are not known, and InvalidInput.
     """
-    chosen = outline(compiled)
+    sections = outline(compiled)
     name = model or compiled.model
     if name is None:
         raise InvalidInput("Name the `model`; the compile was for none.")
-    blocks = list(_blocks(chosen.history))
+    blocks = list(_blocks(sections.history))
     ends = [len(blocks)]
-    if chosen.context:
-        blocks.append(("user", _text(chosen.context)))
-    for item in chosen.turn:
+    if sections.context:
+        blocks.append(("user", _text(sections.context)))
+    for item in sections.turn:
         blocks += _blocks([item])
         if item.kind == "user_msg":
             ends.append(len(blocks))
@@ -53,14 +53,14 @@ def render_messages(
     if not blocks:
         raise InvalidInput("There is nothing to ask: no message was compiled.")
     body: dict[str, Any] = {"model": name, "max_tokens": max_tokens, **parameters}
-    if chosen.tools:
-        body["tools"] = [_tool(item) for item in chosen.tools]
-    if chosen.system:
-        body["system"] = [_text(chosen.system)]
+    if sections.tools:
+        body["tools"] = [_tool(item) for item in sections.tools]
+    if sections.system:
+        body["system"] = [_text(sections.system)]
     if breakpoints:
-        first = body["system"][-1:] if chosen.system else body.get("tools", [])[-1:]
-        marked = [*first, *(blocks[end - 1][1] for end in dict.fromkeys(ends) if end)]
-        for block in marked[:4]:
+        first = body["system"][-1:] if sections.system else body.get("tools", [])[-1:]
+        blocks_to_mark = [*first, *(blocks[end - 1][1] for end in dict.fromkeys(ends) if end)]
+        for block in blocks_to_mark[:4]:
             block["cache_control"] = (
                 {"type": "ephemeral"} if ttl is None else {"type": "ephemeral", "ttl": ttl}
             )

@@ -3,7 +3,8 @@
 The root of a tree of spans is the run; model calls, tools and retrievals are its steps. Inside a
 `bound.run(…)` the steps join that run, and a model or tool call inside an open step of its kind
 adds its view to that step, so that nothing is recorded twice. Hooks hand over and return.
-LlamaIndex swallows whatever a handler raises, so what could not be recorded is counted here.
+LlamaIndex swallows the exceptions of a handler, so events that could not be recorded are counted
+here.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument
 from pydantic import PrivateAttr
 
 from tallystick.adapters import (
+    ActorSource,
     Binder,
     Capture,
     OpenCall,
@@ -55,9 +57,15 @@ from tallystick.adapters import (
     record_tool_result,
 )
 from tallystick.recorder import Run, status_for
-from tallystick.records import Actor, Scope, StepKind, StepStatus
+from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
-from tallystick_llama_index.messages import answer_of, found_of, model_of, request_of, usage
+from tallystick_llama_index.messages import (
+    answer_of,
+    documents_of,
+    model_of,
+    request_of,
+    usage_of_response,
+)
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
@@ -65,9 +73,6 @@ except ImportError:  # early workflows wait inside the tool, which then simply t
     WaitingForEvent = None  # type: ignore[assignment,misc]
 
 __all__ = ["TallyInstrumentation", "unrecorded"]
-
-ActorSource = Actor | Callable[[Mapping[str, Any]], Actor | None]
-"""Who acts: an Actor, or a callable from the tags of the call (`instrument_tags`)."""
 
 _unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=False)
 
@@ -96,7 +101,7 @@ class _Tree:
     open_calls: set[str] = field(default_factory=set)
     """Spans whose step is open."""
     end_status: StepStatus | None = None
-    """How the root ended, while streams that it returned are still read."""
+    """The status with which the root ended, while streams that it returned are still read."""
     is_workflow: bool = False
     """True if the root is a workflow, which ends with an event unless somebody cancels it."""
 
@@ -146,16 +151,16 @@ class TallyInstrumentation:
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource | None = None,
+        actor: ActorSource[Mapping[str, Any]] | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         strict: bool = False,
         capture: Speakers = "off",
     ) -> None:
-        """`agent_name` names the runs (by default the name of the agent, or the class of what was
-        called). A failure to record is counted in `failures` and logged; with `strict` the first
-        one is raised by `detach`. `capture` remembers what the `user` said to the root, or what
-        `both` said, when it ends.
+        """`actor` may be a function of the tags of a call (`instrument_tags`). `agent_name` names
+        the runs (by default the name of the agent, or the class of the root). A failure to record
+        is counted in `failures` and logged; with `strict` the first one is raised by `detach`.
+        `capture` remembers the words of the `user` to the root, or those of `both`, when it ends.
         """
         self._binder = Binder[Mapping[str, Any]](
             tally, surface="llama_index", actor=actor, scope=scope
@@ -216,7 +221,7 @@ class TallyInstrumentation:
         try:
             self.detach()
         except Exception:
-            # What the user's own code raised comes first.
+            # The exception of the user's own code comes first.
             if error is None:
                 raise
 
@@ -245,8 +250,8 @@ class TallyInstrumentation:
         if tree.root_id == span_id and isinstance(
             instance, Workflow | BaseQueryEngine | BaseChatEngine
         ):
-            # What happens in it belongs to it, also outside of any step; hooks run in the context
-            # of the call.
+            # Whatever the call records belongs to the run, also outside of any step; hooks run in
+            # the context of the call.
             tree.leave = self._run_of(tree).enter()
         if isinstance(instance, BaseTool):
             self._begin_tool(span_id, span, instance, arguments)
@@ -265,7 +270,7 @@ class TallyInstrumentation:
         call = span_call.call
         call.tool_call = ToolCall(name, _tool_arguments(tool, arguments), span.tool_call_id)
         record_tool_call(call.step, call.tool_call)
-        # What the tool remembers or recalls belongs to its step.
+        # Memories that the tool stores or recalls belong to its step.
         call.enter()
 
     def on_span_end(self, span_id: str, result: Any) -> None:
@@ -285,7 +290,7 @@ class TallyInstrumentation:
             self._leave(span_id, "cancelled" if is_cancelled else "completed")
 
     def _keep_turn(self, tree: _Tree, result: Any) -> None:
-        """Remember what was said, where wanted; an answer still streaming is no text yet."""
+        """Remember the turn, if one is to be; an answer still streaming is no text yet."""
         run = tree.run
         if self._speakers == "off" or run is None or tree.user_text is None:
             return
@@ -365,11 +370,11 @@ class TallyInstrumentation:
         name = model or event.model_dict.get("class_name")
         step = self._begin("model_call", span_id, name).call.step
         attribute_requests(step)
-        parameters, described = event.additional_kwargs, event.model_dict
+        parameters, description = event.additional_kwargs, event.model_dict
         messages = {} if isinstance(prompt, str) else {"messages": len(prompt)}
         step.record(
             "request",
-            lambda: request_of(prompt, parameters, described),
+            lambda: request_of(prompt, parameters, description),
             summary={"model": model, **messages},
         )
 
@@ -397,18 +402,20 @@ class TallyInstrumentation:
             return
         with self._ending(span_id) as call:
             if call is not None:
-                summary = _answer_summary(call, response)
+                summary = call.answer_summary(usage_of_response(response))
                 call.finish("response", lambda: answer_of(response), summary)
 
     def _fail_model(self, span_id: str, error: BaseException) -> None:
-        """Record that a stream failed or nobody read on, with the answer until then."""
+        """Record that a stream failed or was not read on, with the answer until then."""
         span_call = self._calls.get(span_id)
         if span_call is None:
             return
         call, partial = span_call.call, span_call.partial
         if call.times.chunks:
             call.step.record(
-                "response", lambda: answer_of(partial), summary=_answer_summary(call, partial)
+                "response",
+                lambda: answer_of(partial),
+                summary=call.answer_summary(usage_of_response(partial)),
             )
         with self._ending(span_id):
             call.fail(error)
@@ -427,7 +434,9 @@ class TallyInstrumentation:
         with self._ending(span_id) as call:
             if call is not None:
                 call.finish(
-                    "response", lambda: {"documents": found_of(nodes)}, {"documents": len(nodes)}
+                    "response",
+                    lambda: {"documents": documents_of(nodes)},
+                    {"documents": len(nodes)},
                 )
 
     def _is_foreign(self, span_id: str) -> bool:
@@ -524,14 +533,14 @@ class TallyInstrumentation:
 
 
 class _Events(BaseEventHandler):
-    """LlamaIndex's events, handed on."""
+    """Passes LlamaIndex's events to the instrumentation."""
 
-    _to: Any = PrivateAttr()
+    _owner: Any = PrivateAttr()
 
     @classmethod
-    def of(cls, to: TallyInstrumentation) -> _Events:
+    def of(cls, owner: TallyInstrumentation) -> _Events:
         handler = cls()
-        handler._to = to
+        handler._owner = owner
         return handler
 
     @classmethod
@@ -541,20 +550,20 @@ class _Events(BaseEventHandler):
 
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
         """Record an event."""
-        to: TallyInstrumentation = self._to
-        with to._capture(to.run_of(event.span_id or "")):
-            to.on_event(event)
+        owner: TallyInstrumentation = self._owner
+        with owner._capture(owner.run_of(event.span_id or "")):
+            owner.on_event(event)
 
 
 class _Spans(BaseSpanHandler[BaseSpan]):
-    """LlamaIndex's spans, handed on; none is kept here."""
+    """Passes LlamaIndex's spans to the instrumentation, and stores none."""
 
-    _to: Any = PrivateAttr()
+    _owner: Any = PrivateAttr()
 
     @classmethod
-    def of(cls, to: TallyInstrumentation) -> _Spans:
+    def of(cls, owner: TallyInstrumentation) -> _Spans:
         handler = cls()
-        handler._to = to
+        handler._owner = owner
         return handler
 
     @classmethod
@@ -571,10 +580,10 @@ class _Spans(BaseSpanHandler[BaseSpan]):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A call starts."""
-        to: TallyInstrumentation = self._to
-        with to._capture(to.run_of(parent_id or "")):
-            to.on_span_start(id_, parent_id, instance, bound_args, tags or _active_tags())
+        """Record that a call starts."""
+        owner: TallyInstrumentation = self._owner
+        with owner._capture(owner.run_of(parent_id or "")):
+            owner.on_span_start(id_, parent_id, instance, bound_args, tags or _active_tags())
 
     def span_exit(
         self,
@@ -584,10 +593,10 @@ class _Spans(BaseSpanHandler[BaseSpan]):
         result: Any | None = None,
         **kwargs: Any,
     ) -> None:
-        """A call ends."""
-        to: TallyInstrumentation = self._to
-        with to._capture(to.run_of(id_)):
-            to.on_span_end(id_, result)
+        """Record that a call ends."""
+        owner: TallyInstrumentation = self._owner
+        with owner._capture(owner.run_of(id_)):
+            owner.on_span_end(id_, result)
 
     def span_drop(
         self,
@@ -597,13 +606,13 @@ class _Spans(BaseSpanHandler[BaseSpan]):
         err: BaseException | None = None,
         **kwargs: Any,
     ) -> None:
-        """A call failed."""
-        to: TallyInstrumentation = self._to
-        with to._capture(to.run_of(id_)):
-            to.on_span_drop(id_, err)
+        """Record that a call failed."""
+        owner: TallyInstrumentation = self._owner
+        with owner._capture(owner.run_of(id_)):
+            owner.on_span_drop(id_, err)
 
     def new_span(self, *args: Any, **kwargs: Any) -> None:
-        """No span of LlamaIndex's own."""
+        """Do nothing: no span of LlamaIndex's own is made."""
 
     def prepare_to_exit_span(self, *args: Any, **kwargs: Any) -> None:
         """Same as `new_span`."""
@@ -612,14 +621,8 @@ class _Spans(BaseSpanHandler[BaseSpan]):
         """Same as `new_span`."""
 
 
-def _answer_summary(call: OpenCall, response: Any) -> dict[str, Any]:
-    """Return what a receipt says of an answer: its usage, and the times of a stream."""
-    token_usage = usage(response)
-    return {**({"usage": token_usage} if token_usage else {}), **call.times.summary()}
-
-
 def _tool_arguments(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:
-    """Return what a tool is called with, without the context that LlamaIndex hands in."""
+    """Return the arguments of a tool call, without the context that LlamaIndex passes."""
     named = dict(arguments.arguments.get("kwargs") or {})
     named.pop(getattr(tool, "ctx_param_name", None) or "", None)
     positional = list(arguments.arguments.get("args") or ())
@@ -630,7 +633,7 @@ def _tool_arguments(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]
 
 
 def _user_text(arguments: BoundArguments) -> str | None:
-    """Return what the caller said, as far as the arguments of the root span contain it."""
+    """Return the text of the user in the arguments of the root span, or None."""
     values = arguments.arguments
     event = values.get("start_event")
     names = ("user_msg", "str_or_query_bundle", "message", "query", "input")
@@ -654,6 +657,6 @@ def _text_of(result: Any) -> str | None:
 
 
 def _active_tags() -> Mapping[str, Any]:
-    """The tags of the context, where a workflow gives none to its own span."""
+    """Return the tags of the context, for a workflow that gives none to its own span."""
     tags: Mapping[str, Any] = active_instrument_tags.get()
     return tags

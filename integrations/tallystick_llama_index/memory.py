@@ -1,16 +1,16 @@
-"""LlamaIndex memory on a tally: the conversation is kept as turns, and read back compiled to a
+"""LlamaIndex memory on a tally: the conversation is stored as turns, and read back compiled to a
 budget.
 
-`TallyMemory` is a memory of its own, because a block of LlamaIndex's `Memory` is asked several
-times for one request, is only given what falls out of the queue, and is put into the system prompt.
-`TallyMemoryBlock` is for those who keep `Memory` all the same: it answers a repeated question once
-and keeps each session apart.
+`TallyMemory` is a memory of its own, because a block of LlamaIndex's `Memory` is called several
+times for one request, only gets the messages that fall out of the queue, and is put into the system
+prompt. `TallyMemoryBlock` is for users of `Memory` all the same: it recalls once for a request and
+separates sessions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
@@ -25,7 +25,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from tallystick.adapters import Binder, recall_for_turn
+from tallystick.adapters import ActorSource, Binder, recall_for_turn
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
@@ -44,13 +44,10 @@ from tallystick_llama_index.render import items_of, render
 
 __all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]
 
-ActorSource = Actor | Callable[[str], Actor | None]
-"""Who acts: an Actor, or a callable from the session's id."""
-
 _PAGE = 200
 _INPUT = "input"
 _MESSAGE = "llama_index_message"
-"""The attribute of a turn that holds its message whole: blocks, calls and what the model added."""
+"""The attribute of a turn with its whole message: blocks, calls, and what the model added."""
 
 
 class TallyMemory(BaseMemory):
@@ -64,9 +61,7 @@ class TallyMemory(BaseMemory):
     session_id: str
     token_limit: int = Field(default=8_000, ge=1)
     memories: int = Field(default=8, ge=0)
-    """How many memories from outside of the session are recalled for the latest message of the
-    user.
-    """
+    """Number of memories from outside of the session that are recalled for the user's request."""
     compile_config: CompileConfig = Field(default_factory=CompileConfig)
     _binder: Any = PrivateAttr()
 
@@ -81,53 +76,53 @@ class TallyMemory(BaseMemory):
         tally: Tally | BoundTally | None = None,
         *,
         session_id: str = "chat",
-        actor: ActorSource | None = None,
+        actor: ActorSource[str] | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyMemory:
-        """A memory of one session. `fields` are `token_limit`, `memories` and `compile_config`.
-        Raises InvalidInput.
+        """Return a memory of one session. `fields` are `token_limit`, `memories` and
+        `compile_config`. Raises InvalidInput.
         """
         if tally is None:
             raise InvalidInput("Give the tally: TallyMemory.from_defaults(tally, session_id=…).")
-        made = cls(session_id=session_id, **fields)
-        made._binder = Binder[str](
+        memory = cls(session_id=session_id, **fields)
+        memory._binder = Binder[str](
             tally, surface="llama_index", actor=actor, scope=scope, session=str
         )
-        return made
+        return memory
 
     def get(
         self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
     ) -> list[ChatMessage]:
-        """The messages to send before `input`, compiled; `initial_token_count` tokens are already
-        spent.
+        """Return the compiled messages to send before `input`; `initial_token_count` tokens are
+        already spent.
 
-        Raises BudgetInfeasible when what may not be left out alone is too long.
+        Raises BudgetInfeasible if the messages that may not be left out are too long.
         """
         bound = self._bound()
-        said = self.get_all()
-        items = items_of(said, bound.tally.counter(None).count)
-        asked = input or next(
-            (message.content or "" for message in reversed(said) if message.role == "user"), ""
+        history = self.get_all()
+        items = items_of(history, bound.tally.counter(None).count)
+        query = input or next(
+            (message.content or "" for message in reversed(history) if message.role == "user"), ""
         )
         waiting = bool(input) and not (
-            said and said[-1].role == "user" and said[-1].content == input
+            history and history[-1].role == "user" and history[-1].content == input
         )
-        latest = [ContextItem(id=_INPUT, kind="user_msg", content=asked)] if waiting else []
+        latest = [ContextItem(id=_INPUT, kind="user_msg", content=query)] if waiting else []
         compiled = bound.compile(
             [
                 *(item for item, _ in items.values()),
                 *latest,
                 *recall_for_turn(
                     bound,
-                    asked,
+                    query,
                     limit=self.memories,
-                    turn=_turn_key(self.session_id, said),
+                    turn=_turn_key(self.session_id, history),
                     outside_of=self.session_id,
                 ),
             ],
             budget=max(1, self.token_limit - initial_token_count),
-            query=asked or None,
+            query=query or None,
             config=self.compile_config,
             target=FRAMED,
         )
@@ -139,17 +134,17 @@ class TallyMemory(BaseMemory):
         return await in_thread(lambda: self.get(input, **kwargs))
 
     def get_all(self) -> list[ChatMessage]:
-        """Every message of the session, oldest first."""
-        return [_read(turn) for turn in self._turns()]
+        """Return every message of the session, oldest first."""
+        return [_message_of(turn) for turn in self._turns()]
 
     def put(self, message: ChatMessage) -> None:
-        """Keep a message as the next turn of the session."""
+        """Store a message as the next turn of the session."""
         self.put_messages([message])
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
-        """Keep messages as the next turns of the session, all or none."""
+        """Store messages as the next turns of the session, all or none."""
         self._bound().remember_many(
-            [_written(message, self.session_id) for message in messages if _says(message)]
+            [_turn_of(message, self.session_id) for message in messages if _is_turn(message)]
         )
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
@@ -157,14 +152,14 @@ class TallyMemory(BaseMemory):
         await in_thread(self.put_messages, messages)
 
     def set(self, messages: list[ChatMessage]) -> None:
-        """Make the session these messages; what was said before is forgotten, and can be
+        """Replace the messages of the session; the former ones are forgotten, and can be
         recovered.
         """
-        kept = self.get_all()
-        if messages[: len(kept)] != kept:
+        history = self.get_all()
+        if messages[: len(history)] != history:
             self.reset()
-            kept = []
-        self.put_messages(messages[len(kept) :])
+            history = []
+        self.put_messages(messages[len(history) :])
 
     def reset(self) -> None:
         """Forget the session; its turns can be recovered within retention."""
@@ -183,8 +178,8 @@ class TallyMemory(BaseMemory):
 class TallyMemoryBlock(BaseMemoryBlock[str]):
     """Long-term memory for LlamaIndex's own `Memory`: `memory_blocks=[TallyMemoryBlock.of(tally)]`.
 
-    What falls out of the queue is kept as turns of its session; what is asked is recalled, framed
-    as data.
+    Messages that fall out of the queue are stored as turns of their session; memories are recalled
+    for the latest request of the user, framed as data.
     """
 
     name: str = "tallystick"
@@ -196,29 +191,29 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         cls,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource | None = None,
+        actor: ActorSource[str] | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyMemoryBlock:
-        """A block on a tally. `fields` are `name`, `priority` and `memories`."""
-        made = cls(**fields)
-        made._binder = Binder[str](
+        """Return a block on a tally. `fields` are `name`, `priority` and `memories`."""
+        block = cls(**fields)
+        block._binder = Binder[str](
             tally, surface="llama_index", actor=actor, scope=scope, session=str
         )
-        return made
+        return block
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         session = str(block_kwargs.get("session_id") or "chat")
-        asked = next(
+        query = next(
             (m.content or "" for m in reversed(messages or ()) if m.role == MessageRole.USER), ""
         ).strip()
-        if not asked:
+        if not query:
             return ""
-        return await in_thread(self._recall, session, asked, _turn_key(session, messages or ()))
+        return await in_thread(self._recall, session, query, _turn_key(session, messages or ()))
 
-    def _recall(self, session: str, asked: str, turn: str) -> str:
+    def _recall(self, session: str, query: str, turn: str) -> str:
         bound: BoundTally = self._binder.bound(session)
-        hits = recall_for_turn(bound, asked, limit=self.memories, turn=turn)
+        hits = recall_for_turn(bound, query, limit=self.memories, turn=turn)
         return framed(
             f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content
             for hit in hits
@@ -228,15 +223,15 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         by_session: dict[str, list[NewMemory]] = {}
         for message in messages:
             session = str(message.additional_kwargs.get("session_id") or "chat")
-            if _says(message):
-                by_session.setdefault(session, []).append(_written(message, session))
+            if _is_turn(message):
+                by_session.setdefault(session, []).append(_turn_of(message, session))
         for session, turns in by_session.items():
             await in_thread(self._binder.bound(session).remember_many, turns)
 
 
 class TallyNodePostprocessor(BaseNodePostprocessor):
-    """Retrieved nodes compiled into a budget: copies and what contradicts are out, what is too long
-    is shortened.
+    """Compiles retrieved nodes into a budget: copies and contradicted nodes are left out, long ones
+    shortened.
 
     `index.as_query_engine(node_postprocessors=[TallyNodePostprocessor.of(tally,
     token_budget=2_000)])`.
@@ -256,12 +251,12 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyNodePostprocessor:
-        """A postprocessor on a tally."""
-        made = cls(token_budget=token_budget, **fields)
-        made._binder = Binder[str](
+        """Return a postprocessor on a tally."""
+        postprocessor = cls(token_budget=token_budget, **fields)
+        postprocessor._binder = Binder[str](
             tally, surface="llama_index", actor=actor, scope=scope, session=str
         )
-        return made
+        return postprocessor
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -284,26 +279,26 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
             config=self.compile_config,
             target=FRAMED,
         )
-        said = {item.id: item.content for item in compiled.selected_items}
-        kept = [node for node in nodes if node.node.node_id in said]
+        texts = {item.id: item.content for item in compiled.selected_items}
+        selected = [node for node in nodes if node.node.node_id in texts]
         return [
             node
-            if said[node.node.node_id] == items[node.node.node_id].content
-            else _shortened(node, said)
-            for node in {node.node.node_id: node for node in reversed(kept)}.values()
+            if texts[node.node.node_id] == items[node.node.node_id].content
+            else _with_text(node, texts)
+            for node in {node.node.node_id: node for node in reversed(selected)}.values()
         ][::-1]
 
 
-def _shortened(node: NodeWithScore, said: dict[str, str]) -> NodeWithScore:
-    whole = node.node
+def _with_text(node: NodeWithScore, texts: dict[str, str]) -> NodeWithScore:
+    original = node.node
     text = TextNode(
-        id_=whole.node_id,
-        text=said[whole.node_id],
-        metadata={**whole.metadata, "tallystick": "compressed"},
-        excluded_llm_metadata_keys=[*whole.excluded_llm_metadata_keys, "tallystick"],
-        excluded_embed_metadata_keys=whole.excluded_embed_metadata_keys,
-        relationships=whole.relationships,
-        text_template=getattr(whole, "text_template", DEFAULT_TEXT_NODE_TMPL),
+        id_=original.node_id,
+        text=texts[original.node_id],
+        metadata={**original.metadata, "tallystick": "compressed"},
+        excluded_llm_metadata_keys=[*original.excluded_llm_metadata_keys, "tallystick"],
+        excluded_embed_metadata_keys=original.excluded_embed_metadata_keys,
+        relationships=original.relationships,
+        text_template=getattr(original, "text_template", DEFAULT_TEXT_NODE_TMPL),
     )
     return NodeWithScore(node=text, score=node.score)
 
@@ -324,16 +319,18 @@ def _turns(bound: BoundTally, session: str) -> list[Memory]:
             return sorted(turns, key=lambda turn: turn.position or 0)
 
 
-def _says(message: ChatMessage) -> bool:
-    """Whether a message is somebody's own: what we recalled and framed is no turn."""
+def _is_turn(message: ChatMessage) -> bool:
+    """Return True if a message is a turn: recalled text that was framed is none."""
     return bool(message.blocks or message.additional_kwargs) and not is_framed(
         message.content or ""
     )
 
 
-def _written(message: ChatMessage, session: str) -> NewMemory:
+def _turn_of(message: ChatMessage, session: str) -> NewMemory:
     whole = message.model_dump(mode="json")
-    whole["additional_kwargs"] = json.loads(json.dumps(message.additional_kwargs, default=_plain))
+    whole["additional_kwargs"] = json.loads(
+        json.dumps(message.additional_kwargs, default=_fallback)
+    )
     text = message.content or json.dumps(
         whole["blocks"] or whole["additional_kwargs"], ensure_ascii=False
     )
@@ -346,11 +343,11 @@ def _written(message: ChatMessage, session: str) -> NewMemory:
     )
 
 
-def _plain(value: Any) -> Any:
+def _fallback(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
-def _read(turn: Memory) -> ChatMessage:
+def _message_of(turn: Memory) -> ChatMessage:
     whole = turn.attributes.get(_MESSAGE)
     if isinstance(whole, dict):
         return ChatMessage.model_validate(whole)

@@ -12,7 +12,14 @@ from pydantic import BaseModel
 from tallystick.adapters import recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
-__all__ = ["answer_of", "found_of", "model_of", "request_of", "to_messages", "usage"]
+__all__ = [
+    "answer_of",
+    "documents_of",
+    "model_of",
+    "request_of",
+    "to_messages",
+    "usage_of_response",
+]
 
 _SETTINGS = (
     "class_name",
@@ -31,44 +38,44 @@ _SETTINGS = (
     "thinking_dict",
     "is_function_calling_model",
 )
-"""What is kept of a model's own description: early releases put its credentials there too."""
+"""The fields of a model's description that are recorded: early releases put credentials there."""
 _ENVELOPE = ("id", "model", "created")
 
 
 def request_of(
-    said: str | Sequence[ChatMessage], given: Mapping[str, Any], model: Mapping[str, Any]
+    prompt: str | Sequence[ChatMessage], options: Mapping[str, Any], model: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The request as the runtime holds it: final messages or prompt, tools, parameters, and the
+    """Return the request of the runtime: its final messages or prompt, tools, parameters, and the
     model's settings.
     """
     parameters = {
-        name: value for name, value in recordable_parameters(given).items() if name != "tools"
+        name: value for name, value in recordable_parameters(options).items() if name != "tools"
     }
-    spoken: dict[str, Any] = (
-        {"prompt": said}
-        if isinstance(said, str)
-        else {"messages": [message.model_dump(mode="json") for message in said]}
+    content: dict[str, Any] = (
+        {"prompt": prompt}
+        if isinstance(prompt, str)
+        else {"messages": [message.model_dump(mode="json") for message in prompt]}
     )
     return {
         "level": "runtime",
         "model": model_of(model),
-        **spoken,
-        "tools": recordable_tools(given.get("tools")),
+        **content,
+        "tools": recordable_tools(options.get("tools")),
         "parameters": parameters,
         "settings": {name: model[name] for name in _SETTINGS if model.get(name) is not None},
     }
 
 
 def model_of(model: Mapping[str, Any]) -> str | None:
-    """The name of the model, where its description says it."""
+    """Return the name of the model, if its description contains it."""
     name = model.get("model") or model.get("model_name")
     return name if isinstance(name, str) else None
 
 
 def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, Any]:
-    """A response as JSON values: what the model said, and apart from it the envelope it came in.
+    """Return a response as JSON: the answer of the model, and apart from it its envelope.
 
-    None, where a stream gave nothing, is an answer without words.
+    None, of a stream without chunks, is an answer without words.
     """
     if response is None:
         return {"answer": None, "envelope": {}}
@@ -76,15 +83,18 @@ def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, A
     envelope = (
         {name: raw[name] for name in _ENVELOPE if name in raw} if isinstance(raw, Mapping) else {}
     )
-    envelope |= {"usage": usage(response), "additional_kwargs": response.additional_kwargs}
+    envelope |= {
+        "usage": usage_of_response(response),
+        "additional_kwargs": response.additional_kwargs,
+    }
     if isinstance(response, CompletionResponse):
         return {"answer": {"text": response.text}, "envelope": envelope}
     return {"answer": response.message.model_dump(mode="json"), "envelope": envelope}
 
 
-def usage(response: ChatResponse | CompletionResponse | None) -> dict[str, int]:
-    """The tokens that a response reports: in its raw form, or in what its integration took from
-    there.
+def usage_of_response(response: ChatResponse | CompletionResponse | None) -> dict[str, int]:
+    """Return the tokens that a response reports: in its raw form, or in the fields that its
+    integration copied from there.
     """
     if response is None:
         return {}
@@ -93,29 +103,29 @@ def usage(response: ChatResponse | CompletionResponse | None) -> dict[str, int]:
         raw.get(name) if isinstance(raw, Mapping) else getattr(raw, name, None) for name in _USAGE
     ]
     for reported in (*places, response.additional_kwargs, getattr(response, "message", None)):
-        found = usage_of(
+        tokens = usage_of(
             reported.additional_kwargs if isinstance(reported, ChatMessage) else reported
         )
-        if found:
-            return found
+        if tokens:
+            return tokens
     return {}
 
 
 _USAGE = ("usage", "usage_metadata")
 
 
-def found_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
-    """Retrieved nodes with their scores, without vectors."""
+def documents_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
+    """Return retrieved nodes with their scores, without vectors."""
     return [
         {
-            "score": one.score,
-            "id": one.node.node_id,
-            "node": one.node.model_dump(mode="json", exclude={"embedding"}),
+            "score": node.score,
+            "id": node.node.node_id,
+            "node": node.node.model_dump(mode="json", exclude={"embedding"}),
         }
-        for one in nodes
+        for node in nodes
     ]
 
 
 def to_messages(request: Mapping[str, Any]) -> list[ChatMessage]:
-    """The messages of a recorded request, as LlamaIndex's own objects."""
+    """Return the messages of a recorded request, as LlamaIndex's own objects."""
     return [ChatMessage.model_validate(message) for message in request["messages"]]

@@ -14,20 +14,20 @@ __all__ = ["llm_call"]
 
 
 def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recordings.replay(step_id, call=…)`: the recorded request goes to `llm`, its
-    answer comes back.
+    """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to
+    `llm` and returns the answer.
 
     It is no step of any run, also while a `TallyInstrumentation` is attached.
     """
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:
-        given = {
+        options = {
             **request["parameters"],
             **({"tools": request["tools"]} if request["tools"] else {}),
         }
         with unrecorded():
             if "messages" in request:
-                return answer_of(llm.chat(to_messages(request), **given))
-            return answer_of(llm.complete(request["prompt"], **given))
+                return answer_of(llm.chat(to_messages(request), **options))
+            return answer_of(llm.complete(request["prompt"], **options))
 
     return call

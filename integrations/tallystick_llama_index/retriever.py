@@ -1,31 +1,28 @@
-"""TallyRetriever: recall as a LlamaIndex retriever, each node with its sources and the reason it is
-visible.
+"""TallyRetriever: recall as a LlamaIndex retriever, whose nodes have their sources and the reason
+for which they are visible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from tallystick.adapters import Binder
+from tallystick.adapters import ActorSource, Binder
 from tallystick.aio import in_thread
-from tallystick.records import Actor, Hit, Scope
+from tallystick.records import Hit, Scope
 from tallystick.records.framing import CLOSE, NOTICE, OPEN, escaped
 from tallystick.tally import BoundTally, Tally
 
 __all__ = ["TallyRetriever"]
 
-ActorSource = Actor | Callable[[QueryBundle], Actor | None]
-"""Who acts: an Actor, or a callable from the query."""
-
 _FOR_MODELS = ("notice", "kind", "who", "occurred_at")
-"""What of a node's metadata a model is shown; the rest is for the application."""
-_FRAMED = f"{OPEN}\n{{metadata_str}}\n\n{{content}}\n{CLOSE}"
-"""How a node is given to a model; its metadata begin with the notice."""
+"""Metadata of a node that a model reads; the rest is for the application."""
+_TEMPLATE = f"{OPEN}\n{{metadata_str}}\n\n{{content}}\n{CLOSE}"
+"""Template of a node in a prompt; its metadata begin with the notice."""
 
 
 class TallyRetriever(BaseRetriever):
@@ -38,13 +35,13 @@ class TallyRetriever(BaseRetriever):
         tally: Tally | BoundTally,
         *,
         similarity_top_k: int = 8,
-        actor: ActorSource | None = None,
+        actor: ActorSource[QueryBundle] | None = None,
         scope: str | Scope | None = None,
         kinds: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        """`actor` says who asks (by default the bound actor or the owner); `kinds` keeps only these
-        kinds.
+        """`actor` is by default the bound actor or the owner; `kinds` are the kinds of memories
+        that are recalled, by default all.
         """
         self._binder = Binder[QueryBundle](tally, surface="llama_index", actor=actor, scope=scope)
         self._limit = similarity_top_k
@@ -77,15 +74,15 @@ def _node(hit: Hit) -> NodeWithScore:
         "reason": hit.reason,
         "signals": dict(hit.signals),
     }
-    kept = {name: value for name, value in metadata.items() if value is not None}
-    hidden = [name for name in kept if name not in _FOR_MODELS]
+    fields = {name: value for name, value in metadata.items() if value is not None}
+    hidden = [name for name in fields if name not in _FOR_MODELS]
     node = TextNode(
         id_=memory.id,
         text=escaped(memory.content),
-        text_template=_FRAMED,
-        metadata=kept,
+        text_template=_TEMPLATE,
+        metadata=fields,
         excluded_llm_metadata_keys=hidden,
-        excluded_embed_metadata_keys=list(kept),
+        excluded_embed_metadata_keys=list(fields),
     )
     return NodeWithScore(node=node, score=hit.score)
 

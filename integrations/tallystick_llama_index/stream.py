@@ -21,7 +21,7 @@ _TEXTS = {"text": "text", "thinking": "content", "tool_call": "tool_kwargs"}
 
 
 def chat_of(played: Any) -> ChatResponse:
-    """The answer to a chat."""
+    """Return the answer to a chat."""
     envelope = _envelope(played)
     return ChatResponse(
         message=ChatMessage.model_validate(_message(played)),
@@ -32,38 +32,38 @@ def chat_of(played: Any) -> ChatResponse:
 
 
 def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
-    """The answer to a chat as it grows, in as many responses as were recorded."""
+    """Yield the answer to a chat as it grows, in as many responses as were recorded."""
     message, envelope = _message(call.response), _envelope(call.response)
     blocks: list[Mapping[str, Any]] = message.get("blocks") or []
-    grown = [
+    steps = [
         (block, part, piece, so_far)
         for block, (part, pieces) in enumerate(
             zip(blocks, stream_pieces(call, list(map(_text, blocks))), strict=True)
         )
         for piece, so_far in zip(pieces, accumulate(pieces), strict=True)
     ]
-    for place, part, piece, so_far in grown[:-1]:
-        shown = {
+    for place, part, piece, so_far in steps[:-1]:
+        partial = {
             **message,
             "blocks": [*blocks[:place], _with_text(part, so_far)],
             "additional_kwargs": {},
         }
         yield ChatResponse(
-            message=ChatMessage.model_validate(shown),
+            message=ChatMessage.model_validate(partial),
             raw=_raw({**envelope, "usage": None}),
             **_delta(part, piece),
         )
-    last: dict[str, Any] = _delta(grown[-1][1], grown[-1][2]) if grown else {"delta": ""}
+    last: dict[str, Any] = _delta(steps[-1][1], steps[-1][2]) if steps else {"delta": ""}
     whole = chat_of(call.response)
-    told = {**last.get("additional_kwargs", {}), **whole.additional_kwargs}
-    yield whole.model_copy(update={**last, "additional_kwargs": told})
+    attributes = {**last.get("additional_kwargs", {}), **whole.additional_kwargs}
+    yield whole.model_copy(update={**last, "additional_kwargs": attributes})
 
 
 def completion_of(played: Any) -> CompletionResponse:
-    """The completion of a prompt."""
+    """Return the completion of a prompt."""
     envelope = _envelope(played)
     return CompletionResponse(
-        text=_completed(played),
+        text=_completed_text(played),
         delta="",
         raw=_raw(envelope),
         additional_kwargs=envelope.get("additional_kwargs") or {},
@@ -71,7 +71,7 @@ def completion_of(played: Any) -> CompletionResponse:
 
 
 def completions_of(call: TapeCall) -> Iterator[CompletionResponse]:
-    """The completion of a prompt as it grows, in as many responses as were recorded."""
+    """Yield the completion of a prompt as it grows, in as many responses as were recorded."""
     whole = completion_of(call.response)
     [pieces] = stream_pieces(call, [whole.text])
     early = _raw({**_envelope(call.response), "usage": None})
@@ -85,7 +85,7 @@ def _message(played: Any) -> dict[str, Any]:
     return message
 
 
-def _completed(played: Any) -> str:
+def _completed_text(played: Any) -> str:
     return str((played.get("answer") or {}).get("text") or "")
 
 
@@ -101,7 +101,7 @@ def _raw(envelope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    """The text of a block that comes in pieces; the arguments of a call are JSON."""
+    """Return the text of a block that comes in pieces; the arguments of a call are JSON."""
     text = block.get(_TEXTS.get(str(block.get("block_type")), ""))
     return (
         json.dumps(text, ensure_ascii=False)
@@ -113,15 +113,15 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _with_text(block: Mapping[str, Any], so_far: str) -> Mapping[str, Any]:
-    """A block of which so much has come."""
+    """Return a block with the text that has come so far."""
     field = _TEXTS.get(str(block.get("block_type")))
     return block if field is None or so_far == _text(block) else {**block, field: so_far}
 
 
 def _delta(block: Mapping[str, Any], piece: str) -> dict[str, Any]:
-    """What a response says of its piece, in the way of models that think before they speak."""
+    """Return the fields of a response for its piece, as models that think first give them."""
     kind = block.get("block_type")
-    thought: dict[str, Any] = (
+    thinking: dict[str, Any] = (
         {"additional_kwargs": {"thinking_delta": piece}} if kind == "thinking" else {}
     )
-    return {"delta": piece if kind == "text" else "", **thought}
+    return {"delta": piece if kind == "text" else "", **thinking}

@@ -21,8 +21,16 @@ from llama_index.core.llms.llm import LLM, ToolSelection
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput
 from pydantic import PrivateAttr
 
+from tallystick.adapters.tapes import (
+    check_safe_tools,
+    comparable_request,
+    messages_after,
+    recorded_model,
+    recorded_requests,
+    tool_call_id_of,
+)
 from tallystick.errors import InvalidInput
-from tallystick.recorder import Player, tool_form
+from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_llama_index.messages import request_of
 from tallystick_llama_index.stream import chat_of, chats_of, completion_of, completions_of
@@ -54,19 +62,16 @@ class TapeLLM(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """That of the recorded model, as far as it is known."""
+        """Return the metadata of the recorded model, as far as the tape has them."""
         if self._like is not None:
             return self._like.metadata
-        requests = [call.request for call in self._player.tape.calls if call.kind == "model_call"]
-        known = [request for request in requests if isinstance(request, dict)]
-        names = [request.get("model") for request in known]
-        name = next((name for name in names if isinstance(name, str)), "unknown")
-        chats = any("messages" in request for request in known)
+        name = recorded_model(self._player) or "unknown"
+        chats = any("messages" in request for request in recorded_requests(self._player))
         return LLMMetadata(is_chat_model=chats, is_function_calling_model=True, model_name=name)
 
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The recorded answer to a chat."""
+        """Return the recorded answer to a chat."""
         return self._chat(messages, kwargs)
 
     @llm_chat_callback()
@@ -86,11 +91,11 @@ class TapeLLM(FunctionCallingLLM):
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> AsyncGenerator[ChatResponse, None]:
         """Same as `stream_chat`."""
-        return _later(self._chats(messages, kwargs))
+        return _as_async(self._chats(messages, kwargs))
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The recorded completion of a prompt."""
+        """Return the recorded completion of a prompt."""
         return self._complete(prompt, kwargs)
 
     @llm_completion_callback()
@@ -112,7 +117,7 @@ class TapeLLM(FunctionCallingLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> AsyncGenerator[CompletionResponse, None]:
         """Same as `stream_complete`."""
-        return _later(self._completes(prompt, kwargs))
+        return _as_async(self._completes(prompt, kwargs))
 
     def _prepare_chat_with_tools(
         self,
@@ -134,75 +139,77 @@ class TapeLLM(FunctionCallingLLM):
                 tool_required=tool_required,
                 **kwargs,
             )
-        asked = (
+        new_messages = (
             []
             if user_msg is None
             else [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg]
         )
         offered = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
-        return {"messages": [*(chat_history or []), *asked], "tools": offered, **kwargs}
+        return {"messages": [*(chat_history or []), *new_messages], "tools": offered, **kwargs}
 
     def predict_and_call(
         self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any
     ) -> AgentChatResponse:
-        """Same as any model, with the tools held against the tape: those that nobody taped run for
-        real.
+        """Same as any model, with the calls of tools compared with the tape: tools that are not
+        taped run for real.
         """
-        return super().predict_and_call(self._known(tools), *args, **kwargs)
+        return super().predict_and_call(self._compared(tools), *args, **kwargs)
 
     async def apredict_and_call(
         self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any
     ) -> AgentChatResponse:
         """Same as `predict_and_call`."""
-        return await super().apredict_and_call(self._known(tools), *args, **kwargs)
+        return await super().apredict_and_call(self._compared(tools), *args, **kwargs)
 
-    def _known(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
-        """A structured answer is made by a tool of LlamaIndex's own."""
+    def _compared(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
+        """Return the tools, of which those that are not taped, as LlamaIndex's own for structured
+        answers, run for real.
+        """
         return [tool if hasattr(tool, _ON_TAPE) else _real(self._player, tool) for tool in tools]
 
     def get_tool_calls_from_response(
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
-        """The calls in a recorded answer, in whatever form its provider gave them."""
-        found = list(_calls(response.message))
-        if not found and isinstance(self._like, FunctionCallingLLM):
+        """Return the calls in a recorded answer, in whatever form its provider gave them."""
+        selections = list(_calls(response.message))
+        if not selections and isinstance(self._like, FunctionCallingLLM):
             return self._like.get_tool_calls_from_response(
                 response, error_on_no_tool_call=error_on_no_tool_call, **kwargs
             )
-        if not found and error_on_no_tool_call:
+        if not selections and error_on_no_tool_call:
             raise ValueError("The recorded answer calls no tool.")
-        return found
+        return selections
 
-    def _chat(self, messages: Sequence[ChatMessage], given: Mapping[str, Any]) -> ChatResponse:
-        return chat_of(self._player.answer(self._play(messages, given)))
+    def _chat(self, messages: Sequence[ChatMessage], options: Mapping[str, Any]) -> ChatResponse:
+        return chat_of(self._player.answer(self._play(messages, options)))
 
-    def _complete(self, prompt: str, given: Mapping[str, Any]) -> CompletionResponse:
-        return completion_of(self._player.answer(self._play(prompt, given)))
+    def _complete(self, prompt: str, options: Mapping[str, Any]) -> CompletionResponse:
+        return completion_of(self._player.answer(self._play(prompt, options)))
 
     def _chats(
-        self, messages: Sequence[ChatMessage], given: Mapping[str, Any]
+        self, messages: Sequence[ChatMessage], options: Mapping[str, Any]
     ) -> Generator[ChatResponse, None, None]:
-        call = self._play(messages, given)
-        return self._to_its_end(call, iter(()) if call.response is None else chats_of(call))
+        call = self._play(messages, options)
+        return self._until_end(call, iter(()) if call.response is None else chats_of(call))
 
     def _completes(
-        self, prompt: str, given: Mapping[str, Any]
+        self, prompt: str, options: Mapping[str, Any]
     ) -> Generator[CompletionResponse, None, None]:
-        call = self._play(prompt, given)
-        return self._to_its_end(call, iter(()) if call.response is None else completions_of(call))
+        call = self._play(prompt, options)
+        return self._until_end(call, iter(()) if call.response is None else completions_of(call))
 
-    def _to_its_end(self, call: TapeCall, pieces: Iterator[T]) -> Generator[T, None, None]:
-        """The pieces, and then what broke the stream where one was recorded that broke."""
+    def _until_end(self, call: TapeCall, pieces: Iterator[T]) -> Generator[T, None, None]:
+        """Yield the pieces; then raise the error that broke the recorded stream, if one did."""
         yield from pieces
         self._player.answer(call)
 
-    def _play(self, said: str | Sequence[ChatMessage], given: Mapping[str, Any]) -> TapeCall:
-        described = {} if self._like is None else _described(self._like)
+    def _play(self, prompt: str | Sequence[ChatMessage], options: Mapping[str, Any]) -> TapeCall:
+        description = {} if self._like is None else _description(self._like)
         form = normal if self._like is None else _with_settings
-        return self._player.call_model(request_of(said, given, described), normal=form)
+        return self._player.call_model(request_of(prompt, options, description), normal=form)
 
 
-async def _later(pieces: Generator[T, None, None]) -> AsyncGenerator[T, None]:
+async def _as_async(pieces: Generator[T, None, None]) -> AsyncGenerator[T, None]:
     for piece in pieces:
         yield piece
 
@@ -210,81 +217,69 @@ async def _later(pieces: Generator[T, None, None]) -> AsyncGenerator[T, None]:
 def tape_tools(
     player: Player, tools: Sequence[Any], *, safe: Collection[str] = ()
 ) -> list[AsyncBaseTool]:
-    """The tools with their recorded results; those whose names are in `safe` are compared and run
-    for real.
+    """Return the tools with their recorded results; those whose names are in `safe` are compared
+    and run for real.
 
-    Functions are taken as agents take them.
+    Functions become tools as agents make them.
     """
-    made = [
+    base_tools = [
         tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool) for tool in tools
     ]
-    unknown = sorted(set(safe) - {tool.metadata.get_name() for tool in made})
-    if unknown:
-        raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
+    check_safe_tools(safe, (tool.metadata.get_name() for tool in base_tools))
     return [
         _real(player, tool) if tool.metadata.get_name() in safe else _taped(player, tool)
-        for tool in made
+        for tool in base_tools
     ]
 
 
 def normal(request: Json) -> Json:
-    """Messages, or the prompt, and tools of a request."""
-    if not isinstance(request, dict):
-        return request
-    messages, tools = request.get("messages"), request.get("tools")
-    asked: list[Json] = (
-        [_bare(one) for one in messages] if isinstance(messages, list) else [request.get("prompt")]
-    )
-    offered: list[Json] = [tool_form(tool) for tool in tools] if isinstance(tools, list) else []
-    return {"messages": asked, "tools": offered}
+    """Return messages, or the prompt, and tools of a request."""
+    return comparable_request(request, _message_form)
 
 
 def _with_settings(request: Json) -> Json:
     """Same as `normal`, with the name of the model, its settings and the parameters of the call."""
-    found = normal(request)
-    if not isinstance(found, dict) or not isinstance(request, dict):
-        return found
-    return {**found, **{name: request.get(name) for name in ("model", "settings", "parameters")}}
+    return comparable_request(request, _message_form, "model", "settings", "parameters")
 
 
-def _bare(message: Json) -> Json:
-    """A message without what its provider said of it: what came back is compared, not how it was
-    billed.
-    """
+def _message_form(message: Json) -> Json:
+    """Return a message in the form in which it is compared: without the usage that was billed."""
     if not isinstance(message, dict) or not isinstance(message.get("additional_kwargs"), dict):
         return message
-    told = message["additional_kwargs"]
-    assert isinstance(told, dict)
-    kept: dict[str, Json] = {name: value for name, value in told.items() if name not in _BILLED}
-    return {**message, "additional_kwargs": kept}
+    attributes = message["additional_kwargs"]
+    assert isinstance(attributes, dict)
+    fields: dict[str, Json] = {
+        name: value for name, value in attributes.items() if name not in _BILLED
+    }
+    return {**message, "additional_kwargs": fields}
 
 
 _ON_TAPE = "tallystick_on_tape"
-"""What tells a tool that a player knows of."""
+"""Attribute of the tools that are on tape."""
 _BILLED = ("usage", "prompt_tokens", "completion_tokens", "total_tokens")
 
 
-def _described(model: LLM) -> dict[str, Any]:
-    """A model's own description, as the events of LlamaIndex give it; those of early releases held
-    its fields.
+def _description(model: LLM) -> dict[str, Any]:
+    """Return a model's own description, as in the events of LlamaIndex; early releases put its
+    fields there.
     """
-    described: dict[str, Any] = (
+    description: dict[str, Any] = (
         model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
     )
-    return described
+    return description
 
 
 def _calls(message: ChatMessage) -> Iterator[ToolSelection]:
-    """Tool calls as blocks of a message, or among what its provider said beside it."""
+    """Yield tool calls: blocks of a message, or else those in its `additional_kwargs`."""
     blocks = [
         block for block in message.blocks if getattr(block, "block_type", None) == "tool_call"
     ]
     for block in blocks:
-        called: Any = block
+        tool_block: Any = block
         yield ToolSelection(
-            tool_id=called.tool_call_id or "",
-            tool_name=called.tool_name,
-            tool_kwargs=_read(called.tool_kwargs),
+            tool_id=tool_block.tool_call_id or "",
+            tool_name=tool_block.tool_name,
+            tool_kwargs=_parse_arguments(tool_block.tool_kwargs),
         )
     for call in message.additional_kwargs.get("tool_calls") or () if not blocks else ():
         function = call.get("function") or call
@@ -292,12 +287,14 @@ def _calls(message: ChatMessage) -> Iterator[ToolSelection]:
             (function[name] for name in ("arguments", "input", "args") if name in function), {}
         )
         yield ToolSelection(
-            tool_id=call.get("id") or "", tool_name=function["name"], tool_kwargs=_read(arguments)
+            tool_id=call.get("id") or "",
+            tool_name=function["name"],
+            tool_kwargs=_parse_arguments(arguments),
         )
 
 
-def _read(arguments: Any) -> dict[str, Any]:
-    """The arguments of a call; what is no JSON object is none, as agents take it."""
+def _parse_arguments(arguments: Any) -> dict[str, Any]:
+    """Return the arguments of a call; none where they are no JSON object, as agents do."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -306,36 +303,39 @@ def _read(arguments: Any) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _asked(
+def _call_arguments(
     tool: Any, kind: type, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call as the recorder writes them: by name, and by place where they have
-    none.
+    """Return the arguments of a call as they are recorded: by name, and by place if they have no
+    name.
     """
     bound = (
         signature(getattr(kind, method, None) or kind.__call__)
         .bind(tool, *args, **kwargs)
         .arguments
     )
-    given = dict(bound.get("kwargs") or {})
-    given.pop(getattr(tool, "ctx_param_name", None) or "", None)
+    named = dict(bound.get("kwargs") or {})
+    named.pop(getattr(tool, "ctx_param_name", None) or "", None)
     rest = {name: value for name, value in bound.items() if name not in ("self", "args", "kwargs")}
-    return {**({"args": list(bound["args"])} if bound.get("args") else {}), **rest, **given}
+    return {**({"args": list(bound["args"])} if bound.get("args") else {}), **rest, **named}
 
 
 def _play(
     player: Player, like: BaseTool, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ToolOutput:
-    """The recorded result of a tool, in the blocks that were sent to the model where they were."""
-    name, asked = like.metadata.get_name(), _asked(like, type(like), method, args, kwargs)
-    recorded = player.call_tool(name, {"arguments": asked})
+    """Return the recorded result of a tool, in the blocks that the model got, if it got any."""
+    name, arguments = (
+        like.metadata.get_name(),
+        _call_arguments(like, type(like), method, args, kwargs),
+    )
+    recorded = player.call_tool(name, {"arguments": arguments})
     result = player.result(recorded)
-    told: dict[str, Any] = {"tool_name": name, "raw_input": asked, "raw_output": result}
-    blocks = next(_sent(player, recorded), None)
+    fields: dict[str, Any] = {"tool_name": name, "raw_input": arguments, "raw_output": result}
+    blocks = next(_sent_blocks(player, recorded), None)
     if blocks is None:
-        return ToolOutput(content=str(result), **told)
+        return ToolOutput(content=str(result), **fields)
     return ToolOutput(
-        blocks=list(ChatMessage.model_validate({"role": "tool", "blocks": blocks}).blocks), **told
+        blocks=list(ChatMessage.model_validate({"role": "tool", "blocks": blocks}).blocks), **fields
     )
 
 
@@ -349,11 +349,11 @@ class _TapeTool(AsyncBaseTool):
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the model is told of the tool."""
+        """Return the metadata of the tool, which the model reads."""
         return self._like.metadata
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The recorded result."""
+        """Return the recorded result."""
         return _play(self._player, self._like, "call", args, kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
@@ -368,13 +368,13 @@ class _TapeFunction(FunctionTool):
 
     def __init__(self, player: Player, like: FunctionTool) -> None:
         def play(**kwargs: Any) -> None:
-            """Its signature takes whatever the model asks for."""
+            """Accept whatever arguments the model gives."""
 
         super().__init__(fn=play, metadata=like.metadata)
         self._player, self._like = player, like
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The recorded result."""
+        """Return the recorded result."""
         return _play(self._player, self._like, "call", args, kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
@@ -389,7 +389,7 @@ def _taped(player: Player, tool: BaseTool) -> AsyncBaseTool:
 
 
 def _real(player: Player, tool: BaseTool) -> AsyncBaseTool:
-    """The tool itself, held against the tape when it is called."""
+    """Return a tool that runs for real, its calls compared with the tape."""
     if not isinstance(tool, AsyncBaseTool):
         raise InvalidInput(
             f"{tool.metadata.get_name()} can only be called synchronously; make a FunctionTool "
@@ -398,8 +398,8 @@ def _real(player: Player, tool: BaseTool) -> AsyncBaseTool:
     kind = type(tool)
 
     def compare(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        asked = _asked(tool, kind, method, args, kwargs)
-        player.call_tool(tool.metadata.get_name(), {"arguments": asked}, real=True)
+        arguments = _call_arguments(tool, kind, method, args, kwargs)
+        player.call_tool(tool.metadata.get_name(), {"arguments": arguments}, real=True)
 
     # The tool itself does the work, so that one way to call it may lead to another.
     def call(self: Any, *args: Any, **kwargs: Any) -> ToolOutput:
@@ -410,21 +410,17 @@ def _real(player: Player, tool: BaseTool) -> AsyncBaseTool:
         compare("acall", args, kwargs)
         return await tool.acall(*args, **kwargs)
 
-    made = copy.copy(tool)
+    clone = copy.copy(tool)
     # A subclass for this one tool: agents ask what class a tool is of.
-    made.__class__ = type(kind.__name__, (kind,), {"call": call, "acall": acall, _ON_TAPE: True})
-    return made
+    clone.__class__ = type(kind.__name__, (kind,), {"call": call, "acall": acall, _ON_TAPE: True})
+    return clone
 
 
-def _sent(player: Player, recorded: TapeCall) -> Iterator[Any]:
-    """The result of a recorded call, as the next request of the tape that has it holds it."""
-    called = recorded.request.get("tool_call_id") if isinstance(recorded.request, dict) else None
-    calls = player.tape.calls
-    for call in calls[calls.index(recorded) :] if called is not None else ():
-        request: Any = call.request
-        messages = request.get("messages") or () if call.kind == "model_call" else ()
+def _sent_blocks(player: Player, recorded: TapeCall) -> Iterator[Any]:
+    """Yield the result of a recorded call as the requests after it have it, the next one first."""
+    call_id = tool_call_id_of(recorded)
+    for messages in messages_after(player, recorded) if call_id is not None else ():
         for message in reversed(messages):
-            if (message.get("additional_kwargs") or {}).get(
-                "tool_call_id"
-            ) == called and message.get("role") == "tool":
+            attributes = message.get("additional_kwargs") or {}
+            if attributes.get("tool_call_id") == call_id and message.get("role") == "tool":
                 yield message.get("blocks") or []

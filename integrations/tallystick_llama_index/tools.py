@@ -9,14 +9,14 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 
 from tallystick.adapters import Binder
 from tallystick.aio import in_thread
-from tallystick.operations import MEMORY_TOOLS
+from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 
 __all__ = ["memory_tools"]
 
 Approval = Literal["event", "elsewhere"]
-_YES = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
+_APPROVALS = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
 
 
 def memory_tools(
@@ -30,37 +30,33 @@ def memory_tools(
 
     `memory_modify` and `memory_forget` put an `InputRequiredEvent` into the agent's stream and wait
     for the `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason
-    against it. With `approval="elsewhere"` they do what they are told.
+    against it. With `approval="elsewhere"` they act at once.
     """
     binder = Binder[object](tally, surface="llama_index", actor=actor, scope=scope)
 
-    async def answer(tool: str, **given: Any) -> dict[str, Any]:
-        return await in_thread(lambda: MEMORY_TOOLS[tool].function(binder.bound(), **given))
+    async def answer(tool: str, **arguments: Any) -> dict[str, Any]:
+        return await in_thread(lambda: MEMORY_TOOLS[tool].function(binder.bound(), **arguments))
 
-    async def asked(ctx: Context, tool: str, **given: Any) -> dict[str, Any]:
+    async def answer_if_approved(ctx: Context, tool: str, **arguments: Any) -> dict[str, Any]:
         if approval == "event":
-            waiter = f"{tool}:{given['memory_id']}:{given.get('if_version', '')}"
+            waiter = f"{tool}:{arguments['memory_id']}:{arguments.get('if_version', '')}"
             fields: dict[str, Any] = {
-                "prefix": f"{tool}: {given['reason']}",
+                "prefix": f"{tool}: {arguments['reason']}",
                 "waiter_id": waiter,
                 "tool": tool,
-                "arguments": given,
+                "arguments": arguments,
             }
-            said = await ctx.wait_for_event(
+            event = await ctx.wait_for_event(
                 HumanResponseEvent,
                 waiter_id=waiter,
                 waiter_event=InputRequiredEvent(**fields),
                 requirements={"waiter_id": waiter},
                 timeout=None,
             )
-            response = said.get("response")
-            if response is not True and str(response).strip().lower() not in _YES:
-                return {
-                    "error": "Denied",
-                    "reason": "not_approved",
-                    "message": f"{tool} was not done. {response}",
-                }
-        return await answer(tool, **given)
+            response = event.get("response")
+            if response is not True and str(response).strip().lower() not in _APPROVALS:
+                return not_approved(tool, str(response))
+        return await answer(tool, **arguments)
 
     async def memory_search(query: str, limit: int = 5) -> dict[str, Any]:
         return await answer("memory_search", query=query, limit=limit)
@@ -79,7 +75,7 @@ def memory_tools(
     async def memory_modify(
         ctx: Context, memory_id: str, content: str, reason: str, if_version: int
     ) -> dict[str, Any]:
-        return await asked(
+        return await answer_if_approved(
             ctx,
             "memory_modify",
             memory_id=memory_id,
@@ -89,7 +85,7 @@ def memory_tools(
         )
 
     async def memory_forget(ctx: Context, memory_id: str, reason: str) -> dict[str, Any]:
-        return await asked(ctx, "memory_forget", memory_id=memory_id, reason=reason)
+        return await answer_if_approved(ctx, "memory_forget", memory_id=memory_id, reason=reason)
 
     functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
     return [

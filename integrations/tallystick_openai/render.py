@@ -1,5 +1,5 @@
-"""A compiled context as the body of `responses.create`: instructions, input, tools, and where its
-cache may break.
+"""A compiled context as the body of `responses.create`: instructions, input, tools, and its cache
+breakpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def render_responses(
     cache_key: str | None = None,
     **parameters: Any,
 ) -> dict[str, Any]:
-    """The body of a Responses request that says what was compiled and nothing else.
+    """Return the body of a Responses request for a compiled context, and nothing else.
 
     The order of tools and the bytes of everything are those of the compile. Two breakpoints are
     marked, for models that know them: the last text of the user in the history window, which stays
@@ -35,13 +35,13 @@ def render_responses(
     so `store` is False. Raises InvalidContext for calls that do not pair or whose arguments are not
     known, and InvalidInput.
     """
-    chosen = outline(compiled)
+    sections = outline(compiled)
     name = model or compiled.model
     if name is None:
         raise InvalidInput("Name the `model`; the compile was for none.")
-    history = list(_input(chosen.history))
-    context = [_said("user", chosen.context)] if chosen.context else []
-    turn = list(_input(chosen.turn))
+    history = list(_input(sections.history))
+    context = [_message("user", sections.context)] if sections.context else []
+    turn = list(_input(sections.turn))
     if breakpoints:
         _mark(history[::-1])
         _mark(turn)
@@ -51,11 +51,11 @@ def render_responses(
         "store": False,
         **parameters,
     }
-    if chosen.system:
-        body["instructions"] = chosen.system
-    if chosen.tools:
+    if sections.system:
+        body["instructions"] = sections.system
+    if sections.tools:
         body["tools"] = [
-            {"type": "function", **tool_of(item), "strict": False} for item in chosen.tools
+            {"type": "function", **tool_of(item), "strict": False} for item in sections.tools
         ]
     if cache_key is not None:
         body["prompt_cache_key"] = cache_key
@@ -74,11 +74,11 @@ def _input(items: Iterable[ContextItem]) -> Iterator[dict[str, Any]]:
             }
             continue
         if item.kind == "tool_result":
-            yield _said("user", item.content)
+            yield _message("user", item.content)
             continue
         role = "assistant" if item.kind == "assistant_msg" else "user"
         if item.content or not item.tool_call_ids:
-            yield _said(role, item.content)
+            yield _message(role, item.content)
         for call in calls_of(item):
             # Sorted keys: the same call is the same bytes in every request.
             arguments = json.dumps(
@@ -92,8 +92,8 @@ def _input(items: Iterable[ContextItem]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _said(role: str, text: str) -> dict[str, Any]:
-    # What the model said is plain text here: an output message proper would need the id that it
+def _message(role: str, text: str) -> dict[str, Any]:
+    # An answer of the model is plain text here: an output message proper would need the id that it
     # came with.
     content = text if role == "assistant" else [{"type": "input_text", "text": text}]
     return {"type": "message", "role": role, "content": content}

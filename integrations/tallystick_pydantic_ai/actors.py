@@ -1,26 +1,18 @@
-"""Who acts in a PydanticAI run: an Actor, a callable from the run's context, or what the deps
-say.
-"""
+"""Actor and conversation of a PydanticAI run, from its context."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from pydantic_ai import RunContext
 
 from tallystick.records import Actor
 
-__all__ = ["ActorSource", "actor_from_deps", "conversation_of"]
-
-ActorSource = Actor | Callable[[RunContext[Any]], Actor | None]
-"""Who acts: an Actor, or a callable from the run's context."""
+__all__ = ["actor_from_deps", "conversation_of"]
 
 
 def actor_from_deps(ctx: RunContext[Any]) -> Actor | None:
-    """The deps when they are an Actor, else their `actor`: the runtime's own way to say who
-    acts.
-    """
+    """Return the deps if they are an Actor, else their `actor`, or None."""
     deps = ctx.deps
     if isinstance(deps, Actor):
         return deps
@@ -29,6 +21,6 @@ def actor_from_deps(ctx: RunContext[Any]) -> Actor | None:
 
 
 def conversation_of(ctx: RunContext[Any]) -> str | None:
-    """The conversation of a run, which the history of what it changes names as the session."""
+    """Return the conversation of a run: the session in the history of the memories it changes."""
     conversation = getattr(ctx, "conversation_id", None)
     return conversation if isinstance(conversation, str) and conversation else None

@@ -1,8 +1,7 @@
-"""The Tallystick capability: an outermost recorder, the memory tools, and what is remembered, as
-leaves of one.
+"""The Tallystick capability: a recorder, the memory tools and recalled context, as leaves of one.
 
-The recorder must stand outermost to see what others made of a request; the tools need no place.
-Hooks hand over and return; the end of the run acknowledges everything.
+The recorder must be the outermost capability, to record requests as the others leave them; the
+tools have no order. Hooks hand over and return; the end of the run acknowledges everything.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 
 from tallystick.adapters import (
+    ActorSource,
     Binder,
     Capture,
     OpenCall,
@@ -63,7 +63,7 @@ from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CompiledContext, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
+from tallystick_pydantic_ai.actors import actor_from_deps, conversation_of
 from tallystick_pydantic_ai.messages import answer_of, request_of
 from tallystick_pydantic_ai.toolset import memory_toolset
 
@@ -72,24 +72,24 @@ __all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
 
 @dataclass
 class TallyRecorder(AbstractCapability[Any]):
-    """Records each run, model request and tool call, with receipts. Stands outermost."""
+    """Records each run, model request and tool call, with receipts. The outermost capability."""
 
     tally: Tally | BoundTally
     _: KW_ONLY
-    actor: ActorSource | None = None
-    """Who acts; by default the Actor in the deps, else the bound one or the owner."""
+    actor: ActorSource[RunContext[Any]] | None = None
+    """By default the Actor in the deps, else the bound one or the owner."""
     scope: str | Scope | None = None
-    """Where runs are recorded; by default the actor's private scope."""
+    """Scope of the runs; by default the actor's private one."""
     agent_name: str | None = None
     strict: bool = False
     """True to raise a failure to record into the run; otherwise it is counted, logged and reported
     by `verify`.
     """
     capture: Speakers = "off"
-    """Whose words become memories when a run ends: nobody's, the `user`'s, or those of `both`."""
+    """Speakers whose words become memories when a run ends: nobody, the `user`, or `both`."""
     id: str | None = "tallystick_recorder"
     capture_guard: Capture | None = field(default=None, repr=False)
-    """Counts what could not be recorded; the copies for each run share it."""
+    """Count of the events that could not be recorded; the copies for each run share it."""
 
     def __post_init__(self) -> None:
         _refuse_deferred(self)
@@ -116,18 +116,18 @@ class TallyRecorder(AbstractCapability[Any]):
         return self.guard.failures
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Outermost, so that what is recorded is what the model got."""
+        """Return the outermost place, so that requests are recorded as the model got them."""
         return CapabilityOrdering(position="outermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyRecorder:
-        """A copy for one run, which knows the step of the request under way. Raises
+        """Return a copy for one run, with the step of its request under way. Raises
         InvalidInput.
         """
         _refuse_deferred(self)
         return replace(self)
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """The model, noting each request as it is sent."""
+        """Return the model, which records each request as it is sent."""
         return _RecordedModel(model, self)
 
     async def wrap_run(
@@ -143,11 +143,11 @@ class TallyRecorder(AbstractCapability[Any]):
         try:
             if root is None or not root.is_own:
                 return await handler()
-            return await self._recorded(ctx, root.run, handler)
+            return await self._record_run(ctx, root.run, handler)
         finally:
             self.guard.release(ctx.run_id, self)
 
-    async def _recorded(
+    async def _record_run(
         self, ctx: RunContext[Any], run: Run, handler: WrapRunHandler
     ) -> AgentRunResult[Any]:
         status: StepStatus = "completed"
@@ -155,7 +155,7 @@ class TallyRecorder(AbstractCapability[Any]):
             with run.active():
                 result = await handler()
             with self.guard(run):
-                if self._note_approvals(run, result):
+                if self._record_approvals(run, result):
                     status = "blocked"
                 elif self.capture != "off":
                     bound = self._binder.bound(ctx)
@@ -188,7 +188,7 @@ class TallyRecorder(AbstractCapability[Any]):
             metadata={"pydantic_ai_run_id": ctx.run_id},
         )
 
-    def _note_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
+    def _record_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
         """Record each tool that waits for a person; return True if any does.
 
         Such a tool is never executed, so it becomes a blocked step of its own.
@@ -240,10 +240,10 @@ class TallyRecorder(AbstractCapability[Any]):
         if stream is not None and call.times.chunks and stream.partial is not None:
             with self.guard(call.step.run):
                 _record_response(call, stream.partial())
-        # Whoever reads a stream meets its error first, and cancels the task of the request.
-        first = error if stream is None or stream.error is None else stream.error
+        # The reader of a stream meets its error first, and then cancels the task of the request.
+        cause = error if stream is None or stream.error is None else stream.error
         with self.guard(call.step.run):
-            call.fail(first)
+            call.fail(cause)
 
     async def wrap_tool_execute(
         self,
@@ -281,22 +281,22 @@ class TallyRecorder(AbstractCapability[Any]):
 
 def _record_response(call: OpenCall, response: ModelResponse) -> None:
     usage = usage_of(response.usage)
-    summary = {**({"usage": usage} if any(usage.values()) else {}), **call.times.summary()}
+    summary = call.answer_summary(usage if any(usage.values()) else {})
     call.step.record("response", answer_of(response), summary=summary)
 
 
 @dataclass
 class TallyMemory(AbstractCapability[Any]):
-    """Offers the six memory tools and says what memory text is."""
+    """Offers the six memory tools, with instructions on memory text."""
 
     tally: Tally | BoundTally
     _: KW_ONLY
-    actor: ActorSource | None = None
+    actor: ActorSource[RunContext[Any]] | None = None
     scope: str | Scope | None = None
     id: str | None = "tallystick"
 
     def get_instructions(self) -> str:
-        """Static, so that the prompt's prefix stays the same."""
+        """Return static text, so that the prompt's prefix stays the same."""
         return (
             "You have a long-term memory: search it before you ask for what may be known, and "
             "store what should be "
@@ -304,13 +304,13 @@ class TallyMemory(AbstractCapability[Any]):
         )
 
     def get_toolset(self) -> AbstractToolset[Any]:
-        """The memory tools."""
+        """Return the memory tools."""
         return memory_toolset(self.tally, actor=self.actor, scope=self.scope)
 
 
 @dataclass
 class TallyContext(AbstractCapability[Any]):
-    """Gives each run what is remembered of its prompt: once, framed as data, after the prompt.
+    """Gives each run the memories recalled for its prompt: once, framed as data, after the prompt.
 
     History is only appended to, so that the next request begins as the last one did. List it after
     compaction.
@@ -318,12 +318,12 @@ class TallyContext(AbstractCapability[Any]):
 
     tally: Tally | BoundTally
     _: KW_ONLY
-    actor: ActorSource | None = None
+    actor: ActorSource[RunContext[Any]] | None = None
     scope: str | Scope | None = None
     budget: int = 2_000
-    """Tokens of what is given, at most."""
+    """Most tokens of recalled text."""
     memories: int = 8
-    """How many memories are recalled to choose from."""
+    """Number of memories that are recalled to choose from."""
     id: str | None = "tallystick_context"
 
     def __post_init__(self) -> None:
@@ -334,29 +334,29 @@ class TallyContext(AbstractCapability[Any]):
             scope=self.scope,
             session=conversation_of,
         )
-        self._is_given = False
+        self._is_added = False
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
-        """A copy for one run, which has given nothing yet."""
+        """Return a copy for one run, whose context is still to be added."""
         return replace(self)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Add what is remembered to the first request of a run."""
-        if not self._is_given and isinstance(ctx.prompt, str) and ctx.prompt.strip():
-            self._is_given = True
-            # The recorder stands outermost, so that the step of this request is open: the compile
+        """Add the recalled memories to the first request of a run."""
+        if not self._is_added and isinstance(ctx.prompt, str) and ctx.prompt.strip():
+            self._is_added = True
+            # The recorder is outermost, so that the step of this request is open, and the compile
             # is part of it.
             bound = self._binder.bound(ctx)
-            compiled = await in_thread(self._compiled, bound, ctx.prompt, str(ctx.run_id))
+            compiled = await in_thread(self._compile, bound, ctx.prompt, str(ctx.run_id))
             text = outline(compiled).context
             if text:
                 content = TextContent(text, metadata={"tallystick": compiled.id})
                 ctx.enqueue(UserPromptPart([content]))
         return request_context
 
-    def _compiled(self, bound: BoundTally, prompt: str, run_id: str) -> CompiledContext:
+    def _compile(self, bound: BoundTally, prompt: str, run_id: str) -> CompiledContext:
         hits = recall_for_turn(bound, prompt, limit=self.memories, turn=run_id)
         return bound.compile(hits, budget=self.budget, query=prompt, target=FRAMED)
 
@@ -364,7 +364,7 @@ class TallyContext(AbstractCapability[Any]):
 def Tallystick(
     tally: Tally | BoundTally,
     *,
-    actor: ActorSource | None = None,
+    actor: ActorSource[RunContext[Any]] | None = None,
     scope: str | Scope | None = None,
     agent_name: str | None = None,
     record: bool = True,
@@ -379,7 +379,7 @@ def Tallystick(
 
     `context` gives each run the best of `memories` recalled ones in at most `budget` tokens;
     `tools` offers the six memory tools; `record` makes receipts, and with `strict` a failure to
-    record is raised. `capture` remembers what the `user` said, or what `both` said, when a run
+    record is raised. `capture` remembers the words of the `user`, or those of `both`, when a run
     ends.
     """
     leaves: list[AbstractCapability[Any]] = []
@@ -400,12 +400,12 @@ def Tallystick(
         leaves.append(
             TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories)
         )
-    return _Together(leaves)
+    return _Leaves(leaves)
 
 
 @dataclass
-class _Together(CombinedCapability[Any]):
-    """The leaves as one, of which none may come late."""
+class _Leaves(CombinedCapability[Any]):
+    """The leaves as one capability, which must not be loaded late."""
 
     def __post_init__(self) -> None:
         _refuse_deferred(self)
@@ -427,14 +427,14 @@ class _Stream:
     partial: Callable[[], ModelResponse] | None = None
     """Return the answer of the stream under way so far."""
     error: BaseException | None = None
-    """What went wrong in it."""
+    """The error that broke it, or None."""
 
 
 _EVENTS, _STARTED = "_get_event_iterator", "_event_iterator"
 
 
 def _watch(response: StreamedResponse, stream: _Stream, times: StreamTimes) -> None:
-    """Time the events of a stream and note what breaks it.
+    """Time the events of a stream and note the error that breaks it.
 
     The attributes are private to PydanticAI: a release without them is recorded without times.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
@@ -12,9 +12,17 @@ from pydantic_ai.settings import ModelSettings
 
 from tallystick.adapters import recordable_parameters
 
-__all__ = ["answer_of", "from_request", "request_of"]
+__all__ = ["RequestArguments", "answer_of", "arguments_of", "request_of"]
 
 _parameters: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParameters)
+
+
+class RequestArguments(NamedTuple):
+    """The arguments of `Model.request`, in its order."""
+
+    messages: list[ModelMessage]
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters
 
 
 def request_of(
@@ -23,7 +31,7 @@ def request_of(
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
 ) -> dict[str, Any]:
-    """The request as the model class gets it: final messages, settings and parameters."""
+    """Return the request that the model class gets: final messages, settings and parameters."""
     return {
         "level": "runtime",
         "model": model.model_name,
@@ -34,18 +42,18 @@ def request_of(
 
 
 def answer_of(response: ModelResponse) -> dict[str, Any]:
-    """A response as JSON values: what the model said, and apart from it the envelope it came in."""
+    """Return a response as JSON: the answer of the model, and apart from it its envelope."""
     message = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
     answer = {name: message.pop(name) for name in ("parts", "finish_reason") if name in message}
     return {"answer": answer, "envelope": message}
 
 
-def from_request(
+def arguments_of(
     request: Mapping[str, Any],
-) -> tuple[list[ModelMessage], ModelSettings | None, ModelRequestParameters]:
-    """Messages, settings and parameters of a recorded request, as PydanticAI's own objects."""
+) -> RequestArguments:
+    """Return the arguments of `Model.request` for a recorded request, as PydanticAI's objects."""
     settings: Any = dict(request["settings"]) or None
-    return (
+    return RequestArguments(
         ModelMessagesTypeAdapter.validate_python(request["messages"]),
         settings,
         _parameters.validate_python(request["parameters"]),

@@ -1,15 +1,14 @@
 """PydanticAI messages as context items, and a compiled context as model messages again.
 
-A request of PydanticAI holds several parts and a response several more: each part of a request is
-an item of its own, a response is one, because its calls belong together.
+A request of PydanticAI has several parts, and so has a response: each part of a request is an item
+of its own, a response is one item, because its calls belong together.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -24,59 +23,55 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
+from tallystick.adapters import ToolCall, changed_items, json_value, message_item
 from tallystick.compiler import Outline, outline
-from tallystick.records import CompiledContext, ContextItem, Json, ToolSpec
+from tallystick.records import CompiledContext, ContextItem, ToolSpec
 
 __all__ = ["Source", "items_of", "render", "tool_specs"]
 
-_MEDIA = 1_000
-"""Tokens that an image, a sound or a file counts as, at least."""
 
-Source = tuple[ModelMessage, int | None]
-"""Where an item came from: the message, and of a request the place of its part."""
+class Source(NamedTuple):
+    """The origin of an item: its message, and of a request the place of its part."""
+
+    message: ModelMessage
+    place: int | None
+
+
+class _RenderedPart(NamedTuple):
+    """A part of a request, or a whole response, in its place among the messages."""
+
+    part: Any
+    """A part of a request, or a ModelResponse."""
+    origin: ModelRequest | None = None
+    """The request that the part came in."""
 
 
 def items_of(
     messages: Sequence[ModelMessage], count: Callable[[str], int]
 ) -> dict[str, tuple[ContextItem, Source]]:
-    """Each response and each part of a request as an item, by its id, in order."""
-    found: dict[str, tuple[ContextItem, Source]] = {}
+    """Return each response and each part of a request as an item, by its id, in order."""
+    items: dict[str, tuple[ContextItem, Source]] = {}
     for place, message in enumerate(messages):
         if isinstance(message, ModelResponse):
-            found[f"message-{place}"] = (
+            items[f"message-{place}"] = (
                 _response(f"message-{place}", message, count),
-                (message, None),
+                Source(message, None),
             )
             continue
         for at, part in enumerate(message.parts):
             item_id = f"message-{place}-{at}"
-            found[item_id] = (_part(item_id, part, count), (message, at))
-    return found
+            items[item_id] = (_part(item_id, part, count), Source(message, at))
+    return items
 
 
 def _response(item_id: str, message: ModelResponse, count: Callable[[str], int]) -> ContextItem:
-    calls: list[Json] = [
-        {"id": part.tool_call_id, "name": part.tool_name, "args": _args(part)}
+    text = "".join(part.content for part in message.parts if isinstance(part, TextPart))
+    calls = [
+        ToolCall(part.tool_name, part.args_as_dict(), part.tool_call_id)
         for part in message.parts
         if isinstance(part, ToolCallPart)
     ]
-    text = "".join(part.content for part in message.parts if isinstance(part, TextPart))
-    more = json.dumps(calls, ensure_ascii=False) if calls else ""
-    return ContextItem(
-        id=item_id,
-        kind="assistant_msg",
-        content=text,
-        token_estimate=count(f"{text}{more}") if more else None,
-        tool_call_ids=tuple(
-            part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)
-        ),
-        metadata={"tool_calls": calls} if calls else {},
-    )
-
-
-def _args(part: ToolCallPart) -> Json:
-    args: Json = json.loads(json.dumps(part.args_as_dict(), default=str))
-    return args
+    return message_item(item_id, "assistant_msg", text, count, calls=calls)
 
 
 def _part(item_id: str, part: Any, count: Callable[[str], int]) -> ContextItem:
@@ -103,10 +98,9 @@ def _part(item_id: str, part: Any, count: Callable[[str], int]) -> ContextItem:
         texts = [
             piece if isinstance(piece, str) else getattr(piece, "content", None) for piece in pieces
         ]
-        said = "\n".join(text for text in texts if isinstance(text, str))
+        prompt = "\n".join(text for text in texts if isinstance(text, str))
         media = sum(not isinstance(text, str) for text in texts)
-        estimate = count(said) + _MEDIA * media if media else None
-        return ContextItem(id=item_id, kind="user_msg", content=said, token_estimate=estimate)
+        return message_item(item_id, "user_msg", prompt, count, media=media)
     content = getattr(part, "content", "")
     return ContextItem(
         id=item_id, kind="system", content=content if isinstance(content, str) else str(content)
@@ -114,14 +108,14 @@ def _part(item_id: str, part: Any, count: Callable[[str], int]) -> ContextItem:
 
 
 def tool_specs(tools: Sequence[ToolDefinition]) -> list[ToolSpec]:
-    """Tools as the compiler sees them, of the class that a tool's metadata names as
+    """Return tools as the compiler reads them, of the class that a tool's metadata names as
     `tool_class`.
     """
     return [
         ToolSpec(
             name=tool.name,
             description=tool.description or "",
-            parameters=json.loads(json.dumps(tool.parameters_json_schema)),
+            parameters=json_value(tool.parameters_json_schema),  # type: ignore[arg-type]
             tool_class=(tool.metadata or {}).get("tool_class"),
         )
         for tool in tools
@@ -129,26 +123,18 @@ def tool_specs(tools: Sequence[ToolDefinition]) -> list[ToolSpec]:
 
 
 def render(compiled: CompiledContext, sources: Mapping[str, Source]) -> list[ModelMessage]:
-    """The messages that say exactly what was compiled; unchanged parts are the objects that came
-    in.
+    """Return a compiled context as messages; unchanged parts are the objects that came in.
 
     What was recalled and quoted is a user's part before the current turn. Raises InvalidContext for
     calls and results that do not pair.
     """
-    chosen = outline(compiled)
-    changed = {
-        decision.item_id
-        for decision in compiled.decisions
-        if decision.decision in ("redact", "compress")
-    }
+    sections = outline(compiled)
     messages: list[ModelMessage] = []
-    for item, part, origin in _parts(chosen, sources, changed):
+    for part, origin in _parts(sections, sources, changed_items(compiled)):
         if isinstance(part, ModelResponse):
             messages.append(part)
         elif (
-            messages
-            and isinstance(messages[-1], ModelRequest)
-            and (item is None or _goes_on(messages[-1], origin))
+            messages and isinstance(messages[-1], ModelRequest) and _continues(messages[-1], origin)
         ):
             messages[-1] = replace(messages[-1], parts=[*messages[-1].parts, part])
         elif origin is not None:
@@ -158,53 +144,51 @@ def render(compiled: CompiledContext, sources: Mapping[str, Source]) -> list[Mod
     return messages
 
 
-def _goes_on(before: ModelRequest, origin: ModelRequest | None) -> bool:
-    """Whether a part belongs to the request before it: requests in a row are one for the model."""
+def _continues(before: ModelRequest, origin: ModelRequest | None) -> bool:
+    """Return True if a part belongs to the request before it: the model sees requests in a row as
+    one.
+    """
     return origin is None or before.instructions in (None, origin.instructions)
 
 
 def _parts(
-    chosen: Outline, sources: Mapping[str, Source], changed: set[str]
-) -> Iterator[tuple[ContextItem | None, Any, ModelRequest | None]]:
-    known = [item for item in chosen.instructions if item.id in sources and item.id not in changed]
-    if known and len(known) == len(chosen.instructions):
-        for item in known:
-            message, at = sources[item.id]
+    sections: Outline, sources: Mapping[str, Source], changed: set[str]
+) -> Iterator[_RenderedPart]:
+    originals = [
+        item for item in sections.instructions if item.id in sources and item.id not in changed
+    ]
+    if originals and len(originals) == len(sections.instructions):
+        for item in originals:
+            message, place = sources[item.id]
             assert isinstance(message, ModelRequest)
-            assert at is not None
-            yield item, message.parts[at], message
-    elif chosen.system:
-        yield None, SystemPromptPart(chosen.system), None
-    for item in chosen.history:
-        yield _spelled(item, sources, changed)
-    if chosen.context:
-        yield None, UserPromptPart(chosen.context), None
-    for item in chosen.turn:
-        yield _spelled(item, sources, changed)
+            assert place is not None
+            yield _RenderedPart(message.parts[place], message)
+    elif sections.system:
+        yield _RenderedPart(SystemPromptPart(sections.system))
+    for item in sections.history:
+        yield _rendered(item, sources.get(item.id), item.id in changed)
+    if sections.context:
+        yield _RenderedPart(UserPromptPart(sections.context))
+    for item in sections.turn:
+        yield _rendered(item, sources.get(item.id), item.id in changed)
 
 
-def _spelled(
-    item: ContextItem, sources: Mapping[str, Source], changed: set[str]
-) -> tuple[ContextItem | None, Any, ModelRequest | None]:
-    message, at = sources.get(item.id, (None, None))
+def _rendered(item: ContextItem, source: Source | None, is_changed: bool) -> _RenderedPart:
+    message, place = source or (None, None)
     if isinstance(message, ModelResponse):
-        if item.id not in changed:
-            return item, message, None
+        if not is_changed:
+            return _RenderedPart(message)
         calls = [
             ToolCallPart(part.tool_name, {}, part.tool_call_id)
             for part in message.parts
             if isinstance(part, ToolCallPart)
         ]
-        return item, replace(message, parts=[TextPart(item.content), *calls]), None
-    if isinstance(message, ModelRequest) and at is not None:
-        part: Any = message.parts[at]
-        return (
-            item,
-            part if item.id not in changed else replace(part, content=item.content),
-            message,
-        )
+        return _RenderedPart(replace(message, parts=[TextPart(item.content), *calls]))
+    if isinstance(message, ModelRequest) and place is not None:
+        part: Any = message.parts[place]
+        return _RenderedPart(replace(part, content=item.content) if is_changed else part, message)
     if item.kind == "assistant_msg":
-        return item, ModelResponse(parts=[TextPart(item.content)]), None
+        return _RenderedPart(ModelResponse(parts=[TextPart(item.content)]))
     if item.tool_call_id is not None:
-        return item, ToolReturnPart("tool", item.content, item.tool_call_id), None
-    return item, UserPromptPart(item.content), None
+        return _RenderedPart(ToolReturnPart("tool", item.content, item.tool_call_id))
+    return _RenderedPart(UserPromptPart(item.content))

@@ -9,18 +9,18 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
-from tallystick_pydantic_ai.messages import answer_of, from_request
+from tallystick_pydantic_ai.messages import answer_of, arguments_of
 
 __all__ = ["model_call"]
 
 
 def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`call` for `recordings.replay(step_id, call=…)`: the recorded request goes to `model`, its
-    answer comes back.
+    """Return a `call` for `recordings.replay(step_id, call=…)`: it sends the recorded request to
+    `model` and returns the answer.
     """
 
     async def ask(request: Mapping[str, Any]) -> dict[str, Any]:
-        return answer_of(await model.request(*from_request(request)))
+        return answer_of(await model.request(*arguments_of(request)))
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:
         # On a loop of its own thread, so that it works whether or not the caller runs one.

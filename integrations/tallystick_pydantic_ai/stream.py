@@ -24,8 +24,8 @@ __all__ = ["PlayedStream"]
 
 
 class PlayedStream(CompletedStreamedResponse):
-    """The response of a recorded call, in as many events as it was recorded in; `ends` raises what
-    broke it then.
+    """The response of a recorded call, in as many events as it was recorded in; `on_end` raises the
+    error that broke it.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class PlayedStream(CompletedStreamedResponse):
         response: ModelResponse,
         call: TapeCall,
         parameters: ModelRequestParameters,
-        ends: Callable[[], object],
+        on_end: Callable[[], object],
     ) -> None:
         super().__init__(response, model_request_parameters=parameters, replay_events=True)
-        self._call, self._ends = call, ends
+        self._call, self._on_end = call, on_end
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         parts = self.response.parts
@@ -48,11 +48,11 @@ class PlayedStream(CompletedStreamedResponse):
                 vendor_part_id=place, part=_with_text(part, first)
             )
             for piece in rest:
-                for event in self._more(place, part, piece):
+                for event in self._add_piece(place, part, piece):
                     yield event
-        self._ends()
+        self._on_end()
 
-    def _more(
+    def _add_piece(
         self, place: int, part: ModelResponsePart, piece: str
     ) -> Iterator[ModelResponseStreamEvent]:
         if isinstance(part, TextPart):
@@ -67,14 +67,14 @@ class PlayedStream(CompletedStreamedResponse):
             yield event
 
     def get(self) -> ModelResponse:
-        """What has come so far; when the stream has ended, the recorded response."""
+        """Return the response so far; when the stream has ended, the recorded response."""
         if self._finished:
             return super().get()
         return replace(super().get(), parts=self._parts_manager.get_parts(), state="incomplete")
 
 
 def _text(part: ModelResponsePart) -> str:
-    """The text of a part that comes in pieces."""
+    """Return the text of a part that comes in pieces."""
     if isinstance(part, BaseToolCallPart):
         return part.args if isinstance(part.args, str) else ""
     return part.content if isinstance(part, TextPart | ThinkingPart) else ""

@@ -16,6 +16,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from tallystick.adapters.tapes import messages_after, tool_call_id_of
 from tallystick.errors import RecordedFailure
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
@@ -43,7 +44,9 @@ _VOLATILE = frozenset(
 _RETRY = ("ModelRetry", "ToolRetryError")
 _FAILED = ("ToolFailed", "ToolFailedError")
 _ERRORS: tuple[type[Exception], ...] = tuple(
-    one for one in vars(exceptions).values() if isinstance(one, type) and issubclass(one, Exception)
+    kind
+    for kind in vars(exceptions).values()
+    if isinstance(kind, type) and issubclass(kind, Exception)
 )
 
 
@@ -51,9 +54,8 @@ _ERRORS: tuple[type[Exception], ...] = tuple(
 class TapeCapability(AbstractCapability[Any]):
     """Plays a tape to an agent: `agent.run_sync(prompt, capabilities=[TapeCapability(player)])`.
 
-    The agent's own model is never called. Tools answer what was recorded, but those whose names are
-    in `safe`: they are compared and run for real. Which model it is makes no difference, what it is
-    asked does.
+    The agent's own model is never called. Tools answer what was recorded, except those whose names
+    are in `safe`: they are compared and run for real. Requests are compared, the model is not.
     """
 
     player: Player
@@ -62,13 +64,13 @@ class TapeCapability(AbstractCapability[Any]):
     id: str | None = "tallystick_tape"
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Where the recorder stands, which is what the tape was recorded by; inside of it, so that
-        it may watch.
+        """Return the place of the recorder, by which the tape was recorded; inside of it, so that
+        the recorder records the replay.
         """
         return CapabilityOrdering(position="outermost", wrapped_by=[TallyRecorder])
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """A model that answers from the tape."""
+        """Return a model that answers from the tape."""
         return _TapeModel(model, self.player)
 
     async def wrap_tool_execute(
@@ -80,7 +82,7 @@ class TapeCapability(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """The recorded result of a tool."""
+        """Return the recorded result of a tool."""
         if call.tool_name in self.safe:
             self.player.call_tool(call.tool_name, {"arguments": args}, real=True)
             return await handler(args)
@@ -93,8 +95,8 @@ class TapeCapability(AbstractCapability[Any]):
             if error.kind in _FAILED:
                 raise exceptions.ToolFailed(error.message) from error
             raise
-        # What was sent to the model is the result in the form that counts, where an agent sent it.
-        return next(_sent(self.player, recorded), result)
+        # The form in which the result was sent to the model counts, if an agent sent it.
+        return next(_sent_results(self.player, recorded), result)
 
 
 class _TapeModel(WrapperModel):
@@ -145,12 +147,12 @@ def _response(played: Any) -> ModelResponse:
 
 
 def normal(request: Json) -> Json:
-    """A request without times, ids of runs, usage and what providers added."""
+    """Return a request without times, ids of runs, usage and provider metadata."""
     if not isinstance(request, dict):
         return request
     messages = request.get("messages")
     return {
-        "messages": [_bare(message) for message in messages]
+        "messages": [_message_form(message) for message in messages]
         if isinstance(messages, list)
         else messages,
         "settings": request.get("settings"),
@@ -158,41 +160,40 @@ def normal(request: Json) -> Json:
     }
 
 
-def _bare(message: Json) -> Json:
+def _message_form(message: Json) -> Json:
     if not isinstance(message, dict):
         return message
-    kept = _without(message)
+    fields = _without(message)
     parts = message.get("parts")
     if isinstance(parts, list):
-        kept["parts"] = [_part(part) if isinstance(part, dict) else part for part in parts]
-    return kept
+        fields["parts"] = [_part_form(part) if isinstance(part, dict) else part for part in parts]
+    return fields
 
 
-def _part(part: dict[str, Json]) -> dict[str, Json]:
-    kept: dict[str, Json] = {
+def _part_form(part: dict[str, Json]) -> dict[str, Json]:
+    fields: dict[str, Json] = {
         name: value for name, value in _without(part).items() if value is not None
     }
     content = part.get("content")
     if part.get("part_kind") == "user-prompt" and isinstance(content, list):
-        kept["content"] = [_without(one) if isinstance(one, dict) else one for one in content]
+        fields["content"] = [
+            _without(piece) if isinstance(piece, dict) else piece for piece in content
+        ]
     if part.get("part_kind") == "retry-prompt" and part.get("tool_name") is None:
         # It answers no call, and its id was drawn.
-        kept.pop("tool_call_id", None)
-    return kept
+        fields.pop("tool_call_id", None)
+    return fields
 
 
 def _without(value: dict[str, Json]) -> dict[str, Json]:
     return {name: inner for name, inner in value.items() if name not in _VOLATILE}
 
 
-def _sent(player: Player, recorded: TapeCall) -> Iterator[Json]:
-    """The result of a recorded call, as the next request of the tape that has it holds it."""
-    called = recorded.request.get("tool_call_id") if isinstance(recorded.request, dict) else None
-    calls = player.tape.calls
-    for call in calls[calls.index(recorded) :]:
-        request: Any = call.request
-        messages = request.get("messages") or () if call.kind == "model_call" else ()
+def _sent_results(player: Player, recorded: TapeCall) -> Iterator[Json]:
+    """Yield the result of a recorded call as the requests after it have it, the next one first."""
+    call_id = tool_call_id_of(recorded)
+    for messages in messages_after(player, recorded):
         # Some models use an id again: the last one is that of the latest call.
         for part in reversed([part for message in messages for part in message.get("parts") or ()]):
-            if part.get("part_kind") == "tool-return" and part.get("tool_call_id") == called:
+            if part.get("part_kind") == "tool-return" and part.get("tool_call_id") == call_id:
                 yield part.get("content")

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset
 
-from tallystick.adapters import Binder
+from tallystick.adapters import ActorSource, Binder
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_pydantic_ai.actors import ActorSource, actor_from_deps, conversation_of
+from tallystick_pydantic_ai.actors import actor_from_deps, conversation_of
 
 __all__ = ["memory_toolset"]
 
@@ -19,7 +19,7 @@ __all__ = ["memory_toolset"]
 def memory_toolset(
     tally: Tally | BoundTally,
     *,
-    actor: ActorSource | None = None,
+    actor: ActorSource[RunContext[Any]] | None = None,
     scope: str | Scope | None = None,
     id: str = "tallystick",
 ) -> FunctionToolset[Any]:

@@ -1,9 +1,10 @@
-"""The kit for adapters: who acts, call trees, stream times, shapes of tool calls, recall."""
+"""The kit for adapters: actors, call trees, stream times, tool calls, recall, messages, tapes."""
 
-from tallystick.adapters.binder import Binder
+from tallystick.adapters.binder import ActorSource, Binder
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers
 from tallystick.adapters.parameters import recordable_parameters, recordable_tools
+from tallystick.adapters.rendering import changed_items, json_value, message_item
 from tallystick.adapters.stream_times import StreamTimes
 from tallystick.adapters.tool_calls import (
     ToolCall,
@@ -16,6 +17,7 @@ from tallystick.adapters.turn_recall import recall_for_turn
 from tallystick.adapters.wire_tap import attribute_requests, tap
 
 __all__ = [
+    "ActorSource",
     "Binder",
     "Capture",
     "OpenCall",
@@ -25,6 +27,9 @@ __all__ = [
     "ToolCall",
     "attribute_requests",
     "begin_call",
+    "changed_items",
+    "json_value",
+    "message_item",
     "recall_for_turn",
     "record_approval",
     "record_tool_call",

@@ -1,17 +1,20 @@
-"""Binder: how an adapter finds out who acts in a call of its runtime."""
+"""Binder: the actor of a call of a runtime, and the view of the tally that acts as this actor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 
-__all__ = ["Binder"]
+__all__ = ["ActorSource", "Binder"]
 
 C = TypeVar("C")
 """The context that a runtime gives with a call."""
+
+ActorSource: TypeAlias = Actor | Callable[[C], Actor | None]
+"""The Actor of every call, or a function from the runtime's context of a call to its Actor."""
 
 
 class _LastView(NamedTuple):
@@ -23,14 +26,14 @@ class _LastView(NamedTuple):
 
 
 class Binder(Generic[C]):
-    """Binds calls to an actor: one Actor, a callable of the runtime's context, or the owner."""
+    """Binds each call to its actor: one Actor, the Actor in the runtime's context, or the owner."""
 
     def __init__(
         self,
         tally: Tally | BoundTally,
         *,
         surface: str,
-        actor: Actor | Callable[[C], Actor | None] | None = None,
+        actor: ActorSource[C] | None = None,
         scope: str | Scope | None = None,
         session: Callable[[C], str | None] = lambda context: None,
     ) -> None:

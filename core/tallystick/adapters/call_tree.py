@@ -1,8 +1,8 @@
 """Calls of a runtime as a tree under one root: the run of the root, and the steps in it.
 
 Runtimes tell a recorder of calls as they begin and end, on any thread. The first call without a
-parent is the root: it joins or starts a run, and ends it if it started it. What a call below it is,
-a model call, a tool call, a retrieval, becomes a step of that run.
+parent is the root: it joins or starts a run, and ends it if it started it. The model calls, tool
+calls and retrievals below it become steps of that run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OpenCall:
     _leave: Callable[[], None] | None = None
 
     def enter(self) -> None:
-        """Make the step current, so that what happens in the call belongs to it."""
+        """Make the step current, so that whatever the call records belongs to it."""
         self._leave = self.step.enter()
 
     def leave(self) -> None:
@@ -66,6 +66,10 @@ class OpenCall:
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()
+
+    def answer_summary(self, usage: Mapping[str, int]) -> dict[str, Any]:
+        """Return the summary of a model's answer: its usage, and the times of a stream."""
+        return {**({"usage": usage} if usage else {}), **self.times.summary()}
 
     def finish(
         self,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tallystick.records import Actor
 
-__all__ = ["ActorSource", "actor_from_configurable", "thread_from_configurable"]
-
-ActorSource = Actor | Callable[[Any], Actor | None]
-"""The Actor of every call, or a function from the config of a call to its Actor."""
+__all__ = ["actor_from_configurable", "thread_from_configurable"]
 
 
 def actor_from_configurable(config: Mapping[str, Any]) -> Actor | None:
@@ -20,6 +17,6 @@ def actor_from_configurable(config: Mapping[str, Any]) -> Actor | None:
 
 
 def thread_from_configurable(config: Mapping[str, Any]) -> str | None:
-    """Return the thread of a call, which the history of what it changes names as the session."""
+    """Return the thread of a call: the session in the history of the memories that it changes."""
     thread = config.get("configurable", {}).get("thread_id")
     return None if thread is None else str(thread)

@@ -1,4 +1,4 @@
-"""When the chunks of a streamed answer came."""
+"""Times of the chunks of a streamed answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StreamTimes:
         self.last_us = 0
 
     def add_chunk(self) -> None:
-        """Count a chunk that comes now."""
+        """Count a chunk that has just come."""
         self.last_us = self._step.elapsed_us()
         if not self.chunks:
             self.first_us = self.last_us

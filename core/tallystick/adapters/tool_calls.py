@@ -32,12 +32,12 @@ class ToolCall(NamedTuple):
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return what a receipt says of the call without its payload."""
+        """Return the summary of the call in a receipt, which has no payload."""
         return {"tool": self.name, "tool_call_id": self.tool_call_id}
 
 
 def record_tool_call(step: Step, call: ToolCall, *, approved: bool = False) -> None:
-    """Record a call; `approved` says that a person allowed it."""
+    """Record a call; `approved` is True if a person allowed it."""
     summary = call.summary()
     if approved:
         summary["approved"] = True
@@ -45,7 +45,7 @@ def record_tool_call(step: Step, call: ToolCall, *, approved: bool = False) -> N
 
 
 def record_tool_result(step: Step, result: Any) -> None:
-    """Record the result of a call, which may be a failure that the model is told of."""
+    """Record the result of a call, which may be a failure that the model reads."""
     step.record("tool_result", {"result": result})
 
 

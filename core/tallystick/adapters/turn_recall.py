@@ -1,4 +1,4 @@
-"""What is recalled for a turn: one answer for every runtime.
+"""Recall for a turn: the same answer in every runtime.
 
 An agent calls its model several times for one request of the user. The request is recalled once:
 the same hits are shown at each call, so that the prompt keeps its prefix, until one of them was

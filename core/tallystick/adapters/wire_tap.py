@@ -37,7 +37,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def attribute_requests(step: Step) -> None:
-    """Attribute to `step` what this context sends from now on, until the step ends."""
+    """Attribute to `step` the requests that this context sends from now on, until the step ends."""
     _attributed.set(step)
 
 
@@ -116,8 +116,8 @@ def _record_request(step: Step, request: Any, body: bytes) -> None:
 
 
 def _record_response(step: Step, response: Any) -> None:
-    since = step.run.context.store.clock.now() - step.started_at
-    facts, url = {"status": int(response.status_code), "after_us": since}, str(response.request.url)
+    facts = {"status": int(response.status_code), "after_us": step.elapsed_us()}
+    url = str(response.request.url)
     step.record(
         "wire_response",
         {"level": "wire", **facts, "url": _address(url)},

@@ -167,11 +167,11 @@ class CheckpointsContext:
     def _digest_key(self, scope: ScopeRow, cipher: Cipher) -> bytes:
         """Return the key of a scope's digests under a cipher, which is stored encrypted with it."""
         with self.store.database.read() as connection:
-            stored = trees.key_of(connection, scope.id, cipher.name)
+            stored = trees.find_key(connection, scope.id, cipher.name)
         if stored is None:
             new_key = Codec(b"", cipher).pack(os.urandom(32))
             stored = self.store.database.write(
-                lambda tx: trees.keep_key(tx, scope, cipher.name, new_key), name="tree.key"
+                lambda tx: trees.add_key(tx, scope, cipher.name, new_key), name="tree.key"
             )
         return Codec(b"", cipher).unpack(stored)
 
@@ -243,7 +243,7 @@ class ThreadScope:
 
         `run` is the run of the last put.
         """
-        details = {"puts": row.puts, "checkpoints": row.states, "seal": row.seal}
+        details = {"puts": row.puts, "checkpoints": row.states, "seal": row.checksum}
         self._journal(
             tx, row.name, event, at, {**details, **({"removed": removed} if removed else {})}, run
         )

@@ -87,7 +87,7 @@ def _matches(scope: ThreadScope, query: CheckpointQuery) -> Iterator[_Match]:
                         id=query.id,
                         before=query.before,
                         after=after,
-                        marks=fingerprints,
+                        fingerprints=fingerprints,
                         size=size,
                     )
                 )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.checkpoints.codec import Codec
-from tallystick.storage.checkpoints import Mark
+from tallystick.storage.checkpoints import Fingerprint
 
 __all__ = ["filter_fingerprints", "matches", "metadata_fingerprints"]
 
@@ -24,10 +24,12 @@ def metadata_fingerprints(metadata: Mapping[str, Any], codec: Codec) -> str:
     return "".join([_entry(name, value, codec) for name, value in metadata.items()])
 
 
-def filter_fingerprints(filter: Mapping[str, Any], codec: Codec) -> list[Mark]:
-    """Return what SQL looks for in stored fingerprints, one for each entry of the filter."""
+def filter_fingerprints(filter: Mapping[str, Any], codec: Codec) -> list[Fingerprint]:
+    """Return the fingerprints that SQL compares with stored ones, one per entry of the filter."""
     return [
-        Mark(_entry(name, value, codec), absent=_name(name, codec) if value is None else None)
+        Fingerprint(
+            _entry(name, value, codec), absent=_name(name, codec) if value is None else None
+        )
         for name, value in filter.items()
     ]
 

@@ -167,8 +167,8 @@ class CheckpointPut:
             epoch=row.epoch,
             puts=row.puts + 1,
             states=row.states + (replaced_mac is None),
-            seal=thread_checksum(
-                row.seal,
+            checksum=thread_checksum(
+                row.checksum,
                 add=[self._mac],
                 subtract=[] if replaced_mac is None else [replaced_mac],
             ),
@@ -176,7 +176,7 @@ class CheckpointPut:
             lifetime=lifetime,
             expires_at=None if lifetime is None else at + lifetime,
         )
-        checkpoints.move(tx, updated)
+        checkpoints.update_thread(tx, updated)
         if (
             replaced_mac is not None
             or updated.writer != row.writer
@@ -361,12 +361,12 @@ def copy(scope: ThreadScope, source: str, target: str) -> int:
             row,
             puts=row.puts + len(added_macs),
             states=row.states + len(added_macs) - len(replaced_macs),
-            seal=thread_checksum(row.seal, add=added_macs, subtract=replaced_macs),
+            checksum=thread_checksum(row.checksum, add=added_macs, subtract=replaced_macs),
             writer=scope.writer,
             lifetime=lifetime,
             expires_at=None if lifetime is None else at + lifetime,
         )
-        checkpoints.move(tx, updated)
+        checkpoints.update_thread(tx, updated)
         scope.write_anchor(tx, "thread.copy", updated, at)
         return len(added_macs)
 

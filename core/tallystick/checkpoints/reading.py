@@ -74,10 +74,10 @@ def get(
     """
     cache = scope.cache
     with scope.store.database.read() as connection:
-        rows = checkpoints.find(connection, scope.id, thread, namespace, checkpoint_id)
-        if rows is None or scope.has_ended(rows[0]):
+        stored = checkpoints.find_checkpoint(connection, scope.id, thread, namespace, checkpoint_id)
+        if stored is None or scope.has_ended(stored.thread):
             return None
-        row, state = rows
+        row, state = stored
         summary, frame = check_checkpoint(scope, thread, state)
         writes = writes_at(scope, connection, thread, state)
         # The cached values of the thread are these ones if thread, epoch and digest are equal: the
@@ -198,7 +198,7 @@ def _page_up_to(
     """Return a checkpoint and those before it by id, a page of them, with their writes of these
     channels.
     """
-    states = checkpoints.up_to(connection, thread_id, namespace, id, _PAGE)
+    states = checkpoints.states_up_to(connection, thread_id, namespace, id, _PAGE)
     page: dict[str, tuple[StateRow, list[WriteRow]]] = {state.id: (state, []) for state in states}
     if states:
         for write in checkpoints.writes_between(

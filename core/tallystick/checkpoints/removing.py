@@ -86,7 +86,7 @@ def delete_where(scope: ThreadScope, filter: Mapping[str, Any], needs: Needs) ->
                 id=None,
                 before=None,
                 after=None,
-                marks=fingerprints,
+                fingerprints=fingerprints,
                 size=1,
             ):
                 continue
@@ -107,7 +107,7 @@ def expire(scope: ThreadScope, limit: int = _SWEEP_LIMIT) -> int:
     """Remove threads whose time is over, at most `limit`; return how many."""
 
     def write(tx: Connection) -> int:
-        names = checkpoints.expired(tx, scope.id, scope.now(), limit)
+        names = checkpoints.expired_threads(tx, scope.id, scope.now(), limit)
         for name in names:
             scope.remove_thread(tx, name, "thread.expire")
         return len(names)
@@ -159,9 +159,11 @@ def _keep_only(
         row,
         epoch=row.epoch + 1,
         states=row.states - len(removed),
-        seal=thread_checksum(row.seal, add=[], subtract=[states[place].code for place in removed]),
+        checksum=thread_checksum(
+            row.checksum, add=[], subtract=[states[place].code for place in removed]
+        ),
     )
-    checkpoints.move(tx, updated)
+    checkpoints.update_thread(tx, updated)
     scope.write_anchor(tx, event, updated, scope.now(), removed=len(removed))
     return len(removed)
 

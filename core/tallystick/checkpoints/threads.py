@@ -22,6 +22,7 @@ from tallystick.checkpoints.removing import Needs
 from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
 from tallystick.records import AccessKind, Actor, Scope, VerificationProblem, canonical_json
 from tallystick.storage import checkpoints
+from tallystick.storage.checkpoints import CheckpointPlace
 
 __all__ = ["Threads"]
 
@@ -173,10 +174,8 @@ class Threads:
             scope, thread, namespace=namespace, checkpoint_id=checkpoint_id, channels=channels
         )
 
-    def places_of_task(self, thread: str, task_id: str) -> list[tuple[str, str]]:
-        """Return the checkpoints at which a task of a graph wrote, as (namespace, id). Raises
-        Denied.
-        """
+    def places_of_task(self, thread: str, task_id: str) -> list[CheckpointPlace]:
+        """Return the checkpoints at which a task of a graph wrote. Raises Denied."""
         scope = self._existing_scope("read")
         if scope is None:
             return []

@@ -87,7 +87,7 @@ def _thread_problems(
         for where, problem in journal.verify_stream(connection, stream)
     ]
     where = f"thread {thread.name}"
-    if (thread.states, thread.seal or _checksum_of([])) != (len(states), _checksum_of(states)):
+    if (thread.states, thread.checksum or _checksum_of([])) != (len(states), _checksum_of(states)):
         problems.append(
             VerificationProblem(
                 where=where,

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Effect = Literal["read", "change", "operate"]
-"""What an operation does: read, change memory, or operate the tally as somebody in charge."""
+"""The effect of an operation: to read, to change memory, or to operate the tally."""
 
 MemoryId = Annotated[str, Field(description="Id of a memory.")]
 RunId = Annotated[str, Field(description="Id of a run.")]
@@ -65,7 +65,7 @@ class Confirmed(Arguments):
 
 @dataclass(frozen=True)
 class Operation:
-    """One verb of a bound tally: what it is called, takes, returns and may refuse."""
+    """One verb of a bound tally: its name, arguments, result and errors."""
 
     name: str
     """The stable name, in snake case."""
@@ -74,7 +74,7 @@ class Operation:
     description: str
     """One or two sentences for people."""
     model_description: str
-    """When a model should call it and what it gets back."""
+    """The case in which a model should call it, and the answer."""
     effect: Effect
     arguments: type[Arguments]
     result: Any

@@ -14,7 +14,7 @@ _INTERNAL_ERROR = -32603
 
 
 class WireStatus(NamedTuple):
-    """How surfaces answer with an error."""
+    """Statuses and forms in which surfaces report an error."""
 
     http: int
     """The HTTP status."""

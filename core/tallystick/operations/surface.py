@@ -1,9 +1,9 @@
-"""Surfaces: which operations a surface offers, and which it leaves out and why.
+"""Surfaces: the operations that a surface offers, and those that it leaves out, with the reasons.
 
 A surface presents by hand: commands with positionals and prompts, tools with signatures that a
-runtime reads. What it says of its offers here is compared with the table by a test: every operation
-is offered or excluded with a reason, and each argument has the table's name, type, default and help
-unless the offer says why it differs.
+runtime reads. Its offers are described here, and a test compares them with the table: every
+operation is offered, or excluded with a reason, and each argument has the table's name, type,
+default and help unless the offer gives a reason to differ.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ __all__ = ["Offer", "Surface"]
 
 @dataclass(frozen=True)
 class Offer:
-    """How a surface offers an operation, or several, under one name."""
+    """The offer of an operation, or of several, under one name."""
 
     operations: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The operation's argument by the name that the surface gives it."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Arguments of the surface that are not, or not as, in the operation, each with the reason."""
+    """Arguments of the surface that the operation does not have, or has differently, with
+    reasons.
+    """
     absent: Mapping[str, str] = field(default_factory=dict)
     """Arguments of the operation that the surface does not take, each with the reason."""
     note: str = ""
@@ -31,7 +33,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Surface:
-    """What a surface offers."""
+    """The offers of a surface."""
 
     name: str
     offers: Mapping[str, Offer]

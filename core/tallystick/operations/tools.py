@@ -29,7 +29,7 @@ _CITE = f"{NOTICE} Cite them by id."
 
 @dataclass(frozen=True)
 class MemoryTool:
-    """One tool as a runtime needs to know it."""
+    """One tool, as a runtime needs it."""
 
     name: str
     operation: Operation
@@ -43,7 +43,7 @@ class MemoryTool:
 
     @property
     def description(self) -> str:
-        """What a model reads of it."""
+        """The description that a model reads."""
         return (self.function.__doc__ or "").strip()
 
 
@@ -56,10 +56,10 @@ def not_approved(tool: str, message: str) -> Answer:
     }
 
 
-def _answering(
+def _errors_as_answers(
     function: Callable[Concatenate[BoundTally, P], Answer],
 ) -> Callable[Concatenate[BoundTally, P], Answer]:
-    """Turn what a model can act on into answers: refusals, conflicts, bad input."""
+    """Turn errors that a model can act on into answers: refusals, conflicts, bad input."""
 
     @wraps(function)
     def answer(bound: BoundTally, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
@@ -73,7 +73,7 @@ def _answering(
     return answer
 
 
-@_answering
+@_errors_as_answers
 def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     """Search long-term memory for what answers a question. Returns the best matches with their ids
     and sources.
@@ -93,7 +93,7 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
     return {"notice": _CITE, "memories": hits, **warnings}
 
 
-@_answering
+@_errors_as_answers
 def memory_store(
     bound: BoundTally, content: str, kind: str = "note", tags: list[str] | None = None
 ) -> Answer:
@@ -104,20 +104,20 @@ def memory_store(
     return {"memory_id": stored.memory_id, "status": stored.status}
 
 
-@_answering
+@_errors_as_answers
 def memory_get(bound: BoundTally, memory_id: str) -> Answer:
     """Read one memory by its id."""
     return {"notice": _CITE, "memory": _memory_fields(bound.get(memory_id))}
 
 
-@_answering
+@_errors_as_answers
 def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -> Answer:
     """List memories, newest first. Give the last id of a page as `before` to see older ones."""
     memories = bound.memories(limit=max(1, min(limit, 100)), before=before)
     return {"notice": _CITE, "memories": [_memory_fields(memory) for memory in memories]}
 
 
-@_answering
+@_errors_as_answers
 def memory_modify(
     bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
 ) -> Answer:
@@ -128,7 +128,7 @@ def memory_modify(
     return _change_fields(change)
 
 
-@_answering
+@_errors_as_answers
 def memory_forget(bound: BoundTally, memory_id: str, reason: str) -> Answer:
     """Take a memory out of recall, with the reason. A person can recover it for a while."""
     return _change_fields(bound.forget(memory_id, reason=reason))

@@ -125,7 +125,7 @@ def _changes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def uses_of(connection: Connection, memory_id: str) -> list[tuple[str, tuple[str, ...]]]:
     """Return (step id, how) of every step whose receipt names a memory, oldest first."""
     uses_by_step: dict[str, list[str]] = {}
-    for row in recordings.naming(connection, memory_id):
+    for row in recordings.entries_naming(connection, memory_id):
         for how in _uses(row.kind, json.loads(row.summary), memory_id):
             uses = uses_by_step.setdefault(row.step_id, [])
             if how not in uses:

@@ -178,7 +178,7 @@ class _Bundled:
             return self._anchor.count, self._anchor.head
         return self._links[-1].position + 1, self._links[-1].digest
 
-    def chain_problems(self) -> list[tuple[str, str]]:
+    def chain_problems(self) -> list[journal.ChainProblem]:
         """Same as `Stock.chain_problems`."""
         problems = journal.chain_problems(
             run_stream(self.run.run_id),
@@ -189,7 +189,9 @@ class _Bundled:
         genesis = journal.genesis(run_stream(self.run.run_id))
         if self._anchor.count == 0 and self._anchor.head != genesis:
             problems.append(
-                (run_stream(self.run.run_id), "does not begin where the chain of this run begins")
+                journal.ChainProblem(
+                    run_stream(self.run.run_id), "does not begin where the chain of this run begins"
+                )
             )
         return problems
 

@@ -135,7 +135,7 @@ class Recordings:
     def run(self, run_id: str) -> RunRecord:
         """Return one run. Raises NotFound for hidden and absent runs alike."""
         with self._read() as connection:
-            return self._find_run(connection, run_id)[0]
+            return self._find_run(connection, run_id).record
 
     def steps(
         self, run_id: str, *, after: int | None = None, limit: int | None = None
@@ -168,7 +168,7 @@ class Recordings:
         if len(fragment) < 4:
             raise InvalidInput("Give at least 4 characters of an id.")
         with self._read() as connection:
-            matches = recordings.matching(connection, fragment)
+            matches = recordings.ids_matching(connection, fragment)
         visible: list[RunRecord | StepRecord] = []
         for record_type, record_id in matches:
             try:
@@ -478,16 +478,16 @@ class Recordings:
         with self._context.store.database.read() as connection:
             yield connection
 
-    def _find_run(self, connection: Connection, run_id: str) -> tuple[RunRecord, int]:
+    def _find_run(self, connection: Connection, run_id: str) -> recordings.StoredRun:
         run = recordings.find_run(connection, run_id)
-        if run is None or not self._may_see(connection, run[0].scope):
+        if run is None or not self._may_see(connection, run.record.scope):
             raise NotFound(f"There is no run {run_id} that {self._actor.user} may see.")
         return run
 
     def _find_step(self, connection: Connection, step_id: str) -> tuple[StepRecord, RunRecord, int]:
         step = recordings.find_step(connection, step_id)
         run = recordings.find_run(connection, step.run_id) if step is not None else None
-        if step is None or run is None or not self._may_see(connection, run[0].scope):
+        if step is None or run is None or not self._may_see(connection, run.record.scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
         return step, *run
 

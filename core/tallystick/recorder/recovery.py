@@ -26,7 +26,7 @@ def recover_interrupted_runs(context: RecorderContext) -> list[str]:
     they are.
     """
     with context.store.database.read() as connection:
-        unfinished = recordings.unfinished(connection)
+        unfinished = recordings.unfinished_runs(connection)
     interrupted = [
         run_id for run_id, process in unfinished if context.store.liveness.is_gone(process)
     ]
@@ -44,9 +44,9 @@ def recover_interrupted_runs(context: RecorderContext) -> list[str]:
 
 def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
     stored = recordings.find_run(tx, run_id)
-    if stored is None or stored[0].ended_at is not None:
+    if stored is None or stored.record.ended_at is not None:
         return False
-    run = stored[0]
+    run = stored.record
     start = next(iter(journal.entries(tx, run_stream(run_id))), None)
     actor = (
         Actor.load(start.actor).on("recovery")

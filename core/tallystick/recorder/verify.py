@@ -81,8 +81,8 @@ class Stock(Protocol):
     run: RunRecord
     scope_id: int
 
-    def chain_problems(self) -> list[tuple[str, str]]:
-        """Return the problems of the chain itself, as (where, problem)."""
+    def chain_problems(self) -> list[journal.ChainProblem]:
+        """Return the problems of the chain itself."""
         ...
 
     def end(self) -> Foil:
@@ -116,7 +116,7 @@ class Stored:
         self._stream = run_stream(run.run_id)
         self._payloads = Payloads(connection)
 
-    def chain_problems(self) -> list[tuple[str, str]]:
+    def chain_problems(self) -> list[journal.ChainProblem]:
         """Same as `Stock.chain_problems`."""
         return journal.verify_stream(self._connection, self._stream)
 

@@ -96,7 +96,7 @@ class Batch:
         self._entry_ids: set[str] = set()
         self._base_ids: set[str] = set()
         """Stored entries that payloads of this batch share bytes with."""
-        self._runs: dict[str, tuple[RunRecord, int, str]] = {}
+        self._runs: dict[str, recordings.NewRun] = {}
         self._ended_runs: list[RunRecord] = []
         self._gaps: dict[str, tuple[str, int]] = {}
         self._scopes: dict[Scope, ScopeRow] = {}
@@ -114,7 +114,7 @@ class Batch:
 
     def begin_run(self, run: RunRecord, scope_id: int, process: str) -> None:
         """Add a run that starts."""
-        self._runs[run.run_id] = (run, scope_id, process)
+        self._runs[run.run_id] = recordings.NewRun(run, scope_id, process)
 
     def end_run(self, run: RunRecord) -> None:
         """Add the end of a run; its record has the gaps up to here."""
@@ -123,7 +123,7 @@ class Batch:
         if started is None:
             self._ended_runs.append(run)
         else:
-            self._runs[run.run_id] = (run, *started[1:])
+            self._runs[run.run_id] = started._replace(record=run)
 
     def set_gaps(self, run_id: str, stream: str, gaps: int) -> None:
         """Set how much of a run is missing up to here."""
@@ -144,7 +144,7 @@ class Batch:
         pieces, salt, receipt_entry = payload
         layout, key, entry_id = None, None, self._store.ids.new()
         if pieces is not None:
-            layout = self._bases.lay(self.tx, scope, receipt_entry["kind"], entry_id, pieces)
+            layout = self._bases.lay_out(self.tx, scope, receipt_entry["kind"], entry_id, pieces)
             key = part_key(scope.secret, layout.own)
             if (scope.id, key) not in self._parts:
                 self._parts[scope.id, key] = {
@@ -190,8 +190,12 @@ class Batch:
         if self._journal:
             journal.add_many(tx, self._journal)
         last = {entry.event.stream: entry for entry in self._journal}
-        if not journal.move_all(
-            tx, {stream: (before, last[stream]) for stream, (before, _) in self._ends.items()}
+        if not journal.move_heads(
+            tx,
+            {
+                stream: journal.HeadMove(before, last[stream])
+                for stream, (before, _) in self._ends.items()
+            },
         ):
             raise Stale
         recordings.end_steps(tx, self._ended_steps)

@@ -28,10 +28,10 @@ from tallystick.storage import tables
 from tallystick.storage.dialects import is_postgres
 from tallystick.storage.payloads import Payloads, dependents_of
 from tallystick.storage.portable import DERIVED, ScopeSelection
+from tallystick.storage.recordings import StoredPayload
 
 __all__ = [
     "GoalHit",
-    "PayloadHit",
     "VersionHit",
     "contains",
     "contains_within",
@@ -50,14 +50,6 @@ other words.
 _WINDOW = 96
 """Bytes of the pieces by which a text is searched for in files, where pages cut it."""
 _READ = 1 << 20
-
-
-class PayloadHit(NamedTuple):
-    """A recorded payload that contains the text."""
-
-    step_id: str
-    scope_id: int
-    entry_id: str
 
 
 class GoalHit(NamedTuple):
@@ -165,7 +157,7 @@ def rows_with(
     return counts
 
 
-def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[PayloadHit]:
+def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[StoredPayload]:
     """Return the recorded payloads that contain one of `needles`, in order."""
     entries, parts = tables.step_entries, tables.parts
     query = (
@@ -180,7 +172,7 @@ def payloads_with(connection: Connection, needles: Sequence[bytes]) -> list[Payl
         body = payloads.of(row) or b""
         if any(needle in body for needle in needles):
             entry_rows[row.id] = row
-    return sorted(PayloadHit(row.step_id, row.scope_id, row.id) for row in entry_rows.values())
+    return sorted(StoredPayload(row.step_id, row.scope_id, row.id) for row in entry_rows.values())
 
 
 def goals_with(connection: Connection, needles: Sequence[bytes]) -> list[GoalHit]:

@@ -1,12 +1,12 @@
-"""Threads, their checkpoints and their pending writes, as rows; what the columns hold is the trees'
-affair.
+"""Threads, their checkpoints and their pending writes, as rows. `checkpoints` gives the columns
+their meaning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Connection,
@@ -25,28 +25,30 @@ from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row, up
 from tallystick.storage.rows import readable
 
 __all__ = [
-    "Mark",
+    "CheckpointPlace",
+    "Fingerprint",
     "StateRow",
+    "ThreadAndState",
     "ThreadRow",
     "WriteRow",
     "add_state",
     "add_thread",
     "add_writes",
-    "code_of",
     "delete_thread",
-    "expired",
-    "find",
+    "expired_threads",
+    "find_checkpoint",
     "find_thread",
     "get",
     "last_of_namespaces",
-    "move",
     "page",
     "places_of_task",
     "remove_states",
     "remove_writes",
     "states_of",
+    "states_up_to",
+    "stored_mac",
     "thread_names",
-    "up_to",
+    "update_thread",
     "writes_between",
     "writes_of",
 ]
@@ -67,7 +69,7 @@ _FIND = Prepared(
     select(*_THREAD).where(_t.c.scope_id == bindparam("scope_id"), _t.c.name == bindparam("name"))
 )
 _ADD_THREAD = PreparedInsert(insert_row(_t, "scope_id", "name", "created_at"), key="id")
-_MOVE = Prepared(
+_UPDATE_THREAD = Prepared(
     update(_t)
     .where(_t.c.id == bindparam("thread"))
     .values(
@@ -140,8 +142,8 @@ _WRITES = Prepared(
 
 @dataclass(frozen=True)
 class ThreadRow:
-    """A thread: `puts` counts what was ever put, `states` what is there, `seal` is the sum of their
-    codes.
+    """A thread: `puts` counts all checkpoints ever put, `states` those that are stored, and
+    `checksum` is the sum of the MACs of those.
     """
 
     id: int
@@ -149,7 +151,7 @@ class ThreadRow:
     epoch: int
     puts: int
     states: int
-    seal: str
+    checksum: str
     writer: str
     lifetime: int | None
     expires_at: int | None
@@ -157,7 +159,10 @@ class ThreadRow:
 
 @dataclass(frozen=True)
 class StateRow:
-    """A checkpoint as it is stored."""
+    """A checkpoint as it is stored: its fields are named as the columns.
+
+    `marks` are the fingerprints of its metadata, `code` is its MAC.
+    """
 
     thread_id: int
     id: str
@@ -172,7 +177,10 @@ class StateRow:
 
 @dataclass(frozen=True)
 class WriteRow:
-    """A pending write as it is stored. Special writes have a negative position."""
+    """A pending write as it is stored: its fields are named as the columns, `code` is its MAC.
+
+    Special writes have a negative position.
+    """
 
     thread_id: int
     checkpoint_id: str
@@ -186,37 +194,51 @@ class WriteRow:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What a filter on metadata asks of `marks`: all of these within it, or, for `absent`, any one
-    being so.
+class Fingerprint:
+    """A filter on the `marks` of a checkpoint: `text` must be in them, or `absent`, if given, must
+    not be.
     """
 
     text: str
     absent: str | None = None
 
 
+class ThreadAndState(NamedTuple):
+    """A thread, and one of its checkpoints."""
+
+    thread: ThreadRow
+    state: StateRow
+
+
+class CheckpointPlace(NamedTuple):
+    """The place of a checkpoint in its thread."""
+
+    namespace: str
+    checkpoint_id: str
+
+
 def find_thread(connection: Connection, scope_id: int, name: str) -> ThreadRow | None:
-    """The thread of this name, or None."""
+    """Return the thread of this name, or None."""
     rows = _FIND(connection, {"scope_id": scope_id, "name": name})
     return ThreadRow(*rows[0]) if rows else None
 
 
 def add_thread(tx: Connection, scope_id: int, name: str, *, at: int) -> ThreadRow:
-    """A new thread."""
+    """Insert a thread without checkpoints and return it."""
     key = _ADD_THREAD(tx, {"scope_id": scope_id, "name": name, "created_at": at})
     return ThreadRow(key, name, 0, 0, 0, "", "", None, None)
 
 
-def move(tx: Connection, thread: ThreadRow) -> None:
-    """Write down where a thread stands now."""
-    _MOVE(
+def update_thread(tx: Connection, thread: ThreadRow) -> None:
+    """Update the row of a thread."""
+    _UPDATE_THREAD(
         tx,
         {
             "thread": thread.id,
             "new_epoch": thread.epoch,
             "new_puts": thread.puts,
             "new_states": thread.states,
-            "new_seal": thread.seal,
+            "new_seal": thread.checksum,
             "new_writer": thread.writer,
             "new_lifetime": thread.lifetime,
             "new_expiry": thread.expires_at,
@@ -225,7 +247,7 @@ def move(tx: Connection, thread: ThreadRow) -> None:
 
 
 def thread_names(connection: Connection, scope_id: int) -> list[str]:
-    """The names of the threads of a scope, oldest first."""
+    """Return the names of the threads of a scope, oldest first."""
     return list(
         connection.execute(
             select(_t.c.name).where(_t.c.scope_id == scope_id).order_by(_t.c.id)
@@ -233,32 +255,32 @@ def thread_names(connection: Connection, scope_id: int) -> list[str]:
     )
 
 
-def expired(connection: Connection, scope_id: int, at: int, limit: int) -> list[str]:
-    """Names of threads whose time was over at `at`, the longest over first."""
+def expired_threads(connection: Connection, scope_id: int, at: int, limit: int) -> list[str]:
+    """Return the names of threads whose lifetime was over at `at`, the longest over first."""
     query = select(_t.c.name).where(_t.c.scope_id == scope_id, _t.c.expires_at <= at)
     return list(connection.execute(query.order_by(_t.c.expires_at).limit(limit)).scalars())
 
 
-def code_of(connection: Connection, thread: int, namespace: str, id: str) -> bytes | None:
-    """The code of one checkpoint, or None when there is none."""
+def stored_mac(connection: Connection, thread: int, namespace: str, id: str) -> bytes | None:
+    """Return the MAC of a checkpoint, or None if there is no such checkpoint."""
     rows = _CODE(connection, {"thread": thread, "ns": namespace, "id": id})
     return bytes(rows[0][0]) if rows else None
 
 
 def add_state(tx: Connection, row: StateRow) -> bytes | None:
-    """Write a checkpoint; the code of the one of the same id that it replaced, or None."""
+    """Insert or replace a checkpoint; return the MAC of the one that it replaced, or None."""
     if _PUT_FIRST(tx, vars(row)):
         return None
-    replaced = code_of(tx, row.thread_id, row.namespace, row.id)
+    replaced_mac = stored_mac(tx, row.thread_id, row.namespace, row.id)
     _PUT(tx, vars(row))
-    return replaced
+    return replaced_mac
 
 
-def find(
+def find_checkpoint(
     connection: Connection, scope_id: int, name: str, namespace: str, id: str | None
-) -> tuple[ThreadRow, StateRow] | None:
-    """A thread with one of its checkpoints, or that with the greatest id; None where either is not
-    there.
+) -> ThreadAndState | None:
+    """Return a thread with one of its checkpoints, by default that with the greatest id; None if
+    either does not exist.
     """
     values = {"scope_id": scope_id, "name": name, "ns": namespace}
     rows = (
@@ -268,11 +290,12 @@ def find(
     )
     if not rows:
         return None
-    return ThreadRow(*rows[0][: len(_THREAD)]), _state(rows[0][len(_THREAD) :])
+    thread, state = rows[0][: len(_THREAD)], rows[0][len(_THREAD) :]
+    return ThreadAndState(ThreadRow(*thread), _state(state))
 
 
 def get(connection: Connection, thread: int, namespace: str, id: str | None) -> StateRow | None:
-    """One checkpoint, or that with the greatest id when none is named; None when there is none."""
+    """Return one checkpoint, by default that with the greatest id; None if there is none."""
     if id is None:
         rows = _LATEST(connection, {"thread": thread, "ns": namespace})
     else:
@@ -288,13 +311,14 @@ def page(
     id: str | None,
     before: str | None,
     after: tuple[str, str] | None,
-    marks: Sequence[Mark],
+    fingerprints: Sequence[Fingerprint],
     size: int,
 ) -> list[StateRow]:
-    """Checkpoints, greatest id first, at most `size`; `after` is (id, namespace) of the last one of
-    the page before.
+    """Return checkpoints, greatest id first, at most `size`; `after` is (id, namespace) of the last
+    checkpoint of the page before.
 
-    `marks` leaves out what cannot match; what it leaves in may still not match.
+    `fingerprints` leave out checkpoints that cannot match; those that are left in may still not
+    match.
     """
     query = select(_s).where(_s.c.thread_id == thread)
     if namespace is not None:
@@ -304,25 +328,27 @@ def page(
     if before is not None:
         query = query.where(_s.c.id < before)
     if after is not None:
-        last, there = after
-        query = query.where((_s.c.id < last) | ((_s.c.id == last) & (_s.c.namespace < there)))
-    for mark in marks:
-        matches = _contains(connection, mark.text)
+        last_id, last_namespace = after
         query = query.where(
-            matches if mark.absent is None else or_(matches, ~_contains(connection, mark.absent))
+            (_s.c.id < last_id) | ((_s.c.id == last_id) & (_s.c.namespace < last_namespace))
         )
+    for fingerprint in fingerprints:
+        matches = _contains(connection, fingerprint.text)
+        if fingerprint.absent is not None:
+            matches = or_(matches, ~_contains(connection, fingerprint.absent))
+        query = query.where(matches)
     query = query.order_by(_s.c.id.desc(), _s.c.namespace.desc()).limit(size)
     return [_state(row) for row in connection.execute(query)]
 
 
 def states_of(connection: Connection, thread: int) -> list[StateRow]:
-    """Every checkpoint of a thread, least id first."""
+    """Return every checkpoint of a thread, least id first."""
     query = select(_s).where(_s.c.thread_id == thread).order_by(_s.c.id, _s.c.namespace)
     return [_state(row) for row in connection.execute(query)]
 
 
 def last_of_namespaces(connection: Connection, thread: int) -> dict[str, str]:
-    """The greatest id of each namespace."""
+    """Return the greatest id of each namespace."""
     query = (
         select(_s.c.namespace, func.max(_s.c.id))
         .where(_s.c.thread_id == thread)
@@ -340,7 +366,7 @@ def remove_states(tx: Connection, thread: int, places: Iterable[tuple[str, str]]
 
 
 def add_writes(tx: Connection, rows: Sequence[WriteRow], *, replace: bool) -> None:
-    """Write pending writes; those that are there already stay, unless `replace`."""
+    """Insert pending writes; existing ones stay as they are, unless `replace`."""
     if rows:
         (_REPLACE if replace else _WRITE)(tx, [vars(row) for row in rows])
 
@@ -351,7 +377,7 @@ def writes_of(
     namespace: str | None = None,
     checkpoint_id: str | None = None,
 ) -> list[WriteRow]:
-    """The pending writes at a checkpoint, or of a whole thread, in no particular order."""
+    """Return the pending writes at a checkpoint, or of a whole thread, in no particular order."""
     rows: Sequence[Any]
     if checkpoint_id is not None:
         rows = _WRITES(connection, {"thread": thread, "ns": namespace, "id": checkpoint_id})
@@ -360,18 +386,18 @@ def writes_of(
     return [_write(row) for row in rows]
 
 
-def places_of_task(connection: Connection, thread: int, task_id: str) -> list[tuple[str, str]]:
-    """Where a task wrote, as (namespace, checkpoint id)."""
+def places_of_task(connection: Connection, thread: int, task_id: str) -> list[CheckpointPlace]:
+    """Return the checkpoints at which a task wrote."""
     query = select(_w.c.namespace, _w.c.checkpoint_id).where(
         _w.c.thread_id == thread, _w.c.task_id == task_id
     )
-    return [(row[0], row[1]) for row in connection.execute(query.distinct())]
+    return [CheckpointPlace(row[0], row[1]) for row in connection.execute(query.distinct())]
 
 
-def up_to(
+def states_up_to(
     connection: Connection, thread: int, namespace: str, id: str, size: int
 ) -> list[StateRow]:
-    """A checkpoint and those of lesser id, greatest id first, at most `size`."""
+    """Return a checkpoint and those of lesser id, greatest id first, at most `size`."""
     return [
         _state(row)
         for row in _UP_TO(connection, {"thread": thread, "ns": namespace, "id": id, "size": size})
@@ -381,7 +407,9 @@ def up_to(
 def writes_between(
     connection: Connection, thread: int, namespace: str, first: str, last: str
 ) -> list[WriteRow]:
-    """The pending writes at the checkpoints from one id to another, in no particular order."""
+    """Return the pending writes at the checkpoints from one id to another, in no particular
+    order.
+    """
     rows = _BETWEEN(connection, {"thread": thread, "ns": namespace, "first": first, "last": last})
     return [_write(row) for row in rows]
 
@@ -395,8 +423,8 @@ def remove_writes(tx: Connection, thread: int, places: Iterable[tuple[str, str]]
 
 
 def delete_thread(tx: Connection, thread: int) -> int:
-    """Remove a thread, its checkpoints, its writes and what only it needed; how many checkpoints
-    there were.
+    """Remove a thread with its checkpoints, writes and unshared pieces; return the number of its
+    checkpoints.
     """
     count = int(tx.execute(select(func.count()).where(_s.c.thread_id == thread)).scalar() or 0)
     trees.release_all(tx, thread)
@@ -407,8 +435,8 @@ def delete_thread(tx: Connection, thread: int) -> int:
 
 
 def _contains(connection: Connection, text: str) -> Any:
-    # Marks are letters and digits that we made: nothing in them needs escaping, and there is no
-    # pattern.
+    # A fingerprint is a semicolon and hexadecimal digits: nothing in it needs escaping, and there
+    # is no pattern.
     position = text_position(connection)
     return position(_s.c.marks, text) > 0
 

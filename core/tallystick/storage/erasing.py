@@ -17,6 +17,7 @@ from tallystick.records import SourceRef
 from tallystick.storage import edges, items, scopes, tables
 from tallystick.storage.database import Database, translate
 from tallystick.storage.payloads import Payloads, dependents_of, detach
+from tallystick.storage.recordings import StoredPayload
 
 __all__ = [
     "OwnSource",
@@ -139,9 +140,9 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
 
 
 def erase_payloads(
-    tx: Connection, payloads: Iterable[tuple[str, int, str]], *, at: int
+    tx: Connection, payloads: Iterable[StoredPayload], *, at: int
 ) -> dict[str, dict[str, list[int]]]:
-    """Remove recorded payloads, each (step id, scope id, entry id), with their salts.
+    """Remove recorded payloads with their salts.
 
     A payload that has one of them as its base and is not among them is stored whole first. Returns
     the positions of the removed ones, by run and step.

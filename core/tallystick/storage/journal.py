@@ -22,8 +22,10 @@ from tallystick.storage.prepared import Prepared, PreparedUpdate, insert_row
 __all__ = [
     "Anchor",
     "Appended",
+    "ChainProblem",
     "End",
     "Event",
+    "HeadMove",
     "about",
     "add_many",
     "all_entries",
@@ -37,9 +39,9 @@ __all__ = [
     "events_before",
     "foil",
     "genesis",
-    "last_at",
-    "move",
-    "move_all",
+    "last_time",
+    "move_head",
+    "move_heads",
     "read_row",
     "rows_of",
     "verify_stream",
@@ -120,6 +122,20 @@ class End(NamedTuple):
     head: str
 
 
+class HeadMove(NamedTuple):
+    """The move of a stream's head: its end before, and its new last entry."""
+
+    before: End
+    last: Appended
+
+
+class ChainProblem(NamedTuple):
+    """A place in a chain that does not match, and why."""
+
+    where: str
+    problem: str
+
+
 def anchor_of(connection: Connection, stream: str) -> Anchor:
     """Return the anchor of a stream: where its purged beginning ended, or its genesis."""
     row = connection.execute(select(_a.c["count"], _a.c.head).where(_a.c.stream == stream)).first()
@@ -139,7 +155,7 @@ def events_before(connection: Connection, stream: str, moment: int) -> list[str]
     return events
 
 
-def last_at(connection: Connection, stream: str) -> int | None:
+def last_time(connection: Connection, stream: str) -> int | None:
     """Return the time of the last entry of a stream, microseconds UTC; None if no entry is left."""
     query = select(_j).where(_j.c.stream == stream).order_by(_j.c.position.desc()).limit(1)
     row = connection.execute(query).first()
@@ -175,14 +191,16 @@ def _append_at_end(tx: Connection, event: Event) -> Appended:
     """Move the head of a stream to `event`, and return it as the stream's last entry."""
     # The connection caches where it left each stream, which saves a query for each append. The
     # cache is only a guess: another process may have appended, or a rolled back savepoint taken the
-    # entry back. `move` therefore updates the head only where it still equals the cached end, and
-    # otherwise the end is read. Believed without that, two entries would get one position.
+    # entry back. `move_head` therefore updates the head only where it still equals the cached end,
+    # and otherwise the end is read. Believed without that, two entries would get one position.
     ends: dict[str, End] = tx.info.setdefault(_ENDS, {})
     before = ends.get(event.stream)
-    if before is None or not move(tx, event.stream, before, entry := chain_entry(event, before)):
+    if before is None or not move_head(
+        tx, event.stream, before, entry := chain_entry(event, before)
+    ):
         before = end_of(tx, event.stream)
         entry = chain_entry(event, before)
-        move(tx, event.stream, before, entry)
+        move_head(tx, event.stream, before, entry)
     if len(ends) >= _MAX_ENDS:
         ends.clear()
     ends[event.stream] = End(entry.position + 1, entry.digest)
@@ -225,10 +243,8 @@ def add_many(tx: Connection, entries: Sequence[Appended]) -> None:
     _INSERT(tx, [_row(entry) for entry in entries])
 
 
-def move_all(tx: Connection, moves: Mapping[str, tuple[End, Appended]]) -> bool:
-    """Same as `move` for many streams, each given with its end before and its new last entry; False
-    if one of them had another end.
-    """
+def move_heads(tx: Connection, moves: Mapping[str, HeadMove]) -> bool:
+    """Same as `move_head`, for many streams by name; False if one of them had another end."""
     new_streams = [last for before, last in moves.values() if before.length == 0]
     if new_streams:
         _BEGIN(
@@ -239,11 +255,13 @@ def move_all(tx: Connection, moves: Mapping[str, tuple[End, Appended]]) -> bool:
             ],
         )
     return all(
-        move(tx, stream, before, last) for stream, (before, last) in moves.items() if before.length
+        move_head(tx, stream, before, last)
+        for stream, (before, last) in moves.items()
+        if before.length
     )
 
 
-def move(tx: Connection, stream: str, before: End, last: Appended) -> bool:
+def move_head(tx: Connection, stream: str, before: End, last: Appended) -> bool:
     """Move the head of a stream from `before` to `last`; False if its head is not `before`."""
     if before.length == 0:
         return bool(
@@ -299,10 +317,8 @@ def foil(connection: Connection, stream: str, run_id: str) -> Foil:
     )
 
 
-def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
-    """Return everything in a stream that does not match, as (where, problem); empty if the chain is
-    intact.
-    """
+def verify_stream(connection: Connection, stream: str) -> list[ChainProblem]:
+    """Return everything in a stream that does not match; empty if the chain is intact."""
     head = connection.execute(_HEAD, {"stream": stream}).first()
     rows = connection.execute(_ENTRIES, {"stream": stream})
     return chain_problems(
@@ -312,29 +328,31 @@ def verify_stream(connection: Connection, stream: str) -> list[tuple[str, str]]:
 
 def chain_problems(
     stream: str, rows: Iterable[Any], anchor: Anchor, head: End | None
-) -> list[tuple[str, str]]:
+) -> list[ChainProblem]:
     """Same as `verify_stream`, for given rows, the anchor before them, and the stated end."""
-    problems: list[tuple[str, str]] = []
+    problems: list[ChainProblem] = []
     expected_previous, count = anchor.head, anchor.count
     for count, row in enumerate(rows, start=anchor.count + 1):
         where = f"{stream}#{row.position}"
         if row.position != count - 1:
             problems.append(
-                (where, f"expected position {count - 1}: an entry is missing or was added")
+                ChainProblem(
+                    where, f"expected position {count - 1}: an entry is missing or was added"
+                )
             )
             return problems
         if row.previous != expected_previous:
-            problems.append((where, "does not name the digest of the entry before it"))
+            problems.append(ChainProblem(where, "does not name the digest of the entry before it"))
         if row.digest != _digest(stream, row.position, row.previous, row.body):
-            problems.append((where, "its bytes do not match its digest"))
-        problems += [(where, problem) for problem in _column_problems(row)]
+            problems.append(ChainProblem(where, "its bytes do not match its digest"))
+        problems += [ChainProblem(where, problem) for problem in _column_problems(row)]
         expected_previous = row.digest
     if head is None:
         if count:
-            problems.append((stream, "has entries but no head"))
+            problems.append(ChainProblem(stream, "has entries but no head"))
     elif head != (count, expected_previous):
         problems.append(
-            (
+            ChainProblem(
                 stream,
                 f"its head says {head.length} entries, found {count}: the end was cut or replaced",
             )

@@ -60,11 +60,11 @@ def get(connection: Connection, scope_id: int, key: str) -> bytes | None:
 
 def get_many(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict[str, bytes]:
     """The bodies that are there, by key."""
-    wanted = list(dict.fromkeys(keys))
-    found: dict[str, bytes] = {}
-    for start in range(0, len(wanted), _CHUNK):
+    unique_keys = list(dict.fromkeys(keys))
+    bodies: dict[str, bytes] = {}
+    for start in range(0, len(unique_keys), _CHUNK):
         rows = connection.execute(
-            _GET_MANY, {"scope_id": scope_id, "keys": wanted[start : start + _CHUNK]}
+            _GET_MANY, {"scope_id": scope_id, "keys": unique_keys[start : start + _CHUNK]}
         )
-        found.update((row.key, bytes(row.body)) for row in rows)
-    return found
+        bodies.update((row.key, bytes(row.body)) for row in rows)
+    return bodies

@@ -84,7 +84,7 @@ class Bases:
         self._recent.clear()
         self._size = 0
 
-    def lay(
+    def lay_out(
         self, tx: Connection, scope: ScopeRow, kind: str, entry_id: str, pieces: Sequence[bytes]
     ) -> Layout:
         """Return how to store the payload that consists of `pieces`, for the entry that will have

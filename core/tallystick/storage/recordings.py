@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, bindparam, exists, func, select, update
@@ -18,26 +18,31 @@ from tallystick.storage.rows import readable
 
 __all__ = [
     "EntryRow",
+    "IdMatch",
+    "NewRun",
+    "StoredPayload",
+    "StoredRun",
+    "UnfinishedRun",
     "add_entries",
     "add_runs",
     "add_steps",
     "count_steps",
     "end_run",
     "end_steps",
+    "entries_naming",
     "entries_of",
     "entry_row",
     "find_run",
     "find_step",
+    "ids_matching",
     "list_runs",
     "stored_payloads",
-    "matching",
-    "naming",
     "set_gaps",
     "step_before",
     "step_row",
     "steps_of",
     "steps_of_task",
-    "unfinished",
+    "unfinished_runs",
 ]
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
@@ -119,10 +124,46 @@ _END_RUN = Prepared(
 )
 
 
-def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None:
-    """Insert runs that start, each with the number of its scope and the token of the process that
-    records it.
-    """
+class NewRun(NamedTuple):
+    """A run that starts."""
+
+    record: RunRecord
+    scope_id: int
+    process: str
+    """Token of the process that records it."""
+
+
+class StoredRun(NamedTuple):
+    """A run, and the number of its scope."""
+
+    record: RunRecord
+    scope_id: int
+
+
+class UnfinishedRun(NamedTuple):
+    """A run that has not ended, and the token of the process that records it."""
+
+    run_id: str
+    process: str | None
+
+
+class IdMatch(NamedTuple):
+    """A run or step whose id matches a fragment."""
+
+    record_type: Literal["run", "step"]
+    id: str
+
+
+class StoredPayload(NamedTuple):
+    """A payload that is stored: its step, the number of its scope, and its entry."""
+
+    step_id: str
+    scope_id: int
+    entry_id: str
+
+
+def add_runs(tx: Connection, runs: Sequence[NewRun]) -> None:
+    """Insert runs that start."""
     rows = [
         {
             "id": run.run_id,
@@ -145,14 +186,14 @@ def add_runs(tx: Connection, runs: Sequence[tuple[RunRecord, int, str]]) -> None
         _INSERT_RUN(tx, rows)
 
 
-def unfinished(connection: Connection) -> list[tuple[str, str | None]]:
-    """Return (id, token of its process) of every run that has not ended, oldest first."""
+def unfinished_runs(connection: Connection) -> list[UnfinishedRun]:
+    """Return every run that has not ended, oldest first."""
     query = (
         select(_r.c.id, _r.c.process)
         .where(_r.c.ended_at.is_(None))
         .order_by(_r.c.started_at, _r.c.id)
     )
-    return [(row.id, row.process) for row in connection.execute(query)]
+    return [UnfinishedRun(row.id, row.process) for row in connection.execute(query)]
 
 
 def step_row(
@@ -269,23 +310,24 @@ def set_gaps(tx: Connection, run_id: str, stream: str, gaps: int) -> None:
     tx.execute(update(_r).where(_r.c.id == run_id, ~purged).values(gaps=gaps))
 
 
-def find_run(connection: Connection, run_id: str) -> tuple[RunRecord, int] | None:
-    """Return a run with the number of its scope, or None."""
+def find_run(connection: Connection, run_id: str) -> StoredRun | None:
+    """Return a run, or None."""
     row = connection.execute(_RUN, {"id": run_id}).first()
-    return (_run(row), row.scope_id) if row else None
+    return StoredRun(_run(row), row.scope_id) if row else None
 
 
-def matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[tuple[str, str]]:
-    """Return runs and steps whose id begins or ends with `fragment`, as ("run" or "step", id)."""
-    matches: list[tuple[str, str]] = []
-    for record_type, table in (("run", _r), ("step", _s)):
+def ids_matching(connection: Connection, fragment: str, *, limit: int = 3) -> list[IdMatch]:
+    """Return runs and steps whose id begins or ends with `fragment`."""
+    matches: list[IdMatch] = []
+    tables_by_type: tuple[tuple[Literal["run", "step"], Any], ...] = (("run", _r), ("step", _s))
+    for record_type, table in tables_by_type:
         size = len(fragment)
         begins = func.substr(table.c.id, 1, size) == fragment
         ends = func.substr(table.c.id, func.length(table.c.id) - size + 1) == fragment
         rows = connection.execute(
             select(table.c.id).where(begins | ends).order_by(table.c.id).limit(limit)
         )
-        matches += [(record_type, row.id) for row in rows]
+        matches += [IdMatch(record_type, row.id) for row in rows]
     return matches
 
 
@@ -344,7 +386,7 @@ def steps_of_task(connection: Connection, task_id: str) -> list[str]:
     return list(connection.execute(query.order_by(_s.c.started_at, _s.c.id)).scalars())
 
 
-def naming(connection: Connection, identity: str) -> list[EntryRow]:
+def entries_naming(connection: Connection, identity: str) -> list[EntryRow]:
     """Return rows (step_id, kind, summary) of the entries with this id in their summary, oldest
     first.
     """
@@ -362,10 +404,8 @@ def naming(connection: Connection, identity: str) -> list[EntryRow]:
 
 def stored_payloads(
     connection: Connection, run_id: str, step_id: str | None
-) -> list[tuple[str, int, str]]:
-    """Return (step id, scope id, entry id) of the payloads that are kept of a run, or of one of its
-    steps, in order.
-    """
+) -> list[StoredPayload]:
+    """Return the stored payloads of a run, or of one of its steps, in order."""
     query = (
         select(_e.c.step_id, _e.c.scope_id, _e.c.id)
         .join(_s, _s.c.id == _e.c.step_id)
@@ -374,7 +414,7 @@ def stored_payloads(
     if step_id is not None:
         query = query.where(_s.c.id == step_id)
     rows = connection.execute(query.order_by(_s.c.step_index, _e.c.position))
-    return [(row.step_id, row.scope_id, row.id) for row in rows]
+    return [StoredPayload(row.step_id, row.scope_id, row.id) for row in rows]
 
 
 def entries_of(connection: Connection, step_id: str) -> list[EntryRow]:

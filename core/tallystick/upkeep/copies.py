@@ -10,6 +10,7 @@ from tallystick.checkpoints.removing import threads_containing
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.records import Scope
 from tallystick.storage import Connection, byte_search, scopes
+from tallystick.storage.recordings import StoredPayload
 from tallystick.upkeep.operator_scopes import OperatorScopes
 
 __all__ = ["Copies", "searched_texts"]
@@ -24,8 +25,8 @@ are found anywhere.
 class Copies:
     """The copies of some texts, as far as the operator's reach goes."""
 
-    payloads: tuple[tuple[str, int, str], ...] = ()
-    """Recorded payloads: (step id, scope id, entry id)."""
+    payloads: tuple[StoredPayload, ...] = ()
+    """Recorded payloads that contain a text."""
     threads: tuple[tuple[int, str, str], ...] = ()
     """Threads of checkpoints: (number, scope, name)."""
     runs: tuple[str, ...] = ()

@@ -174,7 +174,7 @@ def erase_recorded(
     database.flush()
     with database.read() as connection:
         recorded = recordings.find_run(connection, run_id)
-        scope = None if recorded is None else recorded[0].scope
+        scope = None if recorded is None else recorded.record.scope
         if scope is None or not context.gate.decide(connection, actor, "inspect", scope).allowed:
             raise NotFound(f"There is no run {run_id} that {actor.user} may see.")
         payloads = recordings.stored_payloads(connection, run_id, step_id)
@@ -189,7 +189,7 @@ def erase_recorded(
                 surface=actor.surface,
             ),
         )
-    steps = sorted({step for step, _, _ in payloads})
+    steps = sorted({payload.step_id for payload in payloads})
     if mode == "preview":
         return steps
     call = IdempotentCall(scope, "erase_recorded", idempotency_key, [run_id, step_id, reason])
@@ -219,7 +219,7 @@ def _erase_payloads(
     tx: Connection,
     context: MemoryContext,
     actor: Actor,
-    payloads: Iterable[tuple[str, int, str]],
+    payloads: Iterable[recordings.StoredPayload],
     *,
     at: int,
     reason: str,

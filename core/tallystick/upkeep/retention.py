@@ -357,7 +357,7 @@ def _old_runs(connection: Connection, before: int) -> dict[str, int]:
     lengths = {}
     for run_id in rows.ended_runs(connection, before, stream_prefix=_RUNS):
         stream = run_stream(run_id)
-        last = journal.last_at(connection, stream)
+        last = journal.last_time(connection, stream)
         if last is not None and last < before:
             lengths[run_id] = journal.end_of(connection, stream).length
     return lengths
@@ -373,7 +373,7 @@ def _bury_run(
     recorded = recordings.find_run(tx, run_id)
     if count is None or recorded is None:
         return
-    run, _ = recorded
+    run = recorded.record
     payloads = recordings.stored_payloads(tx, run_id, None)
     erasing.erase_payloads(tx, payloads, at=now)
     steps = rows.remove_run(tx, run_id)

@@ -53,10 +53,10 @@ def _bring_validity_over(connection: sa.Connection) -> None:
     )
     after = 0
     while rows := connection.execute(page, {"after": after, "most": _PAGE}).all():
-        found = [(row.doc, json.loads(row.body)) for row in rows]
+        documents = [(row.doc, json.loads(row.body)) for row in rows]
         values = [
             {"doc": doc, "since": body.get("valid_from"), "until": body.get("valid_until")}
-            for doc, body in found
+            for doc, body in documents
             if body.get("valid_from") is not None or body.get("valid_until") is not None
         ]
         if values:
