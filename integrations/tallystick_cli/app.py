@@ -69,13 +69,13 @@ def runs(
         scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
         listed = owner.recordings.runs(scopes, limit=limit)
         counts = owner.recordings.step_counts(listed)
-        found = [(run, counts.get(run.run_id, 0)) for run in listed]
+        rows = [(run, counts.get(run.run_id, 0)) for run in listed]
         if as_json:
-            _print_json([{**run.dump(), "steps": steps} for run, steps in found])
-        elif not found:
+            _print_json([{**run.dump(), "steps": steps} for run, steps in rows])
+        elif not rows:
             _print(Text("No runs are recorded here yet.", style="dim"))
         else:
-            _print(render.run_table(found))
+            _print(render.run_table(rows))
 
 
 @app.command(help=command_help("show"))
@@ -88,11 +88,11 @@ def show(
 ) -> None:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     with _opened(where) as owner:
-        found = owner.recordings.find(identity)
-        if isinstance(found, RunRecord):
-            _show_run(owner, found, as_json)
+        record = owner.recordings.find(identity)
+        if isinstance(record, RunRecord):
+            _show_run(owner, record, as_json)
         else:
-            _show_step(owner, found, as_json)
+            _show_step(owner, record, as_json)
 
 
 @app.command(help=command_help("recall"))
@@ -105,16 +105,16 @@ def recall(
 ) -> None:
     """Recall memories that answer TEXT, with the reason for each."""
     with _opened(where) as owner:
-        wanted: list[str | Scope] = [scope] if scope else list(_home_scopes(owner))
-        found = owner.recall(text, limit=limit, scopes=wanted)
+        scopes: list[str | Scope] = [scope] if scope else list(_home_scopes(owner))
+        hits = owner.recall(text, limit=limit, scopes=scopes)
         if as_json:
-            _print_json([hit.dump() for hit in found])
+            _print_json([hit.dump() for hit in hits])
             return
-        for warning in found.warnings:
+        for warning in hits.warnings:
             _print(Text(f"! {warning}", style="yellow"))
         _print(
-            render.hit_table(found, query=text)
-            if len(found)
+            render.hit_table(hits, query=text)
+            if len(hits)
             else Text("Nothing is remembered that answers this.")
         )
 
@@ -180,14 +180,14 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
         )
     if number == text:
         return int(number)
-    asked = next(
+    request = next(
         (e.payload for e in owner.recordings.entries(step.step_id) if e.kind == "compile_request"),
         None,
     )
-    had = asked.get("token_budget") if isinstance(asked, dict) else None
-    if not isinstance(had, int):
+    budget = request.get("token_budget") if isinstance(request, dict) else None
+    if not isinstance(budget, int):
         raise InvalidInput(f"Step {step.step_id} recorded no compile.")
-    return max(1, had * int(number) // 100)
+    return max(1, budget * int(number) // 100)
 
 
 @app.command()
@@ -206,20 +206,20 @@ def state(
     """
     with _opened(where) as owner:
         bound = owner.tally.bind(owner.actor, scope).on("cli")
-        found = [
-            one
-            for one in bound.threads.history(thread)
-            if checkpoint is None or one.id == checkpoint
+        checkpoints = [
+            item
+            for item in bound.threads.history(thread)
+            if checkpoint is None or item.id == checkpoint
         ][:limit]
-        if not found:
+        if not checkpoints:
             raise NotFound(
                 f"There is no thread {thread}, or no such checkpoint of it, in {bound.scope}."
             )
-        shown = []
-        for one in found:
+        rows = []
+        for item in checkpoints:
             tasks: dict[str, list[str]] = {}
             for task, channel in bound.threads.tasks_at(
-                thread, namespace=one.namespace, checkpoint_id=one.id
+                thread, namespace=item.namespace, checkpoint_id=item.id
             ):
                 tasks.setdefault(task, []).append(channel)
             writes = [
@@ -230,20 +230,20 @@ def state(
                 }
                 for task, channels in tasks.items()
             ]
-            shown.append(
+            rows.append(
                 {
-                    "checkpoint": one.id,
-                    "namespace": one.namespace,
-                    "parent": one.parent_id,
-                    "metadata": dict(one.metadata),
-                    "channels": sorted(one.channels),
+                    "checkpoint": item.id,
+                    "namespace": item.namespace,
+                    "parent": item.parent_id,
+                    "metadata": dict(item.metadata),
+                    "channels": sorted(item.channels),
                     "writes": writes,
                 }
             )
         if as_json:
-            _print_json(shown)
+            _print_json(rows)
         else:
-            _print(render.state_table(shown))
+            _print(render.state_table(rows))
 
 
 @app.command("verify-threads")
@@ -285,8 +285,8 @@ def import_checkpoints(
     from tallystick_langgraph import TallySaver
     from tallystick_langgraph import import_checkpoints as copied
 
-    types = [tuple(one.split(":", 1)) for one in allow or ()]
-    if any(len(one) != 2 for one in types):
+    types = [tuple(name.split(":", 1)) for name in allow or ()]
+    if any(len(name) != 2 for name in types):
         raise typer.BadParameter("Write a type as module:Name, such as shop.state:Order.")
     with _opened(where, create=True) as owner:
         saver = TallySaver(owner.tally.bind(owner.actor, scope).on("cli"), allow=types)
@@ -294,14 +294,16 @@ def import_checkpoints(
             TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TextColumn("threads")
         ) as bar:
             task = bar.add_task("import", total=None)
-            found = copied(
+            counts = copied(
                 source,
                 saver,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
+                progress=lambda copied_threads, total: bar.update(
+                    task, completed=copied_threads, total=total
+                ),
             )
     _print(
         Text(
-            f"✓ {found.threads} threads with {found.checkpoints} checkpoints and {found.writes} "
+            f"✓ {counts.threads} threads with {counts.checkpoints} checkpoints and {counts.writes} "
             f"writes, each compared",
             style="green",
         )
@@ -313,15 +315,15 @@ def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
     """Make the Chroma index anew from the database. With --check only say whether it matches."""
     with _opened(where) as owner:
         if check:
-            found = owner.tally.reconcile_index(repair=False)
-            _print(render.reconciled_view(found))
-            if not found.whole:
+            reconciled = owner.tally.reconcile_index(repair=False)
+            _print(render.reconciled_view(reconciled))
+            if not reconciled.whole:
                 raise typer.Exit(1)
             return
         with Progress(TextColumn("Rebuilding the index"), BarColumn(), MofNCompleteColumn()) as bar:
             task = bar.add_task("rebuild", total=None)
             count = owner.tally.rebuild_index(
-                lambda done, total: bar.update(task, completed=done, total=total)
+                lambda count_done, total: bar.update(task, completed=count_done, total=total)
             )
         _print(Text(f"✓ {count} vectors in the index", style="green"))
 
@@ -333,14 +335,14 @@ def main() -> None:
     try:
         app()
     except TallystickError as error:
-        told = str(error)
+        message = str(error)
     except OSError as error:
         if error.filename is None:
             raise
-        told = f"{error.filename}: {error.strerror}."
+        message = f"{error.filename}: {error.strerror}."
     else:
         return
-    Terminal(stderr=True).print(Text(f"tally: {told}", style="red"), soft_wrap=True)
+    Terminal(stderr=True).print(Text(f"tally: {message}", style="red"), soft_wrap=True)
     sys.exit(2)
 
 
@@ -376,8 +378,8 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
         compiled = None
     places = _state_of(owner, step, recordings.run(step.run_id).scope)
     if as_json:
-        shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
-        _print_json({**shown, "receipt": receipt.dump() if receipt else None, "state": places})
+        fields: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
+        _print_json({**fields, "receipt": receipt.dump() if receipt else None, "state": places})
         return
     _print(
         render.step_view(

@@ -63,7 +63,7 @@ def _cross(
     as_json: bool,
 ) -> None:
     with opened(where) as owner:
-        done = getattr(owner, operation)(
+        crossing = getattr(owner, operation)(
             identity(owner, memory),
             into,
             reason=reason,
@@ -72,9 +72,9 @@ def _cross(
             idempotency_key=key,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(crossing.dump())
     else:
-        shown(views.crossing_view(done), done.confirm_token)
+        shown(views.crossing_view(crossing), crossing.confirm_token)
 
 
 def prove(

@@ -62,22 +62,22 @@ def init(
         )
     if journal_days is not None and journal_days != "keep" and not journal_days.isdecimal():
         raise InvalidInput("--journal-days takes a number of days, or keep.")
-    given = None
+    actor = None
     if owner != "local" or project:
-        given = Actor.load(
+        actor = Actor.load(
             {"user": owner, "projects": frozenset(project or ()), "role": "operator"}
         )
-    with Tally.open(where, owner=given, background=False) as tally:
+    with Tally.open(where, owner=actor, background=False) as tally:
         bound = tally.bind(None).on("cli")
         if journal_days is not None:
             bound.operator.choose_journal_window(
                 None if journal_days == "keep" else int(journal_days)
             )
-        told = {"place": tally.location, "owner": bound.actor.user, "journal_days": journal_days}
+        summary = {"place": tally.location, "owner": bound.actor.user, "journal_days": journal_days}
     if as_json:
-        print_json(told)
+        print_json(summary)
         return
-    printed(Text(f"✓ {told['place']} belongs to {told['owner']}", style="green"))
+    printed(Text(f"✓ {summary['place']} belongs to {summary['owner']}", style="green"))
     if journal_days is None:
         printed(
             Text(
@@ -90,13 +90,13 @@ def init(
 def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:
     """List the spaces that the owner may see, with their members."""
     with opened(where) as owner:
-        found = owner.spaces.list()
+        stored = owner.spaces.list()
     if as_json:
-        print_json([space.dump() for space in found])
+        print_json([space.dump() for space in stored])
     else:
         printed(
-            views.space_table(found)
-            if found
+            views.space_table(stored)
+            if stored
             else Text("No space was created here yet.", style="dim")
         )
 
@@ -130,12 +130,12 @@ def preview_agent(
         }
     )
     with opened(where) as owner:
-        wanted: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
-        found = owner.preview_access(actor=subject, scopes=wanted)
+        scopes: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
+        access = owner.preview_access(actor=subject, scopes=scopes)
     if as_json:
-        print_json(found.dump())
+        print_json(access.dump())
     else:
-        printed(views.preview_table(found))
+        printed(views.preview_table(access))
 
 
 def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
@@ -143,11 +143,11 @@ def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> Non
     next.
     """
     with opened(where) as owner:
-        found = owner.inspect(identity(owner, memory))
+        inspection = owner.inspect(identity(owner, memory))
     if as_json:
-        print_json(found.dump())
+        print_json(inspection.dump())
     else:
-        printed(views.inspection_view(found))
+        printed(views.inspection_view(inspection))
 
 
 def explore(
@@ -171,21 +171,21 @@ def explore(
     with opened(where) as owner:
         if around is not None and ":" not in around and around != "public":
             around = identity(owner, around)
-        found = owner.explore(around, depth=depth, limit=limit, before=before)
+        explored = owner.explore(around, depth=depth, limit=limit, before=before)
     if as_json:
-        print_json(found.dump())
+        print_json(explored.dump())
     else:
-        printed(views.explored_view(found))
+        printed(views.explored_view(explored))
 
 
 def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show everything that happened to a memory."""
     with opened(where) as owner:
-        found = owner.history(identity(owner, memory))
+        entries = owner.history(identity(owner, memory))
     if as_json:
-        print_json([entry.dump() for entry in found])
+        print_json([entry.dump() for entry in entries])
     else:
-        printed(views.history_table(found))
+        printed(views.history_table(entries))
 
 
 def modify(
@@ -218,7 +218,7 @@ def modify(
     }
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     with opened(where) as owner:
-        done = owner.modify(
+        change = owner.modify(
             identity(owner, memory),
             reason=reason,
             if_version=if_version,
@@ -227,9 +227,9 @@ def modify(
             **changes,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(change.dump())
     else:
-        printed(views.change_line(done))
+        printed(views.change_line(change))
 
 
 def correct(
@@ -256,7 +256,7 @@ def correct(
     """Preview a correction and what it touches; with --apply and the preview's --token do it."""
     with opened(where) as owner:
         kind: Any = correction
-        done = owner.correct(
+        result = owner.correct(
             identity(owner, memory),
             kind,
             reason=reason,
@@ -268,9 +268,9 @@ def correct(
             idempotency_key=key,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(result.dump())
     else:
-        shown(views.correction_view(done), done.confirm_token)
+        shown(views.correction_view(result), result.confirm_token)
 
 
 def forget(
@@ -298,11 +298,11 @@ def forget(
     """
     if preview and apply:
         raise InvalidInput("Give --preview or --apply, not both.")
-    given: str | None = None
+    next_token: str | None = None
     with opened(where) as owner:
         if matching:
             bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
-            found = bound.forget_matching(
+            forgetting = bound.forget_matching(
                 what,
                 reason=reason,
                 mode="execute" if apply else "preview",
@@ -310,19 +310,23 @@ def forget(
                 confirm_token=token,
                 idempotency_key=key,
             )
-            told, view, given = found.dump(), views.forgetting_view(found), found.confirm_token
+            fields, view, next_token = (
+                forgetting.dump(),
+                views.forgetting_view(forgetting),
+                forgetting.confirm_token,
+            )
         elif preview:
-            would = owner.correct(identity(owner, what), "delete", reason=reason, force=force)
-            told, view = would.dump(), views.correction_view(would)
+            correction = owner.correct(identity(owner, what), "delete", reason=reason, force=force)
+            fields, view = correction.dump(), views.correction_view(correction)
         else:
-            done = owner.forget(
+            change = owner.forget(
                 identity(owner, what), reason=reason, force=force, idempotency_key=key
             )
-            told, view = done.dump(), views.change_line(done)
+            fields, view = change.dump(), views.change_line(change)
     if as_json:
-        print_json(told)
+        print_json(fields)
     else:
-        shown(view, given)
+        shown(view, next_token)
 
 
 def recover(
@@ -330,11 +334,11 @@ def recover(
 ) -> None:
     """Bring a forgotten memory back as it stood, within its window."""
     with opened(where) as owner:
-        done = owner.recover(identity(owner, memory), reason=reason, idempotency_key=key)
+        change = owner.recover(identity(owner, memory), reason=reason, idempotency_key=key)
     if as_json:
-        print_json(done.dump())
+        print_json(change.dump())
     else:
-        printed(views.change_line(done))
+        printed(views.change_line(change))
 
 
 def erase(
@@ -352,8 +356,8 @@ def erase(
     with proof.
     """
     with opened(where) as owner:
-        ids = [identity(owner, one) for one in memory]
-        done = owner.operator.erase(
+        ids = [identity(owner, fragment) for fragment in memory]
+        erasure = owner.operator.erase(
             ids,
             reason=reason,
             mode="apply" if apply else "preview",
@@ -361,10 +365,10 @@ def erase(
             idempotency_key=key,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(erasure.dump())
     else:
-        shown(views.erasure_view(done), done.confirm_token)
-    if any(not proof.holds for proof in done.proofs):
+        shown(views.erasure_view(erasure), erasure.confirm_token)
+    if any(not proof.holds for proof in erasure.proofs):
         raise typer.Exit(1)
 
 
@@ -376,11 +380,11 @@ def purge(
 ) -> None:
     """Count what is past its window; with --apply remove it. Nothing within its window goes."""
     with opened(where) as owner:
-        done = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
+        result = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
     if as_json:
-        print_json(done.dump())
+        print_json(result.dump())
     else:
-        printed(views.purge_view(done))
+        printed(views.purge_view(result))
 
 
 def export(
@@ -395,12 +399,12 @@ def export(
     one may take.
     """
     with opened(where) as owner:
-        chosen = [Scope.parse(one) for one in scope] if scope else _exportable(owner)
-        done = owner.operator.export(folder, scopes=chosen)
+        chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
+        transfer = owner.operator.export(folder, scopes=chosen)
     if as_json:
-        print_json(done.dump())
+        print_json(transfer.dump())
     else:
-        printed(views.transfer_view(done, verb="exported to", folder=folder))
+        printed(views.transfer_view(transfer, verb="exported to", folder=folder))
 
 
 def import_(
@@ -411,11 +415,11 @@ def import_(
 ) -> None:
     """Bring an export into a new tally; every digest is checked before anything is written."""
     with opened(where, create=True) as owner:
-        done = owner.operator.import_from(folder, idempotency_key=key)
+        transfer = owner.operator.import_from(folder, idempotency_key=key)
     if as_json:
-        print_json(done.dump())
+        print_json(transfer.dump())
     else:
-        printed(views.transfer_view(done, verb="imported from", folder=folder))
+        printed(views.transfer_view(transfer, verb="imported from", folder=folder))
 
 
 def doctor(
@@ -427,12 +431,12 @@ def doctor(
     wrong.
     """
     with opened(where) as owner:
-        found = owner.operator.doctor(repair=repair)
+        findings = owner.operator.doctor(repair=repair)
     if as_json:
-        print_json([finding.dump() for finding in found])
+        print_json([finding.dump() for finding in findings])
     else:
-        printed(views.doctor_table(found))
-    if any(finding.status == "problem" for finding in found):
+        printed(views.doctor_table(findings))
+    if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -451,12 +455,14 @@ def memories(
     states: Any = tuple(state) if state else ("active",)
     with opened(where) as owner:
         bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
-        found = bound.memories(states=states, limit=limit)
+        listed = bound.memories(states=states, limit=limit)
     if as_json:
-        print_json([memory.dump() for memory in found])
+        print_json([memory.dump() for memory in listed])
     else:
         printed(
-            views.memory_table(found) if found else Text("Nothing is remembered here.", style="dim")
+            views.memory_table(listed)
+            if listed
+            else Text("Nothing is remembered here.", style="dim")
         )
 
 
@@ -501,7 +507,7 @@ def identity(owner: BoundTally, text: str) -> str:
         return text
     if len(text) < 6:
         raise InvalidInput("Give at least 6 characters of the id.")
-    found = set()
+    ids = set()
     for scope in owner.tally.scopes():
         if scope.kind == "private" and scope != owner.actor.private_scope:
             continue
@@ -510,12 +516,12 @@ def identity(owner: BoundTally, text: str) -> str:
             continue
         bound = owner.tally.bind(owner.actor, scope).on("cli")
         listed = bound.memories(states=get_args(MemoryState), limit=1_000_000)
-        found |= {memory.id for memory in listed if memory.id.endswith(text)}
-    if len(found) > 1:
-        raise InvalidInput(f"{len(found)} memories end with {text}. Give more of the id.")
-    if not found:
+        ids |= {memory.id for memory in listed if memory.id.endswith(text)}
+    if len(ids) > 1:
+        raise InvalidInput(f"{len(ids)} memories end with {text}. Give more of the id.")
+    if not ids:
         raise NotFound(f"There is no memory {text} that {owner.actor.user} may see.")
-    return found.pop()
+    return ids.pop()
 
 
 def _exportable(owner: BoundTally) -> list[Scope]:

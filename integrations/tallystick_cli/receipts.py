@@ -101,24 +101,24 @@ def export_receipt(
         )
     file = out or Path(f"{render.short(run_id)}.receipt")
     file.write_bytes(content)
-    told = verify_bundle(content).foil
+    foil = verify_bundle(content).foil
     printed(
         Text(
-            f"✓ {file} ({len(content):,} bytes){', signed' if told.signature else ''}",
+            f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}",
             style="green",
         )
     )
-    printed(Text(f"  foil: {told.count}:{told.head}", style="cyan"))
+    printed(Text(f"  foil: {foil.count}:{foil.head}", style="cyan"))
 
 
 def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show how two steps differ: what they saw, what they asked, what they were answered."""
     with opened(where) as owner:
-        found = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
+        result = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
     if as_json:
-        print_json(found.dump())
+        print_json(result.dump())
     else:
-        printed(render.step_diff_view(found))
+        printed(render.step_diff_view(result))
 
 
 def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
@@ -126,24 +126,28 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     before, and what it wrote.
     """
     with opened(where) as owner:
-        recordings, found = owner.recordings, _step(owner, step)
+        recordings, record = owner.recordings, _step(owner, step)
         try:
-            compiled = recordings.compiled(found.step_id)
-            knew, unseen = recordings.knew(found.step_id), recordings.unseen(found.step_id)
+            compiled = recordings.compiled(record.step_id)
+            knew, unseen = recordings.knew(record.step_id), recordings.unseen(record.step_id)
         except NotFound:
             compiled, knew, unseen = None, [], []
         try:
-            changed = recordings.changed(found.step_id)
+            changed = recordings.changed(record.step_id)
         except NotFound:
             changed = None
-        written = [one for one in recordings.written(found.run_id) if one.step_id == found.step_id]
+        written = [
+            change
+            for change in recordings.written(record.run_id)
+            if change.step_id == record.step_id
+        ]
     if as_json:
         print_json(
             {
                 "knew": [item.dump() for item in knew],
                 "unseen": [item.dump() for item in unseen],
                 "changed": None if changed is None else changed.dump(),
-                "written": [one.dump() for one in written],
+                "written": [change.dump() for change in written],
             }
         )
         return
@@ -153,7 +157,10 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     ]
     if changed is not None:
         parts.append(render.step_diff_view(changed))
-    parts += [Text(f"wrote {one.event} {one.memory_id} by {one.by.get('user')}") for one in written]
+    parts += [
+        Text(f"wrote {change.event} {change.memory_id} by {change.by.get('user')}")
+        for change in written
+    ]
     printed(Group(*parts))
 
 
@@ -165,23 +172,23 @@ def trace(
 ) -> None:
     """Say where words of a step's context came from, to the raw source."""
     with opened(where) as owner:
-        found = owner.recordings.trace(_step(owner, step).step_id, text)
+        origins = owner.recordings.trace(_step(owner, step).step_id, text)
     if as_json:
-        print_json([one.dump() for one in found])
+        print_json([origin.dump() for origin in origins])
         return
-    for one in found:
-        printed(Text.assemble((render.short(one.item_id), "cyan"), "  ", one.quote))
-        if one.memory_id is not None:
-            printed(Text(f"  memory {one.memory_id}", style="dim"))
-        if one.source_id is not None:
+    for origin in origins:
+        printed(Text.assemble((render.short(origin.item_id), "cyan"), "  ", origin.quote))
+        if origin.memory_id is not None:
+            printed(Text(f"  memory {origin.memory_id}", style="dim"))
+        if origin.source_id is not None:
             place = (
-                one.source.uri or one.source.title or one.source.source_type
-                if one.source
+                origin.source.uri or origin.source.title or origin.source.source_type
+                if origin.source
                 else "not yours to read"
             )
-            printed(Text(f"  source {one.source_id} ({place})", style="dim"))
-        if one.raw is not None:
-            printed(Text(f"  {one.raw}", style="green"))
+            printed(Text(f"  source {origin.source_id} ({place})", style="dim"))
+        if origin.raw is not None:
+            printed(Text(f"  {origin.raw}", style="green"))
 
 
 def uses(
@@ -191,17 +198,17 @@ def uses(
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
     with opened(where) as owner:
-        found = owner.recordings.uses(identity(owner, memory))
+        memory_uses = owner.recordings.uses(identity(owner, memory))
     if as_json:
-        print_json([one.dump() for one in found])
-    elif not found:
+        print_json([use.dump() for use in memory_uses])
+    elif not memory_uses:
         printed(Text("No recorded step had to do with it.", style="dim"))
     else:
-        printed(render.step_table([one.step for one in found]))
-        for one in found:
+        printed(render.step_table([use.step for use in memory_uses]))
+        for use in memory_uses:
             printed(
                 Text(
-                    f"{render.short(one.step.step_id)}  {', '.join(one.how).replace('_', ' ')}",
+                    f"{render.short(use.step.step_id)}  {', '.join(use.how).replace('_', ' ')}",
                     style="dim",
                 )
             )
@@ -218,12 +225,14 @@ def tape(
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
     with opened(where) as owner:
-        found = owner.recordings.tape(owner.recordings.find(run).run_id)
-    write_tape(found, out)
-    kinds: list[str] = [call.kind for call in found.calls]
+        recorded = owner.recordings.tape(owner.recordings.find(run).run_id)
+    write_tape(recorded, out)
+    kinds: list[str] = [call.kind for call in recorded.calls]
     counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
-    told = ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items())
-    printed(Text(f"✓ {out}: {told} ({found.fidelity})", style="green"))
+    summary = ", ".join(
+        f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()
+    )
+    printed(Text(f"✓ {out}: {summary} ({recorded.fidelity})", style="green"))
 
 
 def keygen(
@@ -245,12 +254,12 @@ def keygen(
 
 
 def _step(owner: BoundTally, fragment: str) -> StepRecord:
-    found = owner.recordings.find(fragment)
-    if isinstance(found, RunRecord):
+    record = owner.recordings.find(fragment)
+    if isinstance(record, RunRecord):
         raise InvalidInput(
             f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them."
         )
-    return found
+    return record
 
 
 def _foil(run_id: str, text: str | None) -> Foil | None:

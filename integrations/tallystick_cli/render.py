@@ -210,8 +210,8 @@ def diff_table(diff: CompileDiff) -> Table:
             f"budget {diff.budget_before} → {diff.budget_after} tokens",
             "left",
         )
-    told = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
-    policy = tuple(change for change in diff.policy if change.item_id not in told)
+    listed = {change.item_id for change in (*diff.removed, *diff.added, *diff.changed)}
+    policy = tuple(change for change in diff.policy if change.item_id not in listed)
     rows = [
         ("- left", "red", diff.removed),
         ("+ came", "green", diff.added),
@@ -362,18 +362,20 @@ def _verdict(verification: Verification) -> str:
     )
 
 
-def reconciled_view(found: Reconciled) -> Text:
+def reconciled_view(reconciled: Reconciled) -> Text:
     """Whether Chroma holds what the database holds."""
-    if found.whole:
-        return Text(f"✓ the index matches the database ({found.checked} vectors)", style="green")
-    if found.problem is not None:
-        return Text(f"✗ {found.problem}", style="red")
+    if reconciled.whole:
+        return Text(
+            f"✓ the index matches the database ({reconciled.checked} vectors)", style="green"
+        )
+    if reconciled.problem is not None:
+        return Text(f"✗ {reconciled.problem}", style="red")
     counts = (
-        f"{found.missing} missing, {found.stale} stale, {found.ghosts} gone, "
-        f"{found.unreachable} unreachable"
+        f"{reconciled.missing} missing, {reconciled.stale} stale, {reconciled.ghosts} gone, "
+        f"{reconciled.unreachable} unreachable"
     )
     return Text(
-        f"✗ the index does not match: {counts} of {found.checked}. Run tally rebuild-index.",
+        f"✗ the index does not match: {counts} of {reconciled.checked}. Run tally rebuild-index.",
         style="red",
     )
 
@@ -404,11 +406,11 @@ def step_view(
         head.add_row("receipt", Text(receipt.digest, style="cyan"))
         head.add_row("after", Text(receipt.previous, style="dim"))
         head.add_row("tokens by", receipt.token_method)
-    for told in (
+    for prefix in (
         entry.summary.get("prefix") for entry in (receipt.entries if receipt is not None else ())
     ):
-        if isinstance(told, dict):
-            head.add_row("prefix", _prefix(PrefixReuse.load(told)))
+        if isinstance(prefix, dict):
+            head.add_row("prefix", _prefix(PrefixReuse.load(prefix)))
     for place in places:
         head.add_row("state", f"tally state {place}")
     parts: list[RenderableType] = [
@@ -427,18 +429,18 @@ def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = Table(
         "checkpoint", "step", "source", "channels", "written by", box=None, header_style="bold"
     )
-    for one in states:
+    for checkpoint in states:
         writers = "\n".join(
             f"{', '.join(write['channels'])} ← "
             f"{' '.join(short(step) for step in write['steps']) or write['task']}"
-            for write in one["writes"]
+            for write in checkpoint["writes"]
         )
-        metadata = one["metadata"]
+        metadata = checkpoint["metadata"]
         table.add_row(
-            one["checkpoint"],
+            checkpoint["checkpoint"],
             str(metadata.get("step", "")),
             str(metadata.get("source", "")),
-            ", ".join(one["channels"]),
+            ", ".join(checkpoint["channels"]),
             writers,
         )
     return table
@@ -446,10 +448,10 @@ def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def _entry_panel(entry: StepEntry) -> Panel:
     if entry.payload_state in {"not_kept", "erased"}:
-        told = f"\n{_readable(entry.summary)}" if entry.summary else ""
+        summary = f"\n{_readable(entry.summary)}" if entry.summary else ""
         stands = "; its commitment stands" if entry.commitment else ""
         body: RenderableType = Text(
-            f"payload {entry.payload_state.replace('_', ' ')}{stands}{told}", style="dim"
+            f"payload {entry.payload_state.replace('_', ' ')}{stands}{summary}", style="dim"
         )
     else:
         body = Text(_readable(entry.payload), overflow="fold")

@@ -104,23 +104,25 @@ def memory_table(memories: Iterable[Memory]) -> Table:
     return table
 
 
-def explored_view(found: Explored) -> RenderableType:
+def explored_view(explored: Explored) -> RenderableType:
     """What one comes across: scopes with counts, memories, and how they hang together."""
     parts: list[RenderableType] = []
-    if found.scopes:
+    if explored.scopes:
         scopes = _table("scope", "read", "why", "memories", "kinds")
-        for one in found.scopes:
+        for scope in explored.scopes:
             scopes.add_row(
-                f"{one.scope}{f' ({one.name})' if one.name else ''}",
-                Text("yes" if one.readable else "no", style="green" if one.readable else "yellow"),
-                one.reason,
-                _counts(one.states),
-                _counts(one.kinds),
+                f"{scope.scope}{f' ({scope.name})' if one.name else ''}",
+                Text(
+                    "yes" if scope.readable else "no", style="green" if scope.readable else "yellow"
+                ),
+                scope.reason,
+                _counts(scope.states),
+                _counts(scope.kinds),
             )
         parts.append(scopes)
-    if found.memories:
+    if explored.memories:
         table = _table("id", "state", "kind", "says", "links")
-        for memory in found.memories:
+        for memory in explored.memories:
             links = {
                 _LINKS.get((link.kind, link.direction), link.kind.lower()): link.count
                 for link in memory.links
@@ -136,12 +138,12 @@ def explored_view(found: Explored) -> RenderableType:
                 _counts(links),
             )
         parts.append(table)
-    for link in found.links:
+    for link in explored.links:
         says = _LINKS.get((link.kind, "to"), link.kind.lower())
         parts.append(Text(f"{short(link.from_id)} {says} {short(link.to_id)}", style="dim"))
-    if found.elsewhere:
-        parts.append(Text(f"{found.elsewhere} more stand where you may not look.", style="dim"))
-    if found.more:
+    if explored.elsewhere:
+        parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
+    if explored.more:
         parts.append(
             Text("There is more: raise --limit, or give the last id as --before.", style="dim")
         )
@@ -152,45 +154,48 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def inspection_view(found: Inspection) -> RenderableType:
+def inspection_view(inspection: Inspection) -> RenderableType:
     """One memory with everything about it, and the newest recorded steps that used it."""
     facts = _pairs()
-    facts.add_row("memory", Text(found.memory_id, style="cyan"))
+    facts.add_row("memory", Text(inspection.memory_id, style="cyan"))
     facts.add_row(
-        "state", Text.assemble(_state(found.state), f"  version {found.version}, {found.kind}")
+        "state",
+        Text.assemble(
+            _state(inspection.state), f"  version {inspection.version}, {inspection.kind}"
+        ),
     )
     facts.add_row(
         "says",
         Text(
-            found.preview if found.preview is not None else "(not shown)",
-            style="bold" if found.preview else "dim",
+            inspection.preview if inspection.preview is not None else "(not shown)",
+            style="bold" if inspection.preview else "dim",
         ),
     )
     facts.add_row(
         "recalled",
         Text(
-            f"{'yes' if found.shown else 'no'}: {found.why}",
-            style="green" if found.shown else "yellow",
+            f"{'yes' if inspection.shown else 'no'}: {inspection.why}",
+            style="green" if inspection.shown else "yellow",
         ),
     )
-    facts.add_row("visible to", ", ".join(found.readers) or str(found.scope))
-    facts.add_row("written", f"{_when(found.created_at)} by {found.created_by}")
-    if found.tags:
-        facts.add_row("tags", ", ".join(found.tags))
-    if found.locked_until:
-        facts.add_row("locked until", _when(found.locked_until))
-    facts.add_row("holds", _holds(found))
-    facts.add_row("sources", ", ".join(short(source) for source in found.sources))
-    _touched(facts, found.affected)
-    if found.promoted:
-        facts.add_row("copies", ", ".join(short(one) for one in found.promoted))
-    for one in found.uses[:_USES]:
+    facts.add_row("visible to", ", ".join(inspection.readers) or str(inspection.scope))
+    facts.add_row("written", f"{_when(inspection.created_at)} by {inspection.created_by}")
+    if inspection.tags:
+        facts.add_row("tags", ", ".join(inspection.tags))
+    if inspection.locked_until:
+        facts.add_row("locked until", _when(inspection.locked_until))
+    facts.add_row("holds", _holds(inspection))
+    facts.add_row("sources", ", ".join(short(source) for source in inspection.sources))
+    _touched(facts, inspection.affected)
+    if inspection.promoted:
+        facts.add_row("copies", ", ".join(short(use) for use in inspection.promoted))
+    for use in inspection.uses[:_USES]:
         facts.add_row(
-            "used by", f"step {short(one.step.step_id)}: {', '.join(one.how).replace('_', ' ')}"
+            "used by", f"step {short(use.step.step_id)}: {', '.join(use.how).replace('_', ' ')}"
         )
     can = [
         action.name + ("*" if action.previewed else "")
-        for action in found.actions
+        for action in inspection.actions
         if action.allowed
     ]
     facts.add_row("you may", ", ".join(can) or "nothing")
@@ -198,8 +203,8 @@ def inspection_view(found: Inspection) -> RenderableType:
     parts: list[RenderableType] = [
         Panel(facts, title="Memory", title_align="left", border_style="dim")
     ]
-    if found.history:
-        parts.append(history_table(found.history))
+    if inspection.history:
+        parts.append(history_table(inspection.history))
     return Group(*parts)
 
 
@@ -228,98 +233,110 @@ def change_line(change: Change) -> Text:
     return Text(text + (f"; recoverable until {_when(until)}" if until else ""), style="green")
 
 
-def correction_view(found: Correction) -> RenderableType:
+def correction_view(correction: Correction) -> RenderableType:
     """What a correction would do, or that it is done."""
-    if found.result is not None:
-        return change_line(found.result)
+    if correction.result is not None:
+        return change_line(correction.result)
     facts = _pairs()
-    facts.add_row("memory", Text(found.memory_id, style="cyan"))
-    facts.add_row("correction", Text(found.correction, style="bold"))
-    facts.add_row("state", Text.assemble(_state(found.before), " → ", _state(found.after)))
-    facts.add_row("recall", _IMPACT[found.recall])
-    if found.other_id:
-        facts.add_row("other memory", Text(found.other_id, style="cyan"))
-    _touched(facts, found.affected)
-    until = "" if found.reversible_until is None else f" until {_when(found.reversible_until)}"
-    facts.add_row("reversible", f"yes{until}" if found.reversible else "no")
+    facts.add_row("memory", Text(correction.memory_id, style="cyan"))
+    facts.add_row("correction", Text(correction.correction, style="bold"))
+    facts.add_row(
+        "state", Text.assemble(_state(correction.before), " → ", _state(correction.after))
+    )
+    facts.add_row("recall", _IMPACT[correction.recall])
+    if correction.other_id:
+        facts.add_row("other memory", Text(correction.other_id, style="cyan"))
+    _touched(facts, correction.affected)
+    until = (
+        ""
+        if correction.reversible_until is None
+        else f" until {_when(correction.reversible_until)}"
+    )
+    facts.add_row("reversible", f"yes{until}" if correction.reversible else "no")
     return _previewed(facts)
 
 
-def crossing_view(found: Crossing) -> RenderableType:
+def crossing_view(crossing: Crossing) -> RenderableType:
     """What a way into another scope would make, or made."""
-    if found.copy_id is not None:
-        return Text(f"✓ {short(found.copy_id)} stands in {found.into}", style="green")
+    if crossing.copy_id is not None:
+        return Text(f"✓ {short(crossing.copy_id)} stands in {crossing.into}", style="green")
     facts = _pairs()
-    facts.add_row("memory", Text(found.memory_id, style="cyan"))
-    facts.add_row("into", str(found.into))
-    facts.add_row("readers there", ", ".join(found.readers) or "nobody yet")
-    facts.add_row("allowed by", ", ".join(decision.reason for decision in found.decisions))
+    facts.add_row("memory", Text(crossing.memory_id, style="cyan"))
+    facts.add_row("into", str(crossing.into))
+    facts.add_row("readers there", ", ".join(crossing.readers) or "nobody yet")
+    facts.add_row("allowed by", ", ".join(decision.reason for decision in crossing.decisions))
     return _previewed(facts)
 
 
-def proof_view(found: Proof) -> RenderableType:
+def proof_view(proof: Proof) -> RenderableType:
     """What was looked at, what speaks against the claim, and what stays open."""
     facts = _pairs()
-    claim = "nothing reaches it" if found.claim == "unreachable" else "nothing holds it"
-    facts.add_row("memory", Text(found.memory_id, style="cyan"))
+    claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
+    facts.add_row("memory", Text(proof.memory_id, style="cyan"))
     facts.add_row(
         "claim",
-        Text(f"{'✓' if found.holds else '✗'} {claim}", style="green" if found.holds else "red"),
+        Text(f"{'✓' if proof.holds else '✗'} {claim}", style="green" if proof.holds else "red"),
     )
-    facts.add_row("looked at", ", ".join(found.checked))
-    for problem in found.problems:
+    facts.add_row("looked at", ", ".join(proof.checked))
+    for problem in proof.problems:
         facts.add_row("but", Text(problem, style="red"))
-    if found.searched is not None:
-        where = f"{_when(found.searched.at)}, found in {found.searched.problems} places"
+    if proof.searched is not None:
+        where = f"{_when(proof.searched.at)}, found in {proof.searched.problems} places"
         facts.add_row("last search", where)
-    for copy in found.copies:
+    for copy in proof.copies:
         facts.add_row("kept", copy)
-    facts.add_row("cannot prove", Text("\n".join(found.cannot_prove), style="dim"))
+    facts.add_row("cannot prove", Text("\n".join(proof.cannot_prove), style="dim"))
     return Panel(facts, title="Proof", title_align="left", border_style="dim")
 
 
-def forgetting_view(found: Forgetting) -> RenderableType:
+def forgetting_view(forgetting: Forgetting) -> RenderableType:
     """What a query would forget, or forgot."""
-    if found.mode == "execute":
-        return Text(f"✓ {len(found.results)} memories forgotten", style="green")
-    if not found.matches:
+    if forgetting.mode == "execute":
+        return Text(f"✓ {len(forgetting.results)} memories forgotten", style="green")
+    if not forgetting.matches:
         return Text("Nothing matches well enough.", style="dim")
     table = _table("id", "score", "what")
-    for match in found.matches:
+    for match in forgetting.matches:
         what = Text("forget") if match.action == "forget" else Text("keep: pinned", style="yellow")
         table.add_row(Text(short(match.memory_id), style="cyan"), f"{match.score:.2f}", what)
     return _previewed(table)
 
 
-def erasure_view(found: Erasure) -> RenderableType:
+def erasure_view(erasure: Erasure) -> RenderableType:
     """What would be destroyed, or was, with the proof."""
     facts = _pairs()
-    facts.add_row("memories", ", ".join(short(one) for one in found.memory_ids))
-    facts.add_row("versions", str(found.versions))
-    facts.add_row("sources", ", ".join(short(one) for one in found.sources) or "none of their own")
-    facts.add_row("recorded steps", ", ".join(short(one) for one in found.payloads) or "none")
-    facts.add_row("threads", ", ".join(found.threads) or "none")
-    if found.runs:
-        facts.add_row("goals of runs", ", ".join(short(one) for one in found.runs))
-    if found.elsewhere:
+    facts.add_row("memories", ", ".join(short(memory_id) for memory_id in erasure.memory_ids))
+    facts.add_row("versions", str(erasure.versions))
+    facts.add_row(
+        "sources",
+        ", ".join(short(memory_id) for memory_id in erasure.sources) or "none of their own",
+    )
+    facts.add_row(
+        "recorded steps", ", ".join(short(memory_id) for memory_id in erasure.payloads) or "none"
+    )
+    facts.add_row("threads", ", ".join(erasure.threads) or "none")
+    if erasure.runs:
+        facts.add_row("goals of runs", ", ".join(short(memory_id) for memory_id in erasure.runs))
+    if erasure.elsewhere:
         facts.add_row(
-            "stays in", Text(", ".join(short(one) for one in found.elsewhere), style="yellow")
+            "stays in",
+            Text(", ".join(short(memory_id) for memory_id in erasure.elsewhere), style="yellow"),
         )
-    for proof in found.proofs:
-        told = Text("✓ erased: nothing of it was found", style="green")
+    for proof in erasure.proofs:
+        verdict = Text("✓ erased: nothing of it was found", style="green")
         if not proof.holds:
-            told = Text("✗ " + "; ".join(proof.problems), style="red")
-        facts.add_row("proof", told)
-    facts.add_row("cannot prove", Text("\n".join(found.cannot_prove), style="dim"))
-    if found.mode == "apply":
+            verdict = Text("✗ " + "; ".join(proof.problems), style="red")
+        facts.add_row("proof", verdict)
+    facts.add_row("cannot prove", Text("\n".join(erasure.cannot_prove), style="dim"))
+    if erasure.mode == "apply":
         return Panel(facts, title="Erased", title_align="left", border_style="dim")
     return _previewed(facts, more=" This cannot be taken back.")
 
 
-def preview_table(found: AccessPreview) -> Table:
+def preview_table(preview: AccessPreview) -> Table:
     """What somebody could recall, scope by scope."""
     table = _table("scope", "may recall", "why", "visible", "hidden", "denied")
-    for scope in found.scopes:
+    for scope in preview.scopes:
         allowed = scope.decision.allowed
         table.add_row(
             str(scope.scope),
@@ -329,15 +346,17 @@ def preview_table(found: AccessPreview) -> Table:
             ", ".join(f"{count} {state}" for state, count in scope.hidden.items()) or "0",
             str(len(scope.denied)),
         )
-    table.title = f"What {found.user}{f' with {found.agent}' if found.agent else ''} could recall"
+    table.title = (
+        f"What {preview.user}{f' with {preview.agent}' if found.agent else ''} could recall"
+    )
     table.title_justify = "left"
     return table
 
 
-def space_table(found: Iterable[MemorySpace]) -> Table:
+def space_table(spaces: Iterable[MemorySpace]) -> Table:
     """Spaces with their members."""
     table = _table("scope", "name", "state", "members")
-    for space in found:
+    for space in spaces:
         members = "\n".join(
             f"{member.principal_type}:{member.principal_id} {member.role}"
             + (f" until {_when(member.expires_at)}" if member.expires_at else "")
@@ -347,37 +366,37 @@ def space_table(found: Iterable[MemorySpace]) -> Table:
     return table
 
 
-def purge_view(found: Purge) -> RenderableType:
+def purge_view(purge: Purge) -> RenderableType:
     """What is past its window, or went."""
     facts = _pairs()
-    facts.add_row("expired memories", f"{found.expired} (forgotten, recoverable for their window)")
-    facts.add_row("forgotten memories", str(found.tombstones))
-    facts.add_row("journal entries", f"{found.journal} of {len(found.streams)} journals")
-    facts.add_row("recorded runs", str(len(found.runs)))
-    facts.add_row("access log", str(found.reads))
-    facts.add_row("jobs", str(found.jobs))
-    facts.add_row("first answers", f"{found.answers} (of calls under an idempotency key)")
-    facts.add_row("working memory", str(found.working))
-    if found.journal_window_days is None:
+    facts.add_row("expired memories", f"{purge.expired} (forgotten, recoverable for their window)")
+    facts.add_row("forgotten memories", str(purge.tombstones))
+    facts.add_row("journal entries", f"{purge.journal} of {len(purge.streams)} journals")
+    facts.add_row("recorded runs", str(len(purge.runs)))
+    facts.add_row("access log", str(purge.reads))
+    facts.add_row("jobs", str(purge.jobs))
+    facts.add_row("first answers", f"{purge.answers} (of calls under an idempotency key)")
+    facts.add_row("working memory", str(purge.working))
+    if purge.journal_window_days is None:
         facts.add_row("journal", Text("kept: no window was chosen, or for ever", style="dim"))
-    title = "Past their window" if found.mode == "preview" else "Removed"
+    title = "Past their window" if purge.mode == "preview" else "Removed"
     return Panel(facts, title=title, title_align="left", border_style="dim")
 
 
-def transfer_view(done: Transfer, *, verb: str, folder: Path) -> Text:
+def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
     """What was taken along."""
     return Text(
-        f"✓ {len(done.scopes)} scopes {verb} {folder}: {done.memories} memories, {done.sources} "
+        f"✓ {len(transfer.scopes)} scopes {verb} {folder}: {transfer.memories} memories, {transfer.sources} "
         f"sources, "
-        f"{done.entries} journal entries, {done.blobs} blobs\n  {done.digest}",
+        f"{transfer.entries} journal entries, {transfer.blobs} blobs\n  {transfer.digest}",
         style="green",
     )
 
 
-def doctor_table(found: Iterable[Finding]) -> Table:
+def doctor_table(findings: Iterable[Finding]) -> Table:
     """Findings, one a line."""
     table = _table("", "check", "finding")
-    for finding in found:
+    for finding in findings:
         sign, style = _FINDING[finding.status]
         table.add_row(
             Text(sign, style=style),
@@ -401,14 +420,14 @@ def _touched(facts: Table, affected: Affected) -> None:
         facts.add_row("elsewhere", f"{affected.elsewhere} linked memories that you may not see")
 
 
-def _previewed(what: RenderableType, *, more: str = "") -> RenderableType:
-    said = f"Nothing was changed.{more}"
+def _previewed(body: RenderableType, *, more: str = "") -> RenderableType:
+    notice = f"Nothing was changed.{more}"
     return Panel(
-        what,
+        body,
         title="Preview",
         title_align="left",
         border_style="dim",
-        subtitle=said,
+        subtitle=notice,
         subtitle_align="left",
     )
 
@@ -433,15 +452,18 @@ def _changes(entry: HistoryEntry) -> Text:
     return text
 
 
-def _holds(found: Inspection) -> Text:
-    fresh = found.freshness
+def _holds(inspection: Inspection) -> Text:
+    fresh = inspection.freshness
     if fresh.current:
         return Text(
             "now" + (f", known {_when(fresh.known_at)}" if fresh.known_at else ""), style="green"
         )
     why = [f"replaced by {short(fresh.replaced_by)}"] if fresh.replaced_by else []
     why += [f"until {_when(fresh.valid_until)}"] if fresh.valid_until else []
-    why += [f"{short(one)} changed, from which it was concluded" for one in fresh.origins_changed]
+    why += [
+        f"{short(memory_id)} changed, from which it was concluded"
+        for memory_id in fresh.origins_changed
+    ]
     return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
 
 

@@ -22,8 +22,8 @@ def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
         verdict = state.verdicts.get(item_id)
         if verdict is not None and verdict.rule_id is not None:
             waiting.setdefault(verdict.rule_id, []).append(item_id)
-    said = {rule.id: rule.description or rule.name for rule in request.policy_rules}
+    reasons = {rule.id: rule.description or rule.name for rule in request.policy_rules}
     return tuple(
-        ApprovalRequest(rule_id=rule_id, reason=said[rule_id], item_ids=tuple(item_ids))
+        ApprovalRequest(rule_id=rule_id, reason=reasons[rule_id], item_ids=tuple(item_ids))
         for rule_id, item_ids in sorted(waiting.items())
     )

@@ -186,23 +186,23 @@ def _take_required(state: State) -> State:
     """
     if state.answered and _needed(state) > state.limit:
         heads = closure(state, (head for head in _roots(state) if head not in state.answered))
-        kept = {member for head in heads for member in state.members(head)}
-        state = state.forgetting(item_id for item_id in state.required if item_id not in kept)
+        retained = {member for head in heads for member in state.members(head)}
+        state = state.forgetting(item_id for item_id in state.required if item_id not in retained)
     if _needed(state) > state.limit:
         raise BudgetInfeasible(
             budget=state.limit,
             required={item_id: state.costs[item_id] for item_id in state.required},
         )
     callers = closure(state, _roots(state))
-    taken: dict[str, Taken] = {}
+    included: dict[str, Taken] = {}
     for item_id, reason in state.required.items():
         if reason == "dependency_of_included":
-            taken[item_id] = Taken(reason, "dependencies", callers.get(state.head(item_id)))
+            included[item_id] = Taken(reason, "dependencies", callers.get(state.head(item_id)))
         elif reason == "tool_pair_of_included":
-            taken[item_id] = Taken(reason, "budgeting", _cause(state, state.head(item_id)))
+            included[item_id] = Taken(reason, "budgeting", _cause(state, state.head(item_id)))
         else:
-            taken[item_id] = Taken(reason, "budgeting")
-    return replace(state, taken=taken)
+            included[item_id] = Taken(reason, "budgeting")
+    return replace(state, taken=included)
 
 
 def _roots(state: State) -> Iterable[str]:

@@ -37,7 +37,7 @@ def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[T
     The current turn is among that, so that what it brings does not change what stands before it.
     """
     memories = {memory.id: memory for memory in request.memory_records}
-    found = []
+    searchable = []
     latest = next(
         (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
     )
@@ -60,10 +60,10 @@ def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[T
         if memory is not None:
             at = memory.occurred_at
         kind = item.kind if memory is None else memory.kind
-        found.append(
+        searchable.append(
             Text(item.id, item.content, kind, item.source_ref.author, conversation, position, at)
         )
-    return found
+    return searchable
 
 
 _ALWAYS_IN = frozenset({"system", "policy", "tool_schema"})

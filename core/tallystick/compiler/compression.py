@@ -48,7 +48,7 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
     if not config.compression:
         return ()
     relevance = state.request.relevance
-    found: list[tuple[int, SummaryWish]] = []
+    ranked: list[tuple[int, SummaryWish]] = []
     for item_id in state.tokens:
         short = state.shortened.get(item_id)
         outcome = state.out.get(item_id)
@@ -59,15 +59,17 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
             continue
         key = summary_digest(state.items[item_id].content)
         if may_shorten(state, item_id) and key not in state.request.summaries:
-            context = max(config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY)
-            found.append(
+            most_tokens = max(
+                config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY
+            )
+            ranked.append(
                 (
                     -relevance[item_id],
-                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=context),
+                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=most_tokens),
                 )
             )
-    found.sort(key=lambda pair: (pair[0], pair[1].item_id))
-    return tuple(wish for _, wish in found[:_MOST_WISHES])
+    ranked.sort(key=lambda pair: (pair[0], pair[1].item_id))
+    return tuple(wish for _, wish in ranked[:_MOST_WISHES])
 
 
 def _take_shortened(state: State) -> State:
@@ -81,37 +83,37 @@ def _take_shortened(state: State) -> State:
     query: list[str] | None = None
     failures = 0
     ledger = Ledger(state)
-    taken = dict(state.taken)
+    included = dict(state.taken)
     shortened: dict[str, Shortened] = {}
     for head in (*state.reserved, *by_worth(state, waiting)):
         ledger.release(head)
         overhead = state.overhead(head)
-        context = ledger.context(state.classes[head]) - overhead
-        if any(other not in taken for other in state.needs.get(head, ())):
+        available = ledger.context(state.classes[head]) - overhead
+        if any(other not in included for other in state.needs.get(head, ())):
             continue
-        short = _summary(state, head, context)
-        if short is None and context >= least:
+        short = _summary(state, head, available)
+        if short is None and available >= least:
             query = _query(state) if query is None else query
-            short = _shortened(state, head, context, query)
+            short = _shortened(state, head, available, query)
         if short is None:
             failures += 1
             if failures >= _MOST_FAILURES:
                 break
             continue
         ledger.spend(head, short.tokens + overhead)
-        taken[head] = Taken(short.reason, "compression")
+        included[head] = Taken(short.reason, "compression")
         shortened[head] = short
-    return replace(state, taken=taken, shortened=shortened)
+    return replace(state, taken=included, shortened=shortened)
 
 
 def _query(state: State) -> list[str]:
-    asked = state.request.query
-    if asked is None and state.latest is not None and state.latest not in state.out:
-        asked = state.items[state.latest].content
-    return query_terms(f"{asked or ''}\n{state.request.task_summary or ''}")
+    request_text = state.request.query
+    if request_text is None and state.latest is not None and state.latest not in state.out:
+        request_text = state.items[state.latest].content
+    return query_terms(f"{request_text or ''}\n{state.request.task_summary or ''}")
 
 
-def _summary(state: State, head: str, context: int) -> Shortened | None:
+def _summary(state: State, head: str, available: int) -> Shortened | None:
     if not state.request.summaries:
         return None
     text = state.request.summaries.get(summary_digest(state.items[head].content), "")
@@ -120,21 +122,21 @@ def _summary(state: State, head: str, context: int) -> Shortened | None:
     tokens = state.count(text)
     return (
         Shortened("compressed_summary", text, tokens)
-        if tokens <= context and tokens < state.tokens[head]
+        if tokens <= available and tokens < state.tokens[head]
         else None
     )
 
 
-def _shortened(state: State, head: str, context: int, query: list[str]) -> Shortened | None:
-    found = shorten(
+def _shortened(state: State, head: str, available: int, query: list[str]) -> Shortened | None:
+    form = shorten(
         state.items[head].content,
-        target=min(context, state.tokens[head] - 1),
+        target=min(available, state.tokens[head] - 1),
         query=query,
         count=state.count,
     )
-    if found is None:
+    if form is None:
         return None
-    reason, text = found
+    reason, text = form
     tokens = state.count(text)
     return (
         Shortened(reason, text, tokens)

@@ -21,22 +21,22 @@ def dedupe(state: State) -> State:
     out: dict[str, Outcome] = {}
     for copies in alike.values():
         if len(copies) > 1:
-            kept = min(copies, key=lambda item_id: _rank(state, item_id))
+            retained = min(copies, key=lambda item_id: _rank(state, item_id))
             out |= {
-                item_id: Outcome("duplicate", "dedupe", kept)
+                item_id: Outcome("duplicate", "dedupe", retained)
                 for item_id in copies
-                if item_id != kept
+                if item_id != retained
             }
     return state.dropping(out).forgetting(out)
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:
     item = state.items[item_id]
-    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
     return (
         item_id not in state.required,
         -item.trust_score,
         -item.importance_score,
-        -(known or 0),
+        -(moment or 0),
         item_id,
     )

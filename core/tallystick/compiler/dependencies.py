@@ -88,14 +88,14 @@ def needed(
     In the order in which they are called for; units in `beyond` are there already, units that are
     out are left.
     """
-    found: dict[str, str | None] = dict.fromkeys(heads)
-    queue = deque(found)
+    callers: dict[str, str | None] = dict.fromkeys(heads)
+    queue = deque(callers)
     while queue:
         head = queue.popleft()
-        yield head, found[head]
+        yield head, callers[head]
         for other in state.needs.get(head, ()):
-            if other not in found and other not in beyond and other not in state.out:
-                found[other] = head
+            if other not in callers and other not in beyond and other not in state.out:
+                callers[other] = head
                 queue.append(other)
 
 

@@ -17,8 +17,8 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
     """
     old = {decision.item_id: decision for decision in before.decisions}
     new = {decision.item_id: decision for decision in after.decisions}
-    said = {item.id: item.stable_hash for item in before.selected_items}
-    says = {item.id: item.stable_hash for item in after.selected_items}
+    old_hashes = {item.id: item.stable_hash for item in before.selected_items}
+    new_hashes = {item.id: item.stable_hash for item in after.selected_items}
     added: list[DecisionChange] = []
     removed: list[DecisionChange] = []
     changed: list[DecisionChange] = []
@@ -34,7 +34,9 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
             added.append(change)
         elif _is_in(was) and not _is_in(now):
             removed.append(change)
-        elif _is_in(was) and (_fate(was) != _fate(now) or said.get(item_id) != says.get(item_id)):
+        elif _is_in(was) and (
+            _fate(was) != _fate(now) or old_hashes.get(item_id) != new_hashes.get(item_id)
+        ):
             changed.append(change)
         elif was is not None and now is not None:
             if _is_in(was) and was.score_breakdown.get("total") != now.score_breakdown.get("total"):

@@ -76,18 +76,18 @@ def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
         return list(talk)
     inside = set(talk)
     required = {state.head(item_id) for item_id in state.required}
-    context = state.limit - state.held - sum(state.cost(head) for head in required - inside)
-    others = any(head not in inside and head not in required for head in living)
-    share = state.request.compile_config.history_share if ranked or others else 100
+    available = state.limit - state.held - sum(state.cost(head) for head in required - inside)
+    has_others = any(head not in inside and head not in required for head in living)
+    share = state.request.compile_config.history_share if ranked or has_others else 100
     most = state.limit * share // 100
     piece = max(1, most // _PIECES)
-    window = most if context >= most else context // piece * piece
+    window = most if available >= most else available // piece * piece
     sizes = [(head, cost) for head in talk if (cost := state.cost(head)) <= most]
     given_up = max(1, window * (_PIECES - _KEPT) // _PIECES)
     start = -(-(sum(cost for _, cost in sizes) - window) // given_up) * given_up
-    before, kept = 0, []
+    before, window_heads = 0, []
     for head, cost in sizes:
         if before >= start:
-            kept.append(head)
+            window_heads.append(head)
         before += cost
-    return kept
+    return window_heads

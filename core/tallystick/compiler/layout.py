@@ -186,20 +186,20 @@ def _decision(state: State, item_id: str) -> CompilationDecision:
             related_id=outcome.related,
             notes=notes,
         )
-    taken = state.taken[item_id]
+    inclusion = state.taken[item_id]
     redacted = item_id in state.verdicts
     short = state.shortened.get(item_id)
     if redacted:
-        notes = f"{notes}; {taken.reason}"
+        notes = f"{notes}; {inclusion.reason}"
     return CompilationDecision(
         item_id=item_id,
         decision="redact" if redacted else "compress" if short is not None else "include",
-        pass_name="policy" if redacted else taken.pass_name,
-        reason_code="policy_redacted" if redacted else taken.reason,
+        pass_name="policy" if redacted else inclusion.pass_name,
+        reason_code="policy_redacted" if redacted else inclusion.reason,
         score_breakdown=state.scores.get(item_id, {}),
         original_tokens=original,
         final_tokens=_final_tokens(state, item_id),
-        related_id=taken.related,
+        related_id=inclusion.related,
         notes=notes,
     )
 

@@ -84,7 +84,7 @@ def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
     """A verdict, if any, and the id of a rule that wants a receipt, for each candidate in order."""
     request = state.request
     # Many items look alike to the rules; each look is judged once.
-    known: dict[tuple[object, ...], PolicyRule | None] = {}
+    rules_by_look: dict[tuple[object, ...], PolicyRule | None] = {}
     ceiling = _RANK[request.compile_config.max_sensitivity]
     for item in state.candidates:
         memory = state.memories.get(item.id)
@@ -97,9 +97,9 @@ def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
             continue
         tool_class = state.tool_classes.get(item.id)
         look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
-        if look not in known:
-            known[look] = _rule(request, item, tool_class) if request.policy_rules else None
-        verdict, receipt = _verdict(known[look], memory)
+        if look not in rules_by_look:
+            rules_by_look[look] = _rule(request, item, tool_class) if request.policy_rules else None
+        verdict, receipt = _verdict(rules_by_look[look], memory)
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
             verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
@@ -124,7 +124,7 @@ def _rule(
     if item.kind != "memory":
         return rule
     of_memory = applicable_rule(request.policy_rules, replace(subject, applies_to="memory"))
-    return strongest_rule(found for found in (rule, of_memory) if found is not None)
+    return strongest_rule(candidate for candidate in (rule, of_memory) if candidate is not None)
 
 
 def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | None, str | None]:

@@ -74,11 +74,11 @@ def _relevance(state: State) -> dict[str, int]:
     """Relevance by id; a kept item has the best of its copies, and a placeholder answers
     nothing.
     """
-    given = state.request.relevance
+    relevance = state.request.relevance
     best = {
-        item_id: min(_ONE, max(0, given[item_id]))
+        item_id: min(_ONE, max(0, relevance[item_id]))
         for item_id in state.tokens
-        if item_id in given and item_id not in state.verdicts
+        if item_id in relevance and item_id not in state.verdicts
     }
     for item_id, outcome in state.out.items():
         if outcome.reason == "duplicate" and outcome.related is not None and item_id in best:
@@ -89,10 +89,10 @@ def _relevance(state: State) -> dict[str, int]:
 def _freshness(state: State, item: ContextItem, ages: dict[str, int]) -> int:
     if item.kind in CONVERSATION:
         return halved(ages[item.id], _TURN_HALF_LIFE)
-    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
-    if known is None:
+    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    if moment is None:
         return _UNKNOWN_AGE
-    return halved(state.request.as_of - known, state.weights.half_life_seconds * 1_000_000)
+    return halved(state.request.as_of - moment, state.weights.half_life_seconds * 1_000_000)
 
 
 def _staleness(state: State, item: ContextItem) -> int:

@@ -104,9 +104,11 @@ def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
             else f"{value[:longest_text]} […{len(value) - longest_text} more]"
         )
     if isinstance(value, list):
-        kept = [_cut(inner, longest_list, longest_text) for inner in value[:longest_list]]
+        shortened = [_cut(inner, longest_list, longest_text) for inner in value[:longest_list]]
         return (
-            kept if len(value) <= longest_list else [*kept, f"[…{len(value) - longest_list} more]"]
+            shortened
+            if len(value) <= longest_list
+            else [*shortened, f"[…{len(value) - longest_list} more]"]
         )
     if isinstance(value, dict):
         return {key: _cut(inner, longest_list, longest_text) for key, inner in value.items()}

@@ -116,9 +116,9 @@ class ForeignEmbedder:
         return result
 
     def _probed(self) -> tuple[str, int]:
-        known = self._known
-        if known is not None:
-            return known
+        probe = self._known
+        if probe is not None:
+            return probe
         with self._guard:
             if self._known is None:
                 rows, model = self._rows([_PROBE])

@@ -69,43 +69,44 @@ class GuardedEmbedder:
         if len(texts) == 1:
             return self._one(texts[0])
         keys = [_key(text) for text in texts]
-        found = self._remembered(keys)
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        vectors = self._remembered(keys)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         if missing:
-            made = self._made(list(missing.values()))
+            new_vectors = self._made(list(missing.values()))
             fresh = {
-                key: np.array(row, dtype=np.float32) for key, row in zip(missing, made, strict=True)
+                key: np.array(row, dtype=np.float32)
+                for key, row in zip(missing, new_vectors, strict=True)
             }
             self._remember(fresh)
-            found.update(fresh)
-        return np.stack([found[key] for key in keys])
+            vectors.update(fresh)
+        return np.stack([vectors[key] for key in keys])
 
     def _one(self, text: str) -> NDArray[np.float32]:
         """Same as `embed` of one text, which is the most frequent call."""
         key = _key(text)
         with self._guard:
-            known = self._kept.get(key)
-            if known is not None:
+            vector = self._kept.get(key)
+            if vector is not None:
                 self._kept.move_to_end(key)
-        if known is None:
-            known = self._made([text])[0].copy()
-            self._remember({key: known})
-        return known.reshape(1, -1).copy()
+        if vector is None:
+            vector = self._made([text])[0].copy()
+            self._remember({key: vector})
+        return vector.reshape(1, -1).copy()
 
     def _made(self, texts: list[str]) -> NDArray[np.float32]:
-        made = self._embedder.embed(texts)
-        if made.shape[0] != len(texts):
+        vectors = self._embedder.embed(texts)
+        if vectors.shape[0] != len(texts):
             raise EmbeddingError(
-                f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for "
+                f"Embedder {self._embedder.fingerprint} returned {vectors.shape[0]} vectors for "
                 f"{len(texts)} texts."
             )
-        if made.shape[1] != self._embedder.dimension:
+        if vectors.shape[1] != self._embedder.dimension:
             raise DimensionMismatch(
                 name=self._embedder.fingerprint,
                 expected=self._embedder.dimension,
-                got=made.shape[1],
+                got=vectors.shape[1],
             )
-        return made
+        return vectors
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
         """Unit vectors of single words if the embedder inside offers them, else None. Raises
@@ -116,14 +117,14 @@ class GuardedEmbedder:
         return None if offered is None else offered(words)
 
     def _remembered(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        found = {}
+        vectors = {}
         with self._guard:
             for key in keys:
                 vector = self._kept.get(key)
                 if vector is not None:
                     self._kept.move_to_end(key)
-                    found[key] = vector
-        return found
+                    vectors[key] = vector
+        return vectors
 
     def _remember(self, vectors: dict[bytes, NDArray[np.float32]]) -> None:
         with self._guard:

@@ -69,10 +69,10 @@ class _Table:
         if "" in words or "<" in text or _SPACE in text or max(map(len, words)) > _LONG_WORD:
             ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
             return ids
-        found: list[int] = []
+        rows: list[int] = []
         for word in words:
-            found += self._of_word(word)
-        return found
+            rows += self._of_word(word)
+        return rows
 
 
 class StaticEmbedder:
@@ -131,10 +131,10 @@ class StaticEmbedder:
 
 @cache
 def _fingerprint() -> str:
-    found = hashlib.sha256(_METHOD)
+    fingerprint = hashlib.sha256(_METHOD)
     for name in (_WEIGHTS, _TOKENIZER):
-        found.update(hashlib.sha256(_read(_file(name))).digest())
-    return f"{_NAME}:{found.hexdigest()[:12]}:{_DIMENSION}"
+        fingerprint.update(hashlib.sha256(_read(_file(name))).digest())
+    return f"{_NAME}:{fingerprint.hexdigest()[:12]}:{_DIMENSION}"
 
 
 _tables: list[_Table] = []

@@ -174,14 +174,14 @@ class Redactor:
         self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
     ) -> Json:
         if isinstance(value, dict):
-            done = {
+            redacted_items = {
                 key: (
                     self._redacted(key, pen, self._rules),
                     self._walk(value[key], (*path, key), exempt, pen),
                 )
                 for key in sorted(value)
             }
-            return {done[key][0]: done[key][1] for key in value}
+            return {redacted_items[key][0]: redacted_items[key][1] for key in value}
         if isinstance(value, list):
             return [self._walk(inner, path, exempt, pen) for inner in value]
         if isinstance(value, str) and value:
@@ -206,21 +206,25 @@ class Redactor:
             return value
         if path and _names_a_secret(path[-1], digits):
             return pen.placeholder("credential", digits)
-        whole = [one for one in self.find(digits) if (one.start, one.end) == (0, len(digits))]
+        whole = [
+            finding
+            for finding in self.find(digits)
+            if (finding.start, finding.end) == (0, len(digits))
+        ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
     def _found_outside(self, text: str) -> list[Finding]:
-        found = [
-            one
+        findings = [
+            finding
             for finder in self._finders
-            for one in finder(text)
-            if 0 <= one.start < one.end <= len(text)
+            for finding in finder(text)
+            if 0 <= finding.start < finding.end <= len(text)
         ]
-        kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
+        placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
         return [
-            one
-            for one in found
-            if not any(start < one.end and one.start < end for start, end in kept)
+            finding
+            for finding in findings
+            if not any(start < finding.end and finding.start < end for start, end in placeholders)
         ]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
@@ -229,17 +233,17 @@ class Redactor:
         # A secret may stand right against another one, and come into view once that is gone.
         for turn in range(_MOST_PASSES):
             outside = self._found_outside(text) if turn == 0 and rules is self._rules else []
-            found = _without_overlaps([*_findings(text, rules), *outside])
-            if not found:
+            findings = _without_overlaps([*_findings(text, rules), *outside])
+            if not findings:
                 break
-            pieces, done = [], 0
-            for finding in found:
+            pieces, end = [], 0
+            for finding in findings:
                 pieces += [
-                    text[done : finding.start],
+                    text[end : finding.start],
                     pen.placeholder(finding.kind, text[finding.start : finding.end]),
                 ]
-                done = finding.end
-            text = "".join([*pieces, text[done:]])
+                end = finding.end
+            text = "".join([*pieces, text[end:]])
         return text
 
 
@@ -349,35 +353,35 @@ _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
     lowered = text.lower()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for rule in rules:
         if rule.keywords and not any(keyword in lowered for keyword in rule.keywords):
             continue
         group: str | int = "secret" if "secret" in rule.pattern.groupindex else 0
         for match in rule.pattern.finditer(text):
             if rule.check is None or rule.check(match):
-                found.append(Finding(*match.span(group), rule.kind))
-    if found and "[redacted:" in lowered:
-        kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
-        found = [
-            one
-            for one in found
-            if not any(start <= one.start and one.end <= end for start, end in kept)
+                findings.append(Finding(*match.span(group), rule.kind))
+    if findings and "[redacted:" in lowered:
+        placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
+        findings = [
+            finding
+            for finding in findings
+            if not any(start <= finding.start and finding.end <= end for start, end in placeholders)
         ]
-    return found
+    return findings
 
 
-def _without_overlaps(found: list[Finding]) -> list[Finding]:
+def _without_overlaps(findings: list[Finding]) -> list[Finding]:
     """In order; where two overlap, one finding that covers both, named by the one that began first
     or is longer.
     """
     result: list[Finding] = []
-    for one in sorted(found, key=lambda finding: (finding.start, -finding.end)):
-        if result and one.start < result[-1].end:
-            if one.end > result[-1].end:
-                result[-1] = Finding(result[-1].start, one.end, result[-1].kind)
+    for current in sorted(findings, key=lambda finding: (finding.start, -finding.end)):
+        if result and current.start < result[-1].end:
+            if current.end > result[-1].end:
+                result[-1] = Finding(result[-1].start, current.end, result[-1].kind)
         else:
-            result.append(one)
+            result.append(current)
     return result
 
 

@@ -88,12 +88,12 @@ def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
     )
 
 
-def _meets(wanted: Sequence[str], value: str | None) -> bool:
-    return not wanted or value in wanted
+def _meets(accepted: Sequence[str], value: str | None) -> bool:
+    return not accepted or value in accepted
 
 
-def _in_scope(wanted: Sequence[str], scope: Scope | None) -> bool:
-    return scope is not None and (str(scope) in wanted or scope.kind in wanted)
+def _in_scope(accepted: Sequence[str], scope: Scope | None) -> bool:
+    return scope is not None and (str(scope) in accepted or scope.kind in accepted)
 
 
 def _tables(file: Path) -> list[Any]:
@@ -137,11 +137,11 @@ def _rule(file: Path, number: int, table: Any) -> PolicyRule:
 
 
 # A misspelt value would never match, so a rule meant to deny would quietly allow.
-def _check_known(where: str, field: str, values: Sequence[str], known: Sequence[str]) -> None:
+def _check_known(where: str, field: str, values: Sequence[str], allowed: Sequence[str]) -> None:
     for value in values:
-        if value not in known:
+        if value not in allowed:
             raise SettingsError(
-                f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(known)}."
+                f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(allowed)}."
             )
 
 

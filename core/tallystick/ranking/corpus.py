@@ -108,34 +108,36 @@ class Vocabulary:
 
         with self._guard:
             if len(self._meant) < len(self.spelled):
-                context = np.zeros(2 * len(self.spelled), dtype=bool)
-                context[: len(self._meant)] = self._meant
-                self._meant = context
+                enlarged = np.zeros(2 * len(self.spelled), dtype=bool)
+                enlarged[: len(self._meant)] = self._meant
+                self._meant = enlarged
                 if len(self._meanings):
-                    rows = np.zeros((len(context), self._meanings.shape[1]), dtype=np.float32)
+                    rows = np.zeros((len(enlarged), self._meanings.shape[1]), dtype=np.float32)
                     rows[: len(self._meanings)] = self._meanings
                     self._meanings = rows
             missing = np.unique(numbers[~self._meant[numbers]])
             if len(missing):
-                made = vectors([self.spelled[number] for number in missing.tolist()])
-                if made is None:
+                new_vectors = vectors([self.spelled[number] for number in missing.tolist()])
+                if new_vectors is None:
                     return None
                 if not len(self._meanings):
-                    self._meanings = np.zeros((len(self._meant), made.shape[1]), dtype=np.float32)
-                self._meanings[missing] = made
+                    self._meanings = np.zeros(
+                        (len(self._meant), new_vectors.shape[1]), dtype=np.float32
+                    )
+                self._meanings[missing] = new_vectors
                 self._meant[missing] = True
             return self._meanings[numbers]
 
     def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
         """For each of some words the terms of all words here that have its root in a language."""
         with self._guard:
-            done, known = self._roots.get(language, (0, {}))
-            new = [word for word in self.spelled[done:] if word.isalpha()]
+            start, terms_by_root = self._roots.get(language, (0, {}))
+            new = [word for word in self.spelled[start:] if word.isalpha()]
             for root, term in zip(roots(new, language), stems(new), strict=True):
-                known.setdefault(root, set()).add(term)
-            self._roots[language] = (len(self.spelled), known)
+                terms_by_root.setdefault(root, set()).add(term)
+            self._roots[language] = (len(self.spelled), terms_by_root)
             return {
-                word: frozenset(known.get(root, ()))
+                word: frozenset(terms_by_root.get(root, ()))
                 for word, root in zip(words, roots(words, language), strict=True)
             }
 
@@ -220,7 +222,7 @@ class Corpus:
         if not entries:
             return self
         docs = {entry.doc for entry in entries}
-        known = len(docs.intersection(self.gone)) + self._known(docs)
+        existing = len(docs.intersection(self.gone)) + self._known(docs)
         living = [entry for entry in entries if entry.words is not None]
         segments = [*self._without(docs)]
         if living:
@@ -237,7 +239,7 @@ class Corpus:
         return Corpus(
             self.vocabulary,
             tuple(segments),
-            entries=self.entries + len(docs) - known,
+            entries=self.entries + len(docs) - existing,
             aliases=aliases,
             gone=frozenset(gone),
         )
@@ -248,23 +250,23 @@ class Corpus:
     def _without(self, docs: set[int]) -> Iterable[_Segment]:
         import numpy as np
 
-        wanted = np.fromiter(docs, dtype=np.int64)
+        ids = np.fromiter(docs, dtype=np.int64)
         for segment in self.segments:
-            hit = np.isin(segment.columns["doc"], wanted) & segment.alive
+            hit = np.isin(segment.columns["doc"], ids) & segment.alive
             yield replace(segment, alive=segment.alive & ~hit) if hit.any() else segment
 
     # Columns over all segments
 
     def column(self, name: str) -> NDArray[Any]:
         """One value a row."""
-        found = self._columns.get(name)
-        if found is None:
+        values = self._columns.get(name)
+        if values is None:
             import numpy as np
 
             parts = [segment.columns[name] for segment in self.segments]
-            found = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-            self._columns[name] = found
-        return found
+            values = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+            self._columns[name] = values
+        return values
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
@@ -312,12 +314,12 @@ class Corpus:
         """The rows of those of `docs` that stand here, in their order."""
         import numpy as np
 
-        wanted = np.fromiter(docs, dtype=np.int64)
-        known, rows = self._by_doc
-        if not len(known) or not len(wanted):
+        ids = np.fromiter(docs, dtype=np.int64)
+        sorted_ids, rows = self._by_doc
+        if not len(sorted_ids) or not len(ids):
             return np.zeros(0, dtype=np.int64)
-        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        return cast("Ints", rows[places][known[places] == wanted])
+        places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+        return cast("Ints", rows[places][sorted_ids[places] == ids])
 
     # Words
 
@@ -326,12 +328,12 @@ class Corpus:
         number = self.vocabulary.terms.get(term)
         if number is None:
             return 0
-        found = 0
+        count = 0
         for segment in self.segments:
             postings = segment.postings(number)
             if postings is not None:
-                found += int(segment.alive[segment.owner[postings[0]]].sum())
-        return found
+                count += int(segment.alive[segment.owner[postings[0]]].sum())
+        return count
 
     def text_scores(
         self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()
@@ -412,7 +414,7 @@ class Corpus:
         """
         import numpy as np
 
-        found = np.full(self.starts[-1], -2.0)
+        cosines = np.full(self.starts[-1], -2.0)
         for start, segment in zip(self.starts, self.segments, strict=False):
             if len(segment.vectors):
                 _same_size(query, segment.vectors)
@@ -420,8 +422,8 @@ class Corpus:
                 owner = segment.vector_owner
                 first = np.flatnonzero(np.diff(owner, prepend=-1))
                 best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
-                found[start + owner[first]] = best
-        return found
+                cosines[start + owner[first]] = best
+        return cosines
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
         """The cosine of `query` with each of `rows`, of its best slice, to the last bit; -2 without
@@ -429,7 +431,7 @@ class Corpus:
         """
         import numpy as np
 
-        found = np.full(len(rows), -2.0)
+        cosines = np.full(len(rows), -2.0)
         place = np.searchsorted(self.starts, rows, side="right") - 1
         for at, segment in enumerate(self.segments):
             mine = np.flatnonzero(place == at)
@@ -447,8 +449,8 @@ class Corpus:
             # einsum works row by row; a matrix product may group rows and so round them
             # differently.
             values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
-            np.maximum.at(found, mine[spread], values)
-        return found
+            np.maximum.at(cosines, mine[spread], values)
+        return cosines
 
     # Conversations
 
@@ -475,12 +477,12 @@ class Corpus:
         order, places = self._turns
         place = places[rows] + step
         inside = (places[rows] >= 0) & (place >= 0) & (place < len(order))
-        found = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
+        turns = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
         conversation = self.column("conversation")
         same = (
-            (found >= 0) & (conversation[found] == conversation[rows]) if len(order) else found >= 0
+            (turns >= 0) & (conversation[turns] == conversation[rows]) if len(order) else turns >= 0
         )
-        return np.where(same, found, -1)
+        return np.where(same, turns, -1)
 
     @cached_property
     def speakers(self) -> tuple[str, ...]:
@@ -494,15 +496,15 @@ class Corpus:
     @cached_property
     def named_by(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
         """By each term of a name (the name, the speaker who goes by it)."""
-        known = set(self.speakers)
-        pairs = {(name, name) for name in known}
+        speakers = set(self.speakers)
+        pairs = {(name, name) for name in speakers}
         for names in self.aliases.values():
-            pairs |= {(name, who) for who in known.intersection(names) for name in names}
-        found: dict[str, list[tuple[str, str]]] = {}
+            pairs |= {(name, who) for who in speakers.intersection(names) for name in names}
+        by_term: dict[str, list[tuple[str, str]]] = {}
         for name, who in sorted(pairs):
             for term in set(_name_terms(name)):
-                found.setdefault(term, []).append((name, who))
-        return {term: tuple(named) for term, named in found.items()}
+                by_term.setdefault(term, []).append((name, who))
+        return {term: tuple(named) for term, named in by_term.items()}
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
@@ -517,8 +519,8 @@ class Corpus:
                 return False
             postings = (segment.postings(int(terms[number])) for segment in self.segments)
             return any(
-                found is not None and bool(segment.alive[segment.owner[found[0]]].any())
-                for segment, found in zip(self.segments, postings, strict=True)
+                posting is not None and bool(segment.alive[segment.owner[posting[0]]].any())
+                for segment, posting in zip(self.segments, postings, strict=True)
             )
 
         return spoken(holds)
@@ -564,9 +566,9 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     owner: list[int] = []
     for row, entry in enumerate(entries):
         for line in (entry.words or "").split("\n"):
-            found = list(map(numbers, line.split()))
-            ids += found
-            lengths.append(len(found))
+            numbered = list(map(numbers, line.split()))
+            ids += numbered
+            lengths.append(len(numbered))
             owner.append(row)
     vocabulary.catch_up()
     surfaces = np.array(ids, dtype=np.int32)
@@ -694,10 +696,10 @@ def _merged(segments: Sequence[_Segment]) -> _Segment:
         new_slice = np.cumsum(standing) - 1 + slices
         owner.append(new_row[segment.owner[standing]])
         length.append(segment.length[standing])
-        kept = standing[segment.slice_of]
-        terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[kept])
-        slice_of.append(new_slice[segment.slice_of[kept]])
-        often.append(segment.often[kept])
+        postings = standing[segment.slice_of]
+        terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[postings])
+        slice_of.append(new_slice[segment.slice_of[postings]])
+        often.append(segment.often[postings])
         sizes = np.diff(segment.word_offsets)
         words.append(segment.words[np.repeat(segment.alive, sizes)])
         counts.append(sizes[segment.alive])

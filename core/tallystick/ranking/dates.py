@@ -131,9 +131,9 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
     except (OverflowError, OSError, ValueError):
         return ()
     text = _COUNT.sub(lambda match: str(_SPELLED[match[1].lower()]), query)
-    found = sorted(_found(text, today), key=lambda place: (place[0], -place[1]))
+    hits = sorted(_found(text, today), key=lambda place: (place[0], -place[1]))
     apart: list[tuple[int, int, Span]] = []
-    for start, end, span in found:
+    for start, end, span in hits:
         if not apart or start >= apart[-1][1]:
             apart.append((start, end, span))
     return tuple(dict.fromkeys(_joined(text, apart)))
@@ -197,14 +197,14 @@ def _fit(moment: int, span: Span) -> float:
     return round(fit, 6)
 
 
-def _joined(text: str, found: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
+def _joined(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
     """Spans with "between … and …" made one and "since …" left open."""
     skip = False
-    for place, (start, end, span) in enumerate(found):
+    for place, (start, end, span) in enumerate(hits):
         if skip:
             skip = False
             continue
-        following = found[place + 1] if place + 1 < len(found) else None
+        following = hits[place + 1] if place + 1 < len(hits) else None
         before = text[:start].lower()
         if (
             following
@@ -286,23 +286,23 @@ def _grammar(language: str) -> re.Pattern[str]:
 
 def _relative(info: dict[str, Any], spaced: bool) -> list[str]:
     """Phrases such as "last week" and "3 days ago", longest first."""
-    found = [
+    phrases = [
         re.escape(phrase)
-        for meaning, said in info["relative-type"].items()
-        for phrase in said
+        for meaning, spellings in info["relative-type"].items()
+        for phrase in spellings
         if any(unit in meaning for unit in (*_UNITS, *_WEEKDAYS))
         and len(phrase) > (3 if spaced else 1)
     ]
-    for meaning, said in info["relative-type-regex"].items():
+    for meaning, spellings in info["relative-type-regex"].items():
         if any(unit in meaning for unit in _UNITS):
-            counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in said]
+            counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in spellings]
             # Abbreviations such as "3 m" are left out.
-            found += [
+            phrases += [
                 phrase
                 for phrase in counted
                 if not spaced or not re.search(r"[\s}]\w{1,2}$", phrase)
             ]
-    return sorted(found, key=len, reverse=True)
+    return sorted(phrases, key=len, reverse=True)
 
 
 def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:

@@ -244,13 +244,13 @@ def languages_of(words: Iterable[str]) -> tuple[str, ...]:
     English comes alone, and where it has as many as another it wins: so an English question is
     asked as one.
     """
-    asked = set(words)
-    found = {language: asked & stop_words(language) for language in _GRAMMAR}
+    distinct = set(words)
+    grammar = {language: distinct & stop_words(language) for language in _GRAMMAR}
     # Words such as "die" and "da" alone make no German.
-    hits = {language: len(hit) for language, hit in found.items() if any(map(_tells, hit))}
+    hits = {language: len(hit) for language, hit in grammar.items() if any(map(_tells, hit))}
     most = max(hits.values(), default=0)
-    if len(found[ENGLISH]) >= most:
-        return (ENGLISH,) if found[ENGLISH] else ()
+    if len(grammar[ENGLISH]) >= most:
+        return (ENGLISH,) if grammar[ENGLISH] else ()
     return tuple(sorted(language for language, count in hits.items() if count == most))
 
 
@@ -258,9 +258,15 @@ def spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
     """The languages, English aside, of which a scope holds enough telling words, half as many as of
     any other.
     """
-    found = {language: sum(map(holds, words)) for language, words in _telling().items()}
-    most = max(found.values())
-    return tuple(sorted(one for one, count in found.items() if count >= max(_LEAST, most / 2)))
+    counts = {language: sum(map(holds, words)) for language, words in _telling().items()}
+    most = max(counts.values())
+    return tuple(
+        sorted(
+            language_name
+            for language_name, count in counts.items()
+            if count >= max(_LEAST, most / 2)
+        )
+    )
 
 
 @cache
@@ -374,12 +380,12 @@ def _stem(word: str, language: str) -> str:
 
 def _stemmer(language: str) -> Stemmer | None:
     # A stemmer keeps state while it works, so each thread has its own.
-    kept: dict[str, Any] | None = getattr(_local, "stemmers", None)
-    if kept is None:
-        kept = _local.stemmers = {}
-    if language not in kept:
+    stemmers: dict[str, Any] | None = getattr(_local, "stemmers", None)
+    if stemmers is None:
+        stemmers = _local.stemmers = {}
+    if language not in stemmers:
         from Stemmer import Stemmer, algorithms
 
         # Older releases lack some languages, whose words then stand as they are.
-        kept[language] = Stemmer(language) if language in algorithms() else None
-    return kept[language]
+        stemmers[language] = Stemmer(language) if language in algorithms() else None
+    return stemmers[language]

@@ -111,30 +111,32 @@ class WorkingSets:
         pool = _pool(corpus, question, vector, max(_LEAST, most))
         words = None if vector is None else self._word_vectors
         ranked = rank(question, [pool], self._weights, words)
-        best = max((one.score for one in ranked[:1]), default=0.0)
+        best = max((hit.score for hit in ranked[:1]), default=0.0)
         if best <= 0:
             return {}
-        return {ids[one.doc]: quantise(one.score / best) for one in ranked if one.score > 0}
+        return {ids[hit.doc]: quantise(hit.score / best) for hit in ranked if hit.score > 0}
 
     def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
         speakers = speakers_of([text.content for text in texts if text.in_order])
-        wanted = set(texts)
-        near = max(self._sets, key=lambda one: len(wanted & one.docs.keys()), default=None)
+        distinct = set(texts)
+        near = max(
+            self._sets, key=lambda candidate: len(distinct & candidate.docs.keys()), default=None
+        )
         if (
             near is None
             or near.speakers != speakers
-            or 2 * len(wanted & near.docs.keys()) < len(wanted)
+            or 2 * len(distinct & near.docs.keys()) < len(distinct)
         ):
             near = _Set(speakers=speakers)
         else:
             self._sets.remove(near)
-        gone = [text for text in near.docs if text not in wanted]
+        gone = [text for text in near.docs if text not in distinct]
         fresh = [text for text in texts if text not in near.docs]
         turns = [near.docs[text] for text in texts if text.in_order and text in near.docs]
         if (
             turns != sorted(turns)
             or (fresh and not _appended(texts, near.docs))
-            or len(gone) > len(wanted)
+            or len(gone) > len(distinct)
         ):
             near, gone, fresh = _Set(speakers=speakers), [], list(texts)
         entries = [
@@ -162,11 +164,11 @@ class WorkingSets:
         )
 
     def _analyse(self, content: str, speaker: str) -> tuple[str, int, bytes | None]:
-        known = self._analysed.get((content, speaker))
-        if known is None:
+        analysis = self._analysed.get((content, speaker))
+        if analysis is None:
             parts = slices(content)
             words = indexed_words(parts, header=speaker)
-            known = self._analysed[content, speaker] = (
+            analysis = self._analysed[content, speaker] = (
                 words,
                 marks_of(content),
                 self._vectors(parts),
@@ -175,7 +177,7 @@ class WorkingSets:
                 self._analysed.popitem(last=False)
         else:
             self._analysed.move_to_end((content, speaker))
-        return known
+        return analysis
 
     def _dimension(self) -> int:
         try:
@@ -211,12 +213,12 @@ class WorkingSets:
         return vectors
 
 
-def _appended(texts: Sequence[Text], known: dict[Text, int]) -> bool:
+def _appended(texts: Sequence[Text], existing: dict[Text, int]) -> bool:
     """Whether every turn that is new comes after every one that is known."""
     new = False
     for text in texts:
         if text.in_order:
-            if text not in known:
+            if text not in existing:
                 new = True
             elif new:
                 return False

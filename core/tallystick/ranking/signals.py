@@ -171,14 +171,14 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
     """
     import numpy as np
 
-    found = scores.copy()
+    result = scores.copy()
     turns = np.flatnonzero(session >= 0)
     if len(turns):
         numbers, place = np.unique(session[turns], return_inverse=True)
         best = np.full(len(numbers), -np.inf)
         np.maximum.at(best, place, scores[turns])
-        found[turns] = best[place]
-    return found
+        result[turns] = best[place]
+    return result
 
 
 def marks_of(text: str) -> int:
@@ -227,8 +227,8 @@ def names_source(query: str, uri: str | None, title: str | None) -> bool:
     if uri is not None:
         file = uri.rstrip("/").rpartition("/")[2]
         names += [file, file.partition(".")[0]]
-    asked = query.casefold()
-    return any(_stands_in(name.strip().casefold(), asked) for name in names if name is not None)
+    folded = query.casefold()
+    return any(_stands_in(name.strip().casefold(), folded) for name in names if name is not None)
 
 
 def _stands_in(name: str, text: str) -> bool:

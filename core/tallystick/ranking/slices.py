@@ -23,14 +23,14 @@ def slices(text: str, *, most: int = SLICE) -> list[str]:
 
     A cut falls on the best boundary in the second half of the piece, else in the middle of a word.
     """
-    found = []
+    pieces = []
     start = 0
     while len(text) - start > most:
         end = _cut(text, start + most // 2, start + most)
-        found.append(text[start:end])
+        pieces.append(text[start:end])
         start = end
-    found.append(text[start:])
-    return found
+    pieces.append(text[start:])
+    return pieces
 
 
 def _cut(text: str, low: int, high: int) -> int:

@@ -85,8 +85,8 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
     dropped = {token for words in drop for token in analyze(words)}
     pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
-    kept = [token for surface, token in pairs if surface not in empty and token not in dropped]
-    return list(dict.fromkeys(kept or [token for _, token in pairs]))
+    terms = [token for surface, token in pairs if surface not in empty and token not in dropped]
+    return list(dict.fromkeys(terms or [token for _, token in pairs]))
 
 
 def query_words(text: str) -> dict[str, str]:
@@ -147,8 +147,11 @@ def _surfaces(text: str) -> list[str]:
     spaces.
     """
     if text.isascii():
-        found = _ASCII_COMPOUND.findall(text)
-        return [_cached_surface(one) if len(one) <= _LONGEST else _surface(one) for one in found]
+        compounds = _ASCII_COMPOUND.findall(text)
+        return [
+            _cached_surface(compound) if len(compound) <= _LONGEST else _surface(compound)
+            for compound in compounds
+        ]
     return [surface for surface, _ in _tokens(text)]
 
 
@@ -171,17 +174,17 @@ def _split(compound: str) -> Sequence[tuple[str, str]]:
     """The parts of a word, path or identifier, then each segment of several parts, then the
     whole.
     """
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
-        found.extend((part, stemmed(part)) for humps in parts for part in humps)
+        pairs.extend((part, stemmed(part)) for humps in parts for part in humps)
         if len(parts) > 1 or len(parts[0]) > 1:
             whole = _whole([parts])
-            found.append((whole, stemmed(whole)))
+            pairs.append((whole, stemmed(whole)))
     if len(segments) > 1:
         whole = _whole(segments)
-        found.append((whole, whole))
-    return found
+        pairs.append((whole, whole))
+    return pairs
 
 
 _cached_split = lru_cache(maxsize=16_384)(_split)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-def canonical_json(value: Any, *, known: bool = False) -> bytes:
+def canonical_json(value: Any, *, trusted: bool = False) -> bytes:
     """`value` as canonical JSON bytes (UTF-8, sorted ASCII keys, no spaces, no floats).
 
     Raises InvalidInput for floats, non-ASCII or non-string keys, lone surrogates, values that are
@@ -35,7 +35,7 @@ def canonical_json(value: Any, *, known: bool = False) -> bytes:
     because there are none.
     """
     try:
-        if not known and not _fits(value):
+        if not trusted and not _fits(value):
             _explain(value, "$")
         try:
             return orjson.dumps(

@@ -143,9 +143,9 @@ def register_kind(name: str, attributes: type[BaseModel] | None = None) -> None:
 def validate_attributes(kind: str, attributes: JsonObject) -> None:
     """Check `attributes` against the model of `kind`. Raises InvalidRecord naming the fields."""
     if kind not in KINDS:
-        known = ", ".join(sorted(KINDS))
+        kinds = ", ".join(sorted(KINDS))
         raise InvalidRecord(
-            f"Unknown kind {kind!r}. Use one of {known}, or register_kind({kind!r})."
+            f"Unknown kind {kind!r}. Use one of {kinds}, or register_kind({kind!r})."
         )
     model = KINDS[kind]
     if model is None:

@@ -134,13 +134,13 @@ class CaptureContract:
             [entries] = _payloads(bound)
             assert self.said(entries["response"]) == "It is 42."
             [step] = _steps(bound)
-            [told] = [
-                one.summary
-                for one in bound.recordings.receipt(step.step_id).entries
-                if one.kind == "response"
+            [summary] = [
+                entry.summary
+                for entry in bound.recordings.receipt(step.step_id).entries
+                if entry.kind == "response"
             ]
             if self.sees_chunks:
-                times: Any = told["stream"]
+                times: Any = summary["stream"]
                 assert times["chunks"] > 1
                 assert 0 <= times["first_us"] <= times["last_us"]
 
@@ -163,10 +163,10 @@ class CaptureContract:
             self.play(bound, scene)
         except ZeroDivisionError:
             assert scene == "error"
-        told, expected = _told(bound), SCENES[scene]
-        assert told[: len(expected)] == list(expected)
+        effects, expected = _told(bound), SCENES[scene]
+        assert effects[: len(expected)] == list(expected)
         if scene != "error":
-            assert len(told) == len(expected)
+            assert len(effects) == len(expected)
         for run in reversed(bound.runs()):
             verified = bound.recordings.verify(run.run_id)
             assert (verified.ok, verified.gaps) == (True, {})
@@ -186,7 +186,7 @@ def _steps(bound: BoundTally) -> list[Any]:
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
     """Of each step what was recorded, by kind."""
     return [
-        {one.kind: one.payload for one in bound.recordings.entries(step.step_id)}
+        {entry.kind: entry.payload for entry in bound.recordings.entries(step.step_id)}
         for step in _steps(bound)
     ]
 
@@ -194,18 +194,18 @@ def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
 def _told(bound: BoundTally) -> list[Told]:
     steps = _steps(bound)
     places = {step.step_id: place for place, step in enumerate(steps)}
-    found: list[Told] = []
+    scene: list[Told] = []
     for step in steps:
-        kinds = {one.kind for one in bound.recordings.entries(step.step_id)}
+        kinds = {entry.kind for entry in bound.recordings.entries(step.step_id)}
         parent = places.get(step.parent_step_id) if step.parent_step_id is not None else None
         if step.status == "blocked":
             assert "approval" in kinds
-            found.append(Told("waits", step.name, step.status, parent))
+            scene.append(Told("waits", step.name, step.status, parent))
         elif step.step_kind == "model_call":
             assert {"request", "response"} <= kinds
-            found.append(Told("asks a model", None, step.status, parent))
+            scene.append(Told("asks a model", None, step.status, parent))
         elif step.step_kind == "tool_call":
             assert "tool_call" in kinds
             assert ("tool_result" in kinds) or ("error" in kinds)
-            found.append(Told("calls a tool", step.name, step.status, parent))
-    return found
+            scene.append(Told("calls a tool", step.name, step.status, parent))
+    return scene

@@ -61,9 +61,9 @@ def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
     if request.node.stash.get(_TOLD, False):
         return
     for player in players:
-        told = _left(player)
-        if told is not None:
-            pytest.fail(told, pytrace=False)
+        divergence = _left(player)
+        if divergence is not None:
+            pytest.fail(divergence, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -93,14 +93,14 @@ def _diverged(error: BaseException) -> TapeDiverged | None:
     """Where an agent left its tape, if that is what an error was made from."""
     from tallystick.errors import TapeDiverged
 
-    found: list[BaseException] = [error]
-    for one in found:
-        if isinstance(one, TapeDiverged):
-            return one
+    errors: list[BaseException] = [error]
+    for raised in errors:
+        if isinstance(raised, TapeDiverged):
+            return raised
         # Tasks that ran side by side fail together.
-        made_from = [
-            one.__cause__,
-            *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()),
+        causes = [
+            raised.__cause__,
+            *(raised.exceptions if isinstance(raised, BaseExceptionGroup) else ()),
         ]
-        found += [cause for cause in made_from if cause is not None][: _CAUSES - len(found)]
+        errors += [cause for cause in causes if cause is not None][: _CAUSES - len(errors)]
     return None

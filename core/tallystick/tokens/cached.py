@@ -48,10 +48,10 @@ class CachedCounter:
             else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         )
         with self._guard:
-            known = self._kept.get(key)
-            if known is not None:
+            cached = self._kept.get(key)
+            if cached is not None:
                 self._kept.move_to_end(key)
-                return known
+                return cached
         count = self._counter.count(text)
         with self._guard:
             self._kept[key] = count

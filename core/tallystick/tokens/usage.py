@@ -48,7 +48,8 @@ them in.
 """
 
 _PATHS = {
-    name: tuple(tuple(one.split(".")) for one in spellings) for name, spellings in _NAMES.items()
+    name: tuple(tuple(spelling.split(".")) for spelling in spellings)
+    for name, spellings in _NAMES.items()
 }
 _ALONE = {name: ((spelling,),) for name, spelling in _APART.items()}
 
@@ -63,7 +64,7 @@ def usage_of(reported: Any) -> dict[str, int]:
     """
     if reported is None or (type(reported) is dict and not reported):
         return {}
-    found = {
+    counts = {
         name: count
         for name, spellings in _PATHS.items()
         if (count := _first(reported, spellings)) is not None
@@ -73,9 +74,9 @@ def usage_of(reported: Any) -> dict[str, int]:
         for name, spellings in _ALONE.items()
         if (count := _first(reported, spellings)) is not None
     }
-    if apart and "input_tokens" in found:
-        found["input_tokens"] += sum(apart.values())
-    return found | apart
+    if apart and "input_tokens" in counts:
+        counts["input_tokens"] += sum(apart.values())
+    return counts | apart
 
 
 def _first(reported: Any, paths: Sequence[tuple[str, ...]]) -> int | None:
