@@ -111,7 +111,7 @@ def explored_view(explored: Explored) -> RenderableType:
         scopes = _table("scope", "read", "why", "memories", "kinds")
         for scope in explored.scopes:
             scopes.add_row(
-                f"{scope.scope}{f' ({scope.name})' if one.name else ''}",
+                f"{scope.scope}{f' ({scope.name})' if scope.name else ''}",
                 Text(
                     "yes" if scope.readable else "no", style="green" if scope.readable else "yellow"
                 ),
@@ -347,7 +347,7 @@ def preview_table(preview: AccessPreview) -> Table:
             str(len(scope.denied)),
         )
     table.title = (
-        f"What {preview.user}{f' with {preview.agent}' if found.agent else ''} could recall"
+        f"What {preview.user}{f' with {preview.agent}' if preview.agent else ''} could recall"
     )
     table.title_justify = "left"
     return table

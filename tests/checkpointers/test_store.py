@@ -471,7 +471,7 @@ class TestStore(AdapterContract):
     }
     keeps_recalls = True
 
-    def as_kept(self, content: str) -> dict[str, Any]:
+    def stored_fields(self, content: str) -> dict[str, Any]:
         value = {"namespace": NOTES, "key": "heron", "value": {"text": content}}
         told = json.dumps(value, ensure_ascii=False)
         return {"content": told, "kind": "store_item", "attributes": {"store_index": ["$"]}}

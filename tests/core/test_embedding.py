@@ -482,7 +482,7 @@ def test_changing_an_answer_does_not_change_what_is_remembered() -> None:
 
 def test_the_guard_forgets_the_texts_used_longest_ago() -> None:
     inner = Counting()
-    guarded = GuardedEmbedder(inner, remembered=2)
+    guarded = GuardedEmbedder(inner, cache_size=2)
 
     for text in ["a", "b", "a", "c", "a", "b"]:
         guarded.embed([text])
@@ -492,7 +492,7 @@ def test_the_guard_forgets_the_texts_used_longest_ago() -> None:
 
 def test_the_guard_works_without_remembering() -> None:
     inner = Counting()
-    guarded = GuardedEmbedder(inner, remembered=0)
+    guarded = GuardedEmbedder(inner, cache_size=0)
 
     guarded.embed(["a"])
     guarded.embed(["a"])
@@ -545,7 +545,7 @@ def test_an_embedder_that_answers_short_or_in_another_size_is_caught() -> None:
 
 
 def test_threads_share_one_guard() -> None:
-    guarded = GuardedEmbedder(Counting(), remembered=5)
+    guarded = GuardedEmbedder(Counting(), cache_size=5)
     expected = guarded.embed([str(number) for number in range(20)]).tobytes()
     seen: list[bytes] = []
 

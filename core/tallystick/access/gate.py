@@ -15,7 +15,7 @@ from typing import Any
 
 from tallystick.access.limits import Limits
 from tallystick.errors import Denied, InvalidInput, RateLimited
-from tallystick.policy import MUTATIONS, PolicyState, decide, settle
+from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
 from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
 from tallystick.storage import (
     Connection,
@@ -114,7 +114,7 @@ class Gate:
             self.require(actor, operation, scope)
             return
         state = PolicyState({}, self._store.clock.now())
-        if not settle(actor, operation, scope, state)[0]:
+        if not rule_on(actor, operation, scope, state)[0]:
             raise self.refuse(actor, decide(actor, operation, scope, state))
 
     def require_or_none(
@@ -189,7 +189,7 @@ class Gate:
         `journaling`.
         """
         state = self._state_for(tx, operation, scope)
-        if not settle(actor, operation, scope, state)[0]:
+        if not rule_on(actor, operation, scope, state)[0]:
             raise Denied(decide(actor, operation, scope, state))
 
     def confirmed(

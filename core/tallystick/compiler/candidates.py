@@ -12,18 +12,18 @@ from tallystick.compiler.state import CONVERSATION, State
 from tallystick.ranking import Text
 from tallystick.records import CompilationRequest, ContextItem
 
-__all__ = ["asked", "texts", "visible"]
+__all__ = ["latest_request", "searchable_texts", "visible_items"]
 
 _TALK = "talk"
 
 
-def visible(request: CompilationRequest) -> tuple[ContextItem, ...]:
+def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:
     """The candidates that may be seen as they are, in their order."""
     state = decide(normalize(State(request=request, count=len)))
     return tuple(item for item_id, item in state.items.items() if item_id not in state.verdicts)
 
 
-def asked(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
+def latest_request(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
     """The latest user message, or None when it may not be seen."""
     latest = next(
         (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
@@ -31,7 +31,7 @@ def asked(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | 
     return next((item.content for item in items if item.id == latest), None)
 
 
-def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
+def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
     """The candidates as relevance sees them, without what is required whatever it says.
 
     The current turn is among that, so that what it brings does not change what stands before it.

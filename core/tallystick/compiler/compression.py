@@ -11,7 +11,7 @@ from dataclasses import replace
 from tallystick.compiler.budgeting import Ledger, by_worth, fill
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.shorten import shorten
-from tallystick.compiler.state import Outcome, Shortened, State, Taken
+from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
 from tallystick.ranking import query_terms
 from tallystick.records import SummaryWish, text_digest
 
@@ -51,7 +51,7 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
     ranked: list[tuple[int, SummaryWish]] = []
     for item_id in state.tokens:
         short = state.shortened.get(item_id)
-        outcome = state.out.get(item_id)
+        outcome = state.excluded.get(item_id)
         left_out = outcome is not None and outcome.reason in {"over_budget", "class_budget"}
         cut = short is not None and short.reason == "compressed_extractive"
         long_enough = state.tokens[item_id] >= _WORTH_A_SUMMARY * config.min_compressed_tokens
@@ -78,37 +78,37 @@ def _take_shortened(state: State) -> State:
         head
         for queue in state.queues.values()
         for head in queue
-        if head not in state.taken and head not in state.reserved and may_shorten(state, head)
+        if head not in state.included and head not in state.reserved and may_shorten(state, head)
     ]
     query: list[str] | None = None
     failures = 0
     ledger = Ledger(state)
-    included = dict(state.taken)
+    included = dict(state.included)
     shortened: dict[str, Shortened] = {}
     for head in (*state.reserved, *by_worth(state, waiting)):
         ledger.release(head)
         overhead = state.overhead(head)
-        available = ledger.context(state.classes[head]) - overhead
+        available = ledger.available(state.classes[head]) - overhead
         if any(other not in included for other in state.needs.get(head, ())):
             continue
         short = _summary(state, head, available)
         if short is None and available >= least:
             query = _query(state) if query is None else query
-            short = _shortened(state, head, available, query)
+            short = _shorten_item(state, head, available, query)
         if short is None:
             failures += 1
             if failures >= _MOST_FAILURES:
                 break
             continue
         ledger.spend(head, short.tokens + overhead)
-        included[head] = Taken(short.reason, "compression")
+        included[head] = Inclusion(short.reason, "compression")
         shortened[head] = short
-    return replace(state, taken=included, shortened=shortened)
+    return replace(state, included=included, shortened=shortened)
 
 
 def _query(state: State) -> list[str]:
     request_text = state.request.query
-    if request_text is None and state.latest is not None and state.latest not in state.out:
+    if request_text is None and state.latest is not None and state.latest not in state.excluded:
         request_text = state.items[state.latest].content
     return query_terms(f"{request_text or ''}\n{state.request.task_summary or ''}")
 
@@ -127,7 +127,7 @@ def _summary(state: State, head: str, available: int) -> Shortened | None:
     )
 
 
-def _shortened(state: State, head: str, available: int, query: list[str]) -> Shortened | None:
+def _shorten_item(state: State, head: str, available: int, query: list[str]) -> Shortened | None:
     form = shorten(
         state.items[head].content,
         target=min(available, state.tokens[head] - 1),
@@ -148,26 +148,26 @@ def _shortened(state: State, head: str, available: int, query: list[str]) -> Sho
 def _close(state: State) -> State:
     """The state with a reason for everything that is neither in nor out yet."""
     ledger = Ledger(state)
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     begins = state.position[state.window[0]] if state.window else -1
-    compacted = Outcome("compacted", "budgeting", state.window[0] if state.window else None)
-    for head in state.living():
-        if head in state.taken or state.head(head) != head:
+    compacted = Exclusion("compacted", "budgeting", state.window[0] if state.window else None)
+    for head in state.remaining():
+        if head in state.included or state.head(head) != head:
             continue
-        absent = [other for other in state.needs.get(head, ()) if other not in state.taken]
+        absent = [other for other in state.needs.get(head, ()) if other not in state.included]
         if ledger.over_ceiling(head):
             outcome = _CLASS_BUDGET
         elif absent and state.cost(head) <= ledger.free:
-            outcome = Outcome("dependency_excluded", "budgeting", absent[0])
+            outcome = Exclusion("dependency_excluded", "budgeting", absent[0])
         elif state.position.get(head, begins) < begins:
             outcome = compacted
         else:
             outcome = _OVER_BUDGET
-        out[head] = outcome
+        excluded[head] = outcome
         for member in state.members(head)[1:]:
-            out[member] = Outcome("tool_pair_excluded", "budgeting", head)
-    return state.dropping(out)
+            excluded[member] = Exclusion("tool_pair_excluded", "budgeting", head)
+    return state.excluding(excluded)
 
 
-_CLASS_BUDGET = Outcome("class_budget", "budgeting")
-_OVER_BUDGET = Outcome("over_budget", "budgeting")
+_CLASS_BUDGET = Exclusion("class_budget", "budgeting")
+_OVER_BUDGET = Exclusion("over_budget", "budgeting")

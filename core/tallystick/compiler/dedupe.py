@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.compiler.state import CONVERSATION, Outcome, State
+from tallystick.compiler.state import CONVERSATION, Exclusion, State
 
 __all__ = ["dedupe"]
 
@@ -15,19 +15,19 @@ def dedupe(state: State) -> State:
     items all look alike and are never compared.
     """
     alike: dict[str, list[str]] = {}
-    for item_id in state.living():
+    for item_id in state.remaining():
         if state.items[item_id].kind not in CONVERSATION and item_id not in state.verdicts:
             alike.setdefault(state.digests[item_id], []).append(item_id)
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     for copies in alike.values():
         if len(copies) > 1:
             retained = min(copies, key=lambda item_id: _rank(state, item_id))
-            out |= {
-                item_id: Outcome("duplicate", "dedupe", retained)
+            excluded |= {
+                item_id: Exclusion("duplicate", "dedupe", retained)
                 for item_id in copies
                 if item_id != retained
             }
-    return state.dropping(out).forgetting(out)
+    return state.excluding(excluded).not_requiring(excluded)
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:

@@ -8,10 +8,17 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tallystick.compiler.state import Outcome, State
+from tallystick.compiler.state import Exclusion, State
 from tallystick.records import CompileReason
 
-__all__ = ["closure", "expand", "kept", "needed", "on_a_cycle", "settle"]
+__all__ = [
+    "closure",
+    "exclude_dependents",
+    "expand",
+    "items_on_cycles",
+    "needed_units",
+    "retained_copy",
+]
 
 
 def expand(state: State) -> State:
@@ -22,21 +29,21 @@ def expand(state: State) -> State:
     miss; a note says so.
     """
     needs, missing = _needs(state)
-    state = replace(state, needs=needs).dropping(
+    state = replace(state, needs=needs).excluding(
         {
-            item_id: Outcome("dependency_missing", "dependencies", other)
+            item_id: Exclusion("dependency_missing", "dependencies", other)
             for item_id, other in missing.items()
             if item_id not in state.required
         }
     )
-    state = state.noting(
+    state = state.with_notes(
         {
             item_id: [f"misses {other}"]
             for item_id, other in missing.items()
             if item_id in state.required
         }
     )
-    state = settle(state, "dependencies")
+    state = exclude_dependents(state, "dependencies")
     brought = {
         member: _BROUGHT
         for head in closure(state, _required_heads(state))
@@ -46,41 +53,41 @@ def expand(state: State) -> State:
     return replace(state, required={**state.required, **brought})
 
 
-def settle(state: State, pass_name: str) -> State:
+def exclude_dependents(state: State, pass_name: str) -> State:
     """The state with everything out that must leave with what is out: its tool group, and who
     depends on it.
 
     Required items stay, unless a call and its result would be separated.
     """
-    out = dict(state.out)
+    excluded = dict(state.excluded)
     notes: dict[str, list[str]] = {}
     dependents = _dependents(state)
-    queue = deque(item_id for item_id in state.items if item_id in out)
+    queue = deque(item_id for item_id in state.items if item_id in excluded)
     while queue:
-        gone = queue.popleft()
-        head = state.head(gone)
+        absent = queue.popleft()
+        head = state.head(absent)
         for member in state.members(head):
-            if member not in out:
-                out[member] = Outcome("tool_pair_excluded", pass_name, gone)
+            if member not in excluded:
+                excluded[member] = Exclusion("tool_pair_excluded", pass_name, absent)
                 queue.append(member)
-        for dependent in dependents.get(head, ()) if not _has_copy(out[gone]) else ():
-            if dependent in out:
+        for dependent in dependents.get(head, ()) if not _has_copy(excluded[absent]) else ():
+            if dependent in excluded:
                 continue
             if dependent in state.required:
-                notes.setdefault(dependent, []).append(f"misses {gone}")
+                notes.setdefault(dependent, []).append(f"misses {absent}")
                 continue
-            out[dependent] = Outcome("dependency_excluded", pass_name, gone)
+            excluded[dependent] = Exclusion("dependency_excluded", pass_name, absent)
             queue.append(dependent)
     fresh = {name: more for name, more in notes.items() if more[0] not in state.notes.get(name, ())}
-    return replace(state, out=out).forgetting(out).noting(fresh)
+    return replace(state, excluded=excluded).not_requiring(excluded).with_notes(fresh)
 
 
 def closure(state: State, heads: Iterable[str]) -> dict[str, str | None]:
     """First of each unit that `heads` need, themselves included, to the unit that called for it."""
-    return dict(needed(state, heads))
+    return dict(needed_units(state, heads))
 
 
-def needed(
+def needed_units(
     state: State, heads: Iterable[str], *, beyond: Collection[str] = ()
 ) -> Iterator[tuple[str, str | None]]:
     """The units that `heads` need, themselves included, each with the unit that called for it.
@@ -94,14 +101,14 @@ def needed(
         head = queue.popleft()
         yield head, callers[head]
         for other in state.needs.get(head, ()):
-            if other not in callers and other not in beyond and other not in state.out:
+            if other not in callers and other not in beyond and other not in state.excluded:
                 callers[other] = head
                 queue.append(other)
 
 
-def kept(state: State, item_id: str) -> str:
+def retained_copy(state: State, item_id: str) -> str:
     """The copy that stands for an item: itself unless it is a duplicate."""
-    outcome = state.out.get(item_id)
+    outcome = state.excluded.get(item_id)
     return (
         outcome.related
         if outcome is not None and outcome.related and _has_copy(outcome)
@@ -109,7 +116,7 @@ def kept(state: State, item_id: str) -> str:
     )
 
 
-def on_a_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
+def items_on_cycles(edges: Mapping[str, Iterable[str]]) -> list[str]:
     """The names on a cycle, or between two cycles, of `edges` (name to the names it points to),
     sorted.
     """
@@ -140,7 +147,7 @@ def _required_heads(state: State) -> list[str]:
     )
 
 
-def _has_copy(outcome: Outcome) -> bool:
+def _has_copy(outcome: Exclusion) -> bool:
     return outcome.reason == "duplicate" and outcome.related is not None
 
 
@@ -148,14 +155,14 @@ def _needs(state: State) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Needs by unit, and the first missing dependency of each item that has one."""
     needs: dict[str, dict[str, None]] = {}
     missing: dict[str, str] = {}
-    for item_id in state.living():
+    for item_id in state.remaining():
         for other in state.items[item_id].dependencies:
             if other not in state.items:
                 missing.setdefault(item_id, other)
                 continue
-            head, needed = state.head(item_id), state.head(kept(state, other))
-            if head != needed:
-                needs.setdefault(head, {})[needed] = None
+            head, other_head = state.head(item_id), state.head(retained_copy(state, other))
+            if head != other_head:
+                needs.setdefault(head, {})[other_head] = None
     return {head: tuple(sorted(others)) for head, others in needs.items()}, missing
 
 

@@ -26,20 +26,22 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
     policy: list[DecisionChange] = []
     unchanged = 0
     for item_id in sorted(old.keys() | new.keys()):
-        was, now = old.get(item_id), new.get(item_id)
-        change = DecisionChange(item_id=item_id, before=was, after=now)
-        if _policy(was) != _policy(now):
+        previous, current = old.get(item_id), new.get(item_id)
+        change = DecisionChange(item_id=item_id, before=previous, after=current)
+        if _policy(previous) != _policy(current):
             policy.append(change)
-        if _is_in(now) and not _is_in(was):
+        if _is_in(current) and not _is_in(previous):
             added.append(change)
-        elif _is_in(was) and not _is_in(now):
+        elif _is_in(previous) and not _is_in(current):
             removed.append(change)
-        elif _is_in(was) and (
-            _fate(was) != _fate(now) or old_hashes.get(item_id) != new_hashes.get(item_id)
+        elif _is_in(previous) and (
+            _fate(previous) != _fate(current) or old_hashes.get(item_id) != new_hashes.get(item_id)
         ):
             changed.append(change)
-        elif was is not None and now is not None:
-            if _is_in(was) and was.score_breakdown.get("total") != now.score_breakdown.get("total"):
+        elif previous is not None and current is not None:
+            if _is_in(previous) and previous.score_breakdown.get(
+                "total"
+            ) != current.score_breakdown.get("total"):
                 rescored.append(change)
             unchanged += 1
     return CompileDiff(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tallystick.compiler.state import State
 
-__all__ = ["earlier_talk", "held_back", "turn_start", "window_of"]
+__all__ = ["earlier_talk", "turn_reserve_of", "turn_start", "history_window"]
 
 _PIECES, _KEPT = 5, 1
 """Pieces of the window, and those that stay when it is compacted: each compaction is paid for with
@@ -31,7 +31,7 @@ def turn_start(state: State) -> int:
     if state.latest is not None:
         return places[state.latest]
     return max(
-        (places[head] for head in state.living() if head in places and state.head(head) == head),
+        (places[head] for head in state.remaining() if head in places and state.head(head) == head),
         default=0,
     )
 
@@ -42,28 +42,28 @@ def earlier_talk(state: State) -> list[str]:
     return sorted(
         (
             head
-            for head in state.living()
+            for head in state.remaining()
             if head in places and state.head(head) == head and places[head] < state.turn
         ),
         key=lambda head: places[head],
     )
 
 
-def held_back(state: State) -> int:
+def turn_reserve_of(state: State) -> int:
     """What `turn_share` still keeps for the current turn, after what it has brought so far; never
     what is required.
     """
     share = state.limit * state.request.compile_config.turn_share // 100
-    brought = sum(
+    used = sum(
         state.costs[item_id]
         for item_id in state.required
         if state.position.get(item_id, -1) > state.turn
     )
     spare = state.limit - sum(state.costs[item_id] for item_id in state.required)
-    return max(0, min(share - brought, spare))
+    return max(0, min(share - used, spare))
 
 
-def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
+def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
     """Which of the units of earlier talk stand in the window, oldest first: all of them when
     everything fits.
 
@@ -71,13 +71,15 @@ def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
     to choose from and nothing says which of the older turns matter (`ranked` is False), and never
     what required items need. A unit too large for it is passed over.
     """
-    living = [head for head in state.living() if state.head(head) == head]
-    if sum(state.cost(head) for head in living) <= state.limit - state.held:
+    remaining = [head for head in state.remaining() if state.head(head) == head]
+    if sum(state.cost(head) for head in remaining) <= state.limit - state.turn_reserve:
         return list(talk)
     inside = set(talk)
     required = {state.head(item_id) for item_id in state.required}
-    available = state.limit - state.held - sum(state.cost(head) for head in required - inside)
-    has_others = any(head not in inside and head not in required for head in living)
+    available = (
+        state.limit - state.turn_reserve - sum(state.cost(head) for head in required - inside)
+    )
+    has_others = any(head not in inside and head not in required for head in remaining)
     share = state.request.compile_config.history_share if ranked or has_others else 100
     most = state.limit * share // 100
     piece = max(1, most // _PIECES)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import get_args
 
-from tallystick.compiler.state import Outcome, State, Verdict
+from tallystick.compiler.state import Exclusion, State, Verdict
 from tallystick.errors import InvalidContext
 from tallystick.policy.rules import RuleSubject, applicable_rule, strongest_rule
 from tallystick.records import (
@@ -41,7 +41,7 @@ def decide(state: State) -> State:
     verdicts: dict[str, Verdict] = {}
     notes: dict[str, list[str]] = {}
     items: dict[str, ContextItem] = {}
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     ids = {item.id for item in state.candidates}
     for item, (verdict, receipt) in zip(state.candidates, _judge(state), strict=True):
         items[item.id] = item
@@ -52,11 +52,11 @@ def decide(state: State) -> State:
         verdicts[item.id] = verdict
         notes.setdefault(item.id, []).append(verdict.note)
         if verdict.effect == "redact":
-            items[item.id] = _redacted(item, verdict.placeholder, ids)
+            items[item.id] = _placeholder_for(item, verdict.placeholder, ids)
         else:
-            items[item.id] = _emptied(item)
-            out[item.id] = Outcome(_REASONS[verdict.effect], "policy")
-    return replace(state, verdicts=verdicts, items=items).dropping(out).noting(notes)
+            items[item.id] = _without_content(item)
+            excluded[item.id] = Exclusion(_REASONS[verdict.effect], "policy")
+    return replace(state, verdicts=verdicts, items=items).excluding(excluded).with_notes(notes)
 
 
 def recheck(state: State) -> State:
@@ -66,7 +66,7 @@ def recheck(state: State) -> State:
     then.
     """
     for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
-        if item.id not in state.taken or verdict is None:
+        if item.id not in state.included or verdict is None:
             continue
         shown = state.items[item.id]
         shortened = item.id in state.shortened
@@ -144,7 +144,7 @@ def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | 
     return None, receipt
 
 
-def _emptied(item: ContextItem) -> ContextItem:
+def _without_content(item: ContextItem) -> ContextItem:
     return ContextItem(
         id=item.id,
         kind=item.kind,
@@ -156,7 +156,7 @@ def _emptied(item: ContextItem) -> ContextItem:
     )
 
 
-def _redacted(item: ContextItem, placeholder: str, ids: Collection[object]) -> ContextItem:
+def _placeholder_for(item: ContextItem, placeholder: str, ids: Collection[object]) -> ContextItem:
     # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is
     # kept, and of what it replaces only the ids of other candidates.
     ref = item.source_ref

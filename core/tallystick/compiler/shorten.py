@@ -89,14 +89,16 @@ def _json_forms(content: str) -> Iterable[str]:
     for longest_list, longest_text in _JSON_STEPS:
         try:
             form = json.dumps(
-                _cut(value, longest_list, longest_text), ensure_ascii=False, separators=(",", ":")
+                _cut_value(value, longest_list, longest_text),
+                ensure_ascii=False,
+                separators=(",", ":"),
             )
         except RecursionError:
             return
         yield form
 
 
-def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
+def _cut_value(value: Any, longest_list: int, longest_text: int) -> Any:
     if isinstance(value, str):
         return (
             value
@@ -104,14 +106,16 @@ def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
             else f"{value[:longest_text]} […{len(value) - longest_text} more]"
         )
     if isinstance(value, list):
-        shortened = [_cut(inner, longest_list, longest_text) for inner in value[:longest_list]]
+        shortened = [
+            _cut_value(inner, longest_list, longest_text) for inner in value[:longest_list]
+        ]
         return (
             shortened
             if len(value) <= longest_list
             else [*shortened, f"[…{len(value) - longest_list} more]"]
         )
     if isinstance(value, dict):
-        return {key: _cut(inner, longest_list, longest_text) for key, inner in value.items()}
+        return {key: _cut_value(inner, longest_list, longest_text) for key, inner in value.items()}
     return value
 
 
@@ -151,10 +155,10 @@ def _by_sentences(
     spans = _sentences(content)
     if len(spans) < 2:
         return None
-    ranked = _ranked(content, spans, query)
+    ranked = _sentences_by_worth(content, spans, query)
 
     def form(keep: int) -> str:
-        return _joined(content, spans, sorted(ranked[:keep]))
+        return _join_sentences(content, spans, sorted(ranked[:keep]))
 
     return _largest_that_fits(form, len(spans) - 1, 1, target, count)
 
@@ -188,7 +192,9 @@ def _sentences(content: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end in spans if content[start:end].strip()]
 
 
-def _ranked(content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]) -> list[int]:
+def _sentences_by_worth(
+    content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]
+) -> list[int]:
     """Places of the sentences, those that share most with the request first, earlier ones before
     later ones.
     """
@@ -203,7 +209,7 @@ def _ranked(content: str, spans: Sequence[tuple[int, int]], query: frozenset[str
     return sorted(range(len(spans)), key=key)
 
 
-def _joined(content: str, spans: Sequence[tuple[int, int]], places: Sequence[int]) -> str:
+def _join_sentences(content: str, spans: Sequence[tuple[int, int]], places: Sequence[int]) -> str:
     text = ""
     before = -1
     for place in places:

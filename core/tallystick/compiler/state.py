@@ -10,7 +10,7 @@ from typing import Literal
 
 from tallystick.records import CompilationRequest, CompileReason, ContextItem, Memory, ScoreWeights
 
-__all__ = ["CONVERSATION", "Outcome", "Shortened", "State", "Taken", "Verdict"]
+__all__ = ["CONVERSATION", "Exclusion", "Shortened", "State", "Inclusion", "Verdict"]
 
 CONVERSATION = frozenset({"user_msg", "assistant_msg", "tool_result"})
 """Kinds whose order is meaning; of all others the order of candidates is nothing."""
@@ -29,7 +29,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Exclusion:
     """Why an item is out."""
 
     reason: CompileReason
@@ -38,7 +38,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Inclusion:
     """Why an item is in."""
 
     reason: CompileReason
@@ -97,7 +97,7 @@ class State:
     """
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """First of a unit to the firsts of the units that it cannot go without."""
-    out: Mapping[str, Outcome] = field(default_factory=dict)
+    excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     scores: Mapping[str, dict[str, int]] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
     """First of each unit that is not out to its budget class."""
@@ -109,11 +109,11 @@ class State:
     """Tokens of what stands before an item where it is quoted: who said it, and when."""
     turn: int = 0
     """Place in the conversation at which the current turn begins."""
-    held: int = 0
+    turn_reserve: int = 0
     """Tokens that are kept for what the current turn will still bring."""
     window: tuple[str, ...] = ()
     """Firsts of the units of conversation that stand in the history window, oldest first."""
-    taken: Mapping[str, Taken] = field(default_factory=dict)
+    included: Mapping[str, Inclusion] = field(default_factory=dict)
     reserved: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens, overhead included, kept free for its compressed form."""
     shortened: Mapping[str, Shortened] = field(default_factory=dict)
@@ -150,23 +150,23 @@ class State:
         group = self.groups.get(head)
         return self.costs[head] if group is None else sum(self.costs[member] for member in group)
 
-    def living(self) -> list[str]:
+    def remaining(self) -> list[str]:
         """Ids that are not out, in the order of the candidates."""
-        out = self.out
-        return [item_id for item_id in self.items if item_id not in out]
+        excluded = self.excluded
+        return [item_id for item_id in self.items if item_id not in excluded]
 
-    def forgetting(self, gone: Iterable[str]) -> State:
+    def not_requiring(self, item_ids: Iterable[str]) -> State:
         """This state in which `gone` are no longer required."""
-        names = set(gone)
+        names = set(item_ids)
         return replace(
             self, required={name: why for name, why in self.required.items() if name not in names}
         )
 
-    def dropping(self, out: Mapping[str, Outcome]) -> State:
+    def excluding(self, excluded: Mapping[str, Exclusion]) -> State:
         """This state with more items out; what is out already keeps its reason."""
-        return replace(self, out={**out, **self.out}) if out else self
+        return replace(self, excluded={**excluded, **self.excluded}) if excluded else self
 
-    def noting(self, notes: Mapping[str, Iterable[str]]) -> State:
+    def with_notes(self, notes: Mapping[str, Iterable[str]]) -> State:
         """This state with more notes on items."""
         if not notes:
             return self

@@ -70,16 +70,16 @@ class ForeignEmbedder:
         self._call = call
         self._batch_size = batch_size
         self._guard = threading.Lock()
-        self._known: tuple[str, int] | None = None
+        self._probed: tuple[str, int] | None = None
         self.local = local
         """Whether it runs here. False unless the developer says so: then embedding is a job, after
         the commit.
         """
 
     @property
-    def known(self) -> bool:
+    def is_probed(self) -> bool:
         """Whether the probing call was made, so that fingerprint and dimension cost nothing."""
-        return self._known is not None
+        return self._probed is not None
 
     @property
     def fingerprint(self) -> str:
@@ -90,12 +90,12 @@ class ForeignEmbedder:
         whose answers differ in their last places keeps its fingerprint, fine enough to tell models
         of one name apart.
         """
-        return self._probed()[0]
+        return self._probe_once()[0]
 
     @property
     def dimension(self) -> int:
         """Length of every vector. Raises EmbeddingError."""
-        return self._probed()[1]
+        return self._probe_once()[1]
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), dimension), in the order given.
@@ -104,7 +104,7 @@ class ForeignEmbedder:
         """
         import numpy as np
 
-        fingerprint, dimension = self._probed()
+        fingerprint, dimension = self._probe_once()
         result = np.zeros((len(texts), dimension), dtype=np.float32)
         places = [place for place, text in enumerate(texts) if text.strip()]
         for start in range(0, len(places), self._batch_size):
@@ -115,17 +115,17 @@ class ForeignEmbedder:
             result[batch] = rows
         return result
 
-    def _probed(self) -> tuple[str, int]:
-        probe = self._known
+    def _probe_once(self) -> tuple[str, int]:
+        probe = self._probed
         if probe is not None:
             return probe
         with self._guard:
-            if self._known is None:
+            if self._probed is None:
                 rows, model = self._rows([_PROBE])
                 dimension = int(rows.shape[1])
                 name = ":".join(_plain(part) for part in (self._name, model) if part)
-                self._known = f"{name}:{_coarse_digest(rows[0])}:{dimension}", dimension
-            return self._known
+                self._probed = f"{name}:{_coarse_digest(rows[0])}:{dimension}", dimension
+            return self._probed
 
     def _rows(self, texts: list[str]) -> tuple[NDArray[np.float32], str]:
         import numpy as np
@@ -191,10 +191,10 @@ def _recognise(embedder: Any) -> tuple[str, _Call]:
             return "llama-index", lambda texts: _Answer(embedder.get_text_embedding_batch(texts))
         if _has(embedder, "embed_documents"):
             if inspect.iscoroutinefunction(embedder.embed_documents):
-                return "pydantic-ai", _awaited(embedder.embed_documents)
+                return "pydantic-ai", _async_call(embedder.embed_documents)
             return "langchain", lambda texts: _Answer(embedder.embed_documents(texts))
         if inspect.iscoroutinefunction(getattr(embedder, "embed", None)):
-            return "pydantic-ai", _awaited(embedder.embed, input_type="document")
+            return "pydantic-ai", _async_call(embedder.embed, input_type="document")
         if callable(embedder) and not inspect.iscoroutinefunction(embedder):
             return "chroma" if _has(embedder, "embed_query") else "callable", lambda texts: _Answer(
                 embedder(texts)
@@ -244,7 +244,7 @@ def _plain(name: str) -> str:
 # PydanticAI is asynchronous
 
 
-def _awaited(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) -> _Call:
+def _async_call(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) -> _Call:
     def call(texts: list[str]) -> _Answer:
         result = _loop.run(method(texts, **options))
         described = (getattr(result, "provider_name", None), getattr(result, "model_name", None))

@@ -23,28 +23,28 @@ __all__ = ["GuardedEmbedder"]
 class GuardedEmbedder:
     """Wraps an embedder. Same vectors as `embedder`, fewer calls; thread-safe if `embedder` is.
 
-    Keeps the vectors of the `remembered` texts used last, by the digest of the text.
+    Keeps the vectors of the `cache_size` texts used last, by the digest of the text.
     """
 
-    def __init__(self, embedder: Embedder, *, remembered: int = 2048) -> None:
-        if remembered < 0:
-            raise InvalidInput("`remembered` must be at least 0.")
+    def __init__(self, embedder: Embedder, *, cache_size: int = 2048) -> None:
+        if cache_size < 0:
+            raise InvalidInput("`cache_size` must be at least 0.")
         self._embedder = embedder
-        self._most = remembered
+        self._cache_size = cache_size
         self._guard = threading.Lock()
-        self._kept: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the embedder inside. Raises EmbeddingError."""
-        if not getattr(self._embedder, "known", True):
+        if not getattr(self._embedder, "is_probed", True):
             forbid_inside_transaction("the embedder")
         return self._embedder.fingerprint
 
     @property
     def dimension(self) -> int:
         """Length of every vector. Raises EmbeddingError."""
-        if not getattr(self._embedder, "known", True):
+        if not getattr(self._embedder, "is_probed", True):
             forbid_inside_transaction("the embedder")
         return self._embedder.dimension
 
@@ -67,33 +67,33 @@ class GuardedEmbedder:
         if not texts:
             return np.zeros((0, self._embedder.dimension), dtype=np.float32)
         if len(texts) == 1:
-            return self._one(texts[0])
+            return self._embed_one(texts[0])
         keys = [_key(text) for text in texts]
-        vectors = self._remembered(keys)
+        vectors = self._cached_vectors(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         if missing:
-            new_vectors = self._made(list(missing.values()))
+            new_vectors = self._embed_checked(list(missing.values()))
             fresh = {
                 key: np.array(row, dtype=np.float32)
                 for key, row in zip(missing, new_vectors, strict=True)
             }
-            self._remember(fresh)
+            self._store_vectors(fresh)
             vectors.update(fresh)
         return np.stack([vectors[key] for key in keys])
 
-    def _one(self, text: str) -> NDArray[np.float32]:
+    def _embed_one(self, text: str) -> NDArray[np.float32]:
         """Same as `embed` of one text, which is the most frequent call."""
         key = _key(text)
         with self._guard:
-            vector = self._kept.get(key)
+            vector = self._vectors.get(key)
             if vector is not None:
-                self._kept.move_to_end(key)
+                self._vectors.move_to_end(key)
         if vector is None:
-            vector = self._made([text])[0].copy()
-            self._remember({key: vector})
+            vector = self._embed_checked([text])[0].copy()
+            self._store_vectors({key: vector})
         return vector.reshape(1, -1).copy()
 
-    def _made(self, texts: list[str]) -> NDArray[np.float32]:
+    def _embed_checked(self, texts: list[str]) -> NDArray[np.float32]:
         vectors = self._embedder.embed(texts)
         if vectors.shape[0] != len(texts):
             raise EmbeddingError(
@@ -116,21 +116,21 @@ class GuardedEmbedder:
         offered = getattr(self._embedder, "embed_words", None)
         return None if offered is None else offered(words)
 
-    def _remembered(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+    def _cached_vectors(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         vectors = {}
         with self._guard:
             for key in keys:
-                vector = self._kept.get(key)
+                vector = self._vectors.get(key)
                 if vector is not None:
-                    self._kept.move_to_end(key)
+                    self._vectors.move_to_end(key)
                     vectors[key] = vector
         return vectors
 
-    def _remember(self, vectors: dict[bytes, NDArray[np.float32]]) -> None:
+    def _store_vectors(self, vectors: dict[bytes, NDArray[np.float32]]) -> None:
         with self._guard:
-            self._kept.update(vectors)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._vectors.update(vectors)
+            while len(self._vectors) > self._cache_size:
+                self._vectors.popitem(last=False)
 
 
 def _key(text: str) -> bytes:

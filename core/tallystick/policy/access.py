@@ -29,7 +29,7 @@ __all__ = [
     "AccessRole",
     "PolicyState",
     "decide",
-    "settle",
+    "rule_on",
 ]
 
 AccessRole = Literal[
@@ -123,23 +123,23 @@ def decide(
             scope=scope,
             surface="unknown",
         )
-    allowed, reason = settle(actor, operation, scope, state)
+    allowed, reason = rule_on(actor, operation, scope, state)
     return AccessDecision(
         allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface
     )
 
 
-def settle(
+def rule_on(
     actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
 ) -> tuple[bool, ReasonCode]:
     """Same as `decide`, as the two values alone: for what runs in every write."""
-    allowed, reason = _settle(actor, operation, scope, state)
+    allowed, reason = _rule_on(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
         return False, "mutations_frozen"
     return allowed, reason
 
 
-def _settle(
+def _rule_on(
     actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
 ) -> tuple[bool, ReasonCode]:
     space = state.spaces.get(scope)

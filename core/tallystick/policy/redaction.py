@@ -133,7 +133,9 @@ class Redactor:
 
     def find(self, text: str) -> tuple[Finding, ...]:
         """What stands to be redacted in `text` as it is, in order, without overlaps."""
-        return tuple(_without_overlaps([*_findings(text, self._rules), *self._found_outside(text)]))
+        return tuple(
+            _without_overlaps([*_findings(text, self._rules), *self._external_findings(text)])
+        )
 
     def redact_text(
         self, text: str, *, originals: dict[str, str] | None = None
@@ -213,7 +215,7 @@ class Redactor:
         ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
-    def _found_outside(self, text: str) -> list[Finding]:
+    def _external_findings(self, text: str) -> list[Finding]:
         findings = [
             finding
             for finder in self._finders
@@ -232,7 +234,7 @@ class Redactor:
             return text
         # A secret may stand right against another one, and come into view once that is gone.
         for turn in range(_MOST_PASSES):
-            outside = self._found_outside(text) if turn == 0 and rules is self._rules else []
+            outside = self._external_findings(text) if turn == 0 and rules is self._rules else []
             findings = _without_overlaps([*_findings(text, rules), *outside])
             if not findings:
                 break

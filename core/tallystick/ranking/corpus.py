@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.languages import roots, spoken
+from tallystick.ranking.languages import languages_spoken, roots
 from tallystick.ranking.words import analyze, is_stop_word, stems
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     doc: int
     words: str | None
     """Its words as `indexed_words` writes them; None when it is gone."""
-    marks: int
+    flags: int
     speaker: str | None
     kind: str
     conversation: str | None
@@ -163,7 +163,7 @@ class _Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
 
     columns: Mapping[str, NDArray[Any]]
-    """By name, one value a row: doc, marks, speaker, kind, conversation, position, times, state."""
+    """By name, one value a row: doc, flags, speaker, kind, conversation, position, times, state."""
     alive: Flags
     owner: NDArray[np.int32]
     """For each slice its row."""
@@ -222,13 +222,13 @@ class Corpus:
         if not entries:
             return self
         docs = {entry.doc for entry in entries}
-        existing = len(docs.intersection(self.gone)) + self._known(docs)
+        existing = len(docs.intersection(self.gone)) + self._count_alive(docs)
         living = [entry for entry in entries if entry.words is not None]
         segments = [*self._without(docs)]
         if living:
             segments.append(_segment(self.vocabulary, living, dimension))
         while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
-            segments[-2:] = [_merged(segments[-2:])]
+            segments[-2:] = [_merge(segments[-2:])]
         aliases = {doc: names for doc, names in self.aliases.items() if doc not in docs}
         aliases |= {
             entry.doc: tuple(json.loads(entry.names))
@@ -244,7 +244,7 @@ class Corpus:
             gone=frozenset(gone),
         )
 
-    def _known(self, docs: Iterable[int]) -> int:
+    def _count_alive(self, docs: Iterable[int]) -> int:
         return sum(int(self.alive[row]) for row in self.rows_of(docs))
 
     def _without(self, docs: set[int]) -> Iterable[_Segment]:
@@ -523,7 +523,7 @@ class Corpus:
                 for segment, posting in zip(self.segments, postings, strict=True)
             )
 
-        return spoken(holds)
+        return languages_spoken(holds)
 
     @cached_property
     def bytes(self) -> int:
@@ -586,7 +586,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     speakers, kinds, conversations = vocabulary.speakers, vocabulary.kinds, vocabulary.conversations
     columns = {
         "doc": np.array([entry.doc for entry in entries], dtype=np.int64),
-        "marks": np.array([entry.marks for entry in entries], dtype=np.int64),
+        "flags": np.array([entry.flags for entry in entries], dtype=np.int64),
         "speaker": np.array(
             [-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64
         ),
@@ -611,10 +611,10 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         ),
         # Without a word on it, a memory holds since it was said.
         "valid_from": np.array(
-            [_first(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64
+            [_first_set(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64
         ),
         "valid_until": np.array(
-            [_first(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64
+            [_first_set(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64
         ),
         "state": np.array([vocabulary.states[entry.state] for entry in entries], dtype=np.int64),
     }
@@ -631,7 +631,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     )
 
 
-def _first(*moments: int | None) -> int:
+def _first_set(*moments: int | None) -> int:
     return next(moment for moment in moments if moment is not None)
 
 
@@ -670,7 +670,7 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
     return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
 
 
-def _merged(segments: Sequence[_Segment]) -> _Segment:
+def _merge(segments: Sequence[_Segment]) -> _Segment:
     """One segment of the rows that still stand, in the same order."""
     import numpy as np
 

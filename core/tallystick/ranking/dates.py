@@ -131,12 +131,12 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
     except (OverflowError, OSError, ValueError):
         return ()
     text = _COUNT.sub(lambda match: str(_SPELLED[match[1].lower()]), query)
-    hits = sorted(_found(text, today), key=lambda place: (place[0], -place[1]))
+    hits = sorted(_date_hits(text, today), key=lambda place: (place[0], -place[1]))
     apart: list[tuple[int, int, Span]] = []
     for start, end, span in hits:
         if not apart or start >= apart[-1][1]:
             apart.append((start, end, span))
-    return tuple(dict.fromkeys(_joined(text, apart)))
+    return tuple(dict.fromkeys(_join_ranges(text, apart)))
 
 
 @lru_cache(maxsize=4096)
@@ -197,7 +197,7 @@ def _fit(moment: int, span: Span) -> float:
     return round(fit, 6)
 
 
-def _joined(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
+def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
     """Spans with "between … and …" made one and "since …" left open."""
     skip = False
     for place, (start, end, span) in enumerate(hits):
@@ -223,7 +223,7 @@ def _joined(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
             yield Span(span.start if opening["word"].lower() == "since" else span.end, ALWAYS)
 
 
-def _found(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
+def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
     """(start, end, span) of each phrase, in no order; phrases may overlap."""
     for match in _SEASON.finditer(text):
         if match["which"] or match["year"]:

@@ -25,7 +25,7 @@ __all__ = [
     "languages_of",
     "roots",
     "script_of",
-    "spoken",
+    "languages_spoken",
     "stemmed",
     "stop_words",
     "without_asking",
@@ -247,18 +247,20 @@ def languages_of(words: Iterable[str]) -> tuple[str, ...]:
     distinct = set(words)
     grammar = {language: distinct & stop_words(language) for language in _GRAMMAR}
     # Words such as "die" and "da" alone make no German.
-    hits = {language: len(hit) for language, hit in grammar.items() if any(map(_tells, hit))}
+    hits = {
+        language: len(hit) for language, hit in grammar.items() if any(map(_is_distinctive, hit))
+    }
     most = max(hits.values(), default=0)
     if len(grammar[ENGLISH]) >= most:
         return (ENGLISH,) if grammar[ENGLISH] else ()
     return tuple(sorted(language for language, count in hits.items() if count == most))
 
 
-def spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
+def languages_spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
     """The languages, English aside, of which a scope holds enough telling words, half as many as of
     any other.
     """
-    counts = {language: sum(map(holds, words)) for language, words in _telling().items()}
+    counts = {language: sum(map(holds, words)) for language, words in _distinctive_words().items()}
     most = max(counts.values())
     return tuple(
         sorted(
@@ -270,7 +272,7 @@ def spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 @cache
-def _telling() -> dict[str, tuple[str, ...]]:
+def _distinctive_words() -> dict[str, tuple[str, ...]]:
     """Of each language but English the words of grammar that tell it from most others."""
     shared: dict[str, int] = {}
     for language in _GRAMMAR:
@@ -278,14 +280,16 @@ def _telling() -> dict[str, tuple[str, ...]]:
             shared[word] = shared.get(word, 0) + 1
     return {
         language: tuple(
-            sorted(word for word in stop_words(language) if shared[word] <= 2 and _tells(word))
+            sorted(
+                word for word in stop_words(language) if shared[word] <= 2 and _is_distinctive(word)
+            )
         )
         for language in _GRAMMAR
         if language != ENGLISH
     }
 
 
-def _tells(word: str) -> bool:
+def _is_distinctive(word: str) -> bool:
     """Whether a word of grammar is hardly ever an English word, a name or an initial."""
     return (
         (len(word) > 2 or not word.isascii())

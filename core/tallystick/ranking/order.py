@@ -200,9 +200,9 @@ def rank(
         return []
     join = np.concatenate
     docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools])
-    marks = join([pool.corpus.column("marks")[pool.rows] for pool in pools])
+    flags = join([pool.corpus.column("flags")[pool.rows] for pool in pools])
     session = _sessions(pools)
-    asks = ((marks & ASKS) > 0) & (session >= 0)
+    asks = ((flags & ASKS) > 0) & (session >= 0)
     before, after, second_before, second_after = (_beside(pools, step) for step in (-1, 1, -2, 2))
     own = {
         "text": join([pool.text for pool in pools]),
@@ -237,7 +237,7 @@ def rank(
     flowed = core + flows["neighbours"] + flows["answers"]
     flows["session"], _ = s.standardise(s.best_in_session(flowed, session))
     score = flowed - floor + weights.session * flows["session"]
-    signals = _told(question, pools, marks)
+    signals = _own_signals(question, pools, flags)
     signals |= extra or {}
     for name, column in signals.items():
         score += getattr(weights, name) * column
@@ -366,15 +366,15 @@ def _likeness(
     return likeness
 
 
-def _told(question: Question, pools: Sequence[Pool], marks: Ints) -> dict[str, Floats]:
+def _own_signals(question: Question, pools: Sequence[Pool], flags: Ints) -> dict[str, Floats]:
     """What a candidate's own text, speaker and time say, where the question makes it matter."""
     import numpy as np
 
     join = np.concatenate
     turns = _sessions(pools) >= 0
-    signals = {"question": np.where(turns, marks >> 8, 0) / 100.0}
+    signals = {"question": np.where(turns, flags >> 8, 0) / 100.0}
     if s.asks_when(question.text):
-        signals["time_words"] = ((marks & TELLS_TIME) > 0).astype(np.float64)
+        signals["time_words"] = ((flags & TELLS_TIME) > 0).astype(np.float64)
     if question.dates:
         times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
         fit = {
@@ -384,14 +384,14 @@ def _told(question: Question, pools: Sequence[Pool], marks: Ints) -> dict[str, F
         signals["date"] = np.array([fit[time] for time in times.tolist()], dtype=np.float64)
     if len(question.speakers) == 1:
         signals["speaker"] = join(
-            [_said_by(pool, question.speakers.__contains__) for pool in pools]
+            [_spoken_by(pool, question.speakers.__contains__) for pool in pools]
         )
     if not s.asks_assistant(question.text):
-        signals["role"] = join([_said_by(pool, s.is_assistant) for pool in pools])
+        signals["role"] = join([_spoken_by(pool, s.is_assistant) for pool in pools])
     return signals
 
 
-def _said_by(pool: Pool, is_named: Callable[[str], bool]) -> Floats:
+def _spoken_by(pool: Pool, is_named: Callable[[str], bool]) -> Floats:
     import numpy as np
 
     # A list first: another thread may add a speaker meanwhile.

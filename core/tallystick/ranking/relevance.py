@@ -19,7 +19,7 @@ from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.order import Pool, Question, ask, proposals, rank
-from tallystick.ranking.signals import marks_of
+from tallystick.ranking.signals import text_flags
 from tallystick.ranking.slices import slices
 from tallystick.ranking.vectors import to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
@@ -135,7 +135,7 @@ class WorkingSets:
         turns = [near.docs[text] for text in texts if text.in_order and text in near.docs]
         if (
             turns != sorted(turns)
-            or (fresh and not _appended(texts, near.docs))
+            or (fresh and not _are_appended(texts, near.docs))
             or len(gone) > len(distinct)
         ):
             near, gone, fresh = _Set(speakers=speakers), [], list(texts)
@@ -157,10 +157,10 @@ class WorkingSets:
         header = read_header(text.content) if text.in_order else None
         if header is not None and header.name in speakers:
             speaker, at = header.name, header.when if header.when is not None else at
-        words, marks, vector = self._analyse(text.content, speaker or "")
+        words, flags, vector = self._analyse(text.content, speaker or "")
         position = doc if text.in_order else text.position
         return Entry(
-            doc, words, marks, speaker, text.kind, text.conversation, position, at, None, vector
+            doc, words, flags, speaker, text.kind, text.conversation, position, at, None, vector
         )
 
     def _analyse(self, content: str, speaker: str) -> tuple[str, int, bytes | None]:
@@ -170,7 +170,7 @@ class WorkingSets:
             words = indexed_words(parts, header=speaker)
             analysis = self._analysed[content, speaker] = (
                 words,
-                marks_of(content),
+                text_flags(content),
                 self._vectors(parts),
             )
             if len(self._analysed) > _ANALYSED:
@@ -213,7 +213,7 @@ class WorkingSets:
         return vectors
 
 
-def _appended(texts: Sequence[Text], existing: dict[Text, int]) -> bool:
+def _are_appended(texts: Sequence[Text], existing: dict[Text, int]) -> bool:
     """Whether every turn that is new comes after every one that is known."""
     new = False
     for text in texts:

@@ -29,7 +29,7 @@ __all__ = [
     "best_words",
     "has_time_word",
     "is_assistant",
-    "marks_of",
+    "text_flags",
     "names_source",
     "neighbour_flow",
     "standardise",
@@ -181,7 +181,7 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
     return result
 
 
-def marks_of(text: str) -> int:
+def text_flags(text: str) -> int:
     """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on
     the percentage of it that asks.
     """

@@ -241,12 +241,12 @@ def _spelled(piece: str) -> str:
     if piece.isascii():
         return piece
     return "".join(
-        char if _known(char) else f"u{ord(char):x}" for char in piece if _is_letter(char)
+        char if _is_old_letter(char) else f"u{ord(char):x}" for char in piece if _is_letter(char)
     )
 
 
 @lru_cache(maxsize=8192)
-def _known(char: str) -> bool:
+def _is_old_letter(char: str) -> bool:
     return unicodedata.ucd_3_2_0.category(char)[0] in "LN"
 
 

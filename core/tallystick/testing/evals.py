@@ -26,7 +26,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
 
-__all__ = ["SUITES", "Outcome", "run_suite", "run_suites"]
+__all__ = ["SUITES", "SuiteResult", "run_suite", "run_suites"]
 
 _DAY = 24 * 3600 * 1_000_000
 _ROOT = Actor(user="root", role="operator")
@@ -41,7 +41,7 @@ _EVERY: tuple[MemoryState, ...] = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SuiteResult:
     """What one suite showed. A suite passes when nothing is in `failures`."""
 
     suite: str
@@ -744,7 +744,7 @@ SUITES: Mapping[str, tuple[Callable[[_Stage], None], float]] = {
 """Each suite by name, with the least recall@10 that it must reach."""
 
 
-def run_suite(name: str, folder: Path, *, seed: int = 7) -> Outcome:
+def run_suite(name: str, folder: Path, *, seed: int = 7) -> SuiteResult:
     """Play one suite on a new tally in `folder`."""
     play, least = SUITES[name]
     clock = StepClock()
@@ -761,7 +761,7 @@ def run_suite(name: str, folder: Path, *, seed: int = 7) -> Outcome:
     if stage.wrong:
         failures.append(f"{stage.wrong} memories were changed that should not have been")
     times = sorted(stage.times)
-    return Outcome(
+    return SuiteResult(
         suite=name,
         questions=len(stage.times),
         checks=stage.checks,
@@ -776,6 +776,6 @@ def run_suite(name: str, folder: Path, *, seed: int = 7) -> Outcome:
     )
 
 
-def run_suites(folder: Path, *, seed: int = 7, names: Iterable[str] = ()) -> list[Outcome]:
+def run_suites(folder: Path, *, seed: int = 7, names: Iterable[str] = ()) -> list[SuiteResult]:
     """Play suites, by default all of them, each on a tally of its own below `folder`."""
     return [run_suite(name, folder / name, seed=seed) for name in (names or SUITES)]

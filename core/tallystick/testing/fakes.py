@@ -78,7 +78,7 @@ class HashEmbedder:
         self._name = name
         self.local = local
         """Whether it counts as running here; False makes embedding a job, as for a remote one."""
-        self.write_queue = 0
+        self.calls = 0
         """How often it was called."""
 
     @property
@@ -95,7 +95,7 @@ class HashEmbedder:
         """Unit vectors, shape (len(texts), dimension); a text without words gives zeros."""
         import numpy as np
 
-        self.write_queue += 1
+        self.calls += 1
         vectors = np.zeros((len(texts), self._dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             for word in re.findall(r"\w+", text.casefold()):

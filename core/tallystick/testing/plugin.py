@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pytest_runtest_makereport", "tape"]
 
-_TOLD = pytest.StashKey[bool]()
+_DIVERGENCE_SHOWN = pytest.StashKey[bool]()
 """Whether the report of a test shows already where it left its tape."""
 _CAUSES = 32
 """How many errors are looked at for what one was made from."""
@@ -58,10 +58,10 @@ def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
         return player
 
     yield load
-    if request.node.stash.get(_TOLD, False):
+    if request.node.stash.get(_DIVERGENCE_SHOWN, False):
         return
     for player in players:
-        divergence = _left(player)
+        divergence = _unfinished(player)
         if divergence is not None:
             pytest.fail(divergence, pytrace=False)
 
@@ -72,14 +72,14 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show where a test left its tape, in the place of a traceback through the runtime."""
     report = yield
-    diverged = None if call.excinfo is None else _diverged(call.excinfo.value)
+    diverged = None if call.excinfo is None else _divergence_of(call.excinfo.value)
     if diverged is not None and report.failed and not item.config.getoption("fulltrace"):
-        item.stash[_TOLD] = True
+        item.stash[_DIVERGENCE_SHOWN] = True
         report.longrepr = str(diverged)
     return report
 
 
-def _left(player: Player) -> str | None:
+def _unfinished(player: Player) -> str | None:
     from tallystick.errors import TapeDiverged
 
     try:
@@ -89,7 +89,7 @@ def _left(player: Player) -> str | None:
     return None
 
 
-def _diverged(error: BaseException) -> TapeDiverged | None:
+def _divergence_of(error: BaseException) -> TapeDiverged | None:
     """Where an agent left its tape, if that is what an error was made from."""
     from tallystick.errors import TapeDiverged
 

@@ -18,17 +18,17 @@ _SHORT = 64
 class CachedCounter:
     """Wraps a counter: same numbers, same method. Thread-safe if `counter` is.
 
-    Keeps the counts of the `remembered` texts used last. Long texts are not kept, only their
+    Keeps the counts of the `cache_size` texts used last. Long texts are not kept, only their
     digests.
     """
 
-    def __init__(self, counter: TokenCounter, *, remembered: int = 16_384) -> None:
-        if remembered < 0:
-            raise InvalidInput("`remembered` must be at least 0.")
+    def __init__(self, counter: TokenCounter, *, cache_size: int = 16_384) -> None:
+        if cache_size < 0:
+            raise InvalidInput("`cache_size` must be at least 0.")
         self._counter = counter
-        self._most = remembered
+        self._most = cache_size
         self._guard = threading.Lock()
-        self._kept: OrderedDict[str | bytes, int] = OrderedDict()
+        self._counts: OrderedDict[str | bytes, int] = OrderedDict()
 
     @property
     def method(self) -> str:
@@ -48,13 +48,13 @@ class CachedCounter:
             else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         )
         with self._guard:
-            cached = self._kept.get(key)
+            cached = self._counts.get(key)
             if cached is not None:
-                self._kept.move_to_end(key)
+                self._counts.move_to_end(key)
                 return cached
         count = self._counter.count(text)
         with self._guard:
-            self._kept[key] = count
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._counts[key] = count
+            while len(self._counts) > self._most:
+                self._counts.popitem(last=False)
         return count

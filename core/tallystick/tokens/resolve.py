@@ -98,10 +98,10 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
         usedforsecurity=False,
     ).hexdigest()
     for folder in (*_own_caches(), cache_dir):
-        if _holds(folder / file, digest):
+        if _has_digest(folder / file, digest):
             return _load_from(folder, name)
     for folder in _shipped():
-        if _holds(folder / file, digest):
+        if _has_digest(folder / file, digest):
             return _load_from(_copied(folder / file, cache_dir), name)
     if allow_download:
         try:
@@ -129,7 +129,7 @@ def _shipped() -> Iterator[Path]:
             yield Path(place) / inside
 
 
-def _holds(file: Path, digest: str) -> bool:
+def _has_digest(file: Path, digest: str) -> bool:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest() == digest
     except OSError:

@@ -67,19 +67,19 @@ def usage_of(reported: Any) -> dict[str, int]:
     counts = {
         name: count
         for name, spellings in _PATHS.items()
-        if (count := _first(reported, spellings)) is not None
+        if (count := _first_count(reported, spellings)) is not None
     }
     apart = {
         name: count
         for name, spellings in _ALONE.items()
-        if (count := _first(reported, spellings)) is not None
+        if (count := _first_count(reported, spellings)) is not None
     }
     if apart and "input_tokens" in counts:
         counts["input_tokens"] += sum(apart.values())
     return counts | apart
 
 
-def _first(reported: Any, paths: Sequence[tuple[str, ...]]) -> int | None:
+def _first_count(reported: Any, paths: Sequence[tuple[str, ...]]) -> int | None:
     for path in paths:
         value = reported
         for part in path:

@@ -180,14 +180,14 @@ def test_the_room_shows_few_names() -> None:
         "Outline",
         "PASSES",
         "approvals",
-        "asked",
         "compile_context",
         "diff_compiled",
+        "latest_request",
         "outline",
         "prefix_reuse",
         "prompt_text",
-        "texts",
-        "visible",
+        "searchable_texts",
+        "visible_items",
     ]
     assert tallystick.compiler.PASSES == (
         "normalize",

@@ -12,7 +12,7 @@ import pytest
 from tallystick.compiler import PASSES, compile_context
 from tallystick.compiler.normalize import normalize
 from tallystick.compiler.policy import decide, recheck
-from tallystick.compiler.state import State, Taken
+from tallystick.compiler.state import Inclusion, State
 from tallystick.errors import InvalidContext
 from tallystick.records import (
     CompilationRequest,
@@ -323,7 +323,10 @@ def test_the_second_look_stops_a_compile_whose_passes_let_something_through(
     )
     state = decide(normalize(State(request=request, count=len)))
     broken = replace(
-        state, items={"x": red()}, out={}, taken={"x": Taken("selected_by_score", "budgeting")}
+        state,
+        items={"x": red()},
+        excluded={},
+        included={"x": Inclusion("selected_by_score", "budgeting")},
     )
 
     with pytest.raises(InvalidContext, match="nothing was sent") as refused:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.compiler.dependencies import on_a_cycle
-from tallystick.compiler.scoring import halved
+from tallystick.compiler.dependencies import items_on_cycles
+from tallystick.compiler.scoring import half_life_decay
 from tallystick.errors import BudgetInfeasible, InvalidContext, SettingsError
 from tallystick.records import (
     CompileConfig,
@@ -236,7 +236,7 @@ def test_a_cycle_is_found_exactly_when_there_is_one(edges: dict[str, list[str]])
         return False
 
     on_cycles = {name for name in edges if reaches_itself(name)}
-    found = set(on_a_cycle(edges))
+    found = set(items_on_cycles(edges))
     assert on_cycles <= found
     assert bool(found) == bool(on_cycles)
 
@@ -400,8 +400,8 @@ def test_weights_decide_what_is_chosen(compile_items: Compile) -> None:
 def test_freshness_halves_with_each_half_life_and_never_grows_with_age(
     age: int, half_life: int
 ) -> None:
-    assert halved(age + 1, half_life) <= halved(age, half_life)
-    assert abs(2 * halved(age + half_life, half_life) - halved(age, half_life)) <= 2
+    assert half_life_decay(age + 1, half_life) <= half_life_decay(age, half_life)
+    assert abs(2 * half_life_decay(age + half_life, half_life) - half_life_decay(age, half_life)) <= 2
 
 
 # The budget
