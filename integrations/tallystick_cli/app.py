@@ -14,12 +14,16 @@ from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import governance, memory, receipts, render, spaces
-from tallystick_cli.options import AsJson, InScope, Limit, Terminal, Where
-from tallystick_cli.options import acting as _acting
-from tallystick_cli.options import opened as _opened
-from tallystick_cli.options import print_json as _print_json
-from tallystick_cli.options import printed as _print
+from tallystick_cli import governance, memory, receipts, spaces, views
+from tallystick_cli.options import (
+    AsJson,
+    CheckOnly,
+    InScope,
+    Limit,
+    Where,
+)
+from tallystick_cli.output import Terminal, print_json, print_view
+from tallystick_cli.session import open_as_owner, set_actor
 from tallystick_cli.surface import command_help
 
 __all__ = ["app", "main"]
@@ -47,12 +51,8 @@ def who(
     ] = None,
 ) -> None:
     """Say who acts, where the tally does not."""
-    _acting(user, project or ())
+    set_actor(user, project or ())
 
-
-CheckOnly = Annotated[
-    bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")
-]
 
 memory.register(app)
 governance.register(app)
@@ -65,17 +65,17 @@ def runs(
     where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False
 ) -> None:
     """List the recorded runs, newest first."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
         listed = owner.recordings.runs(scopes, limit=limit)
         counts = owner.recordings.step_counts(listed)
         rows = [(run, counts.get(run.run_id, 0)) for run in listed]
         if as_json:
-            _print_json([{**run.dump(), "steps": steps} for run, steps in rows])
+            print_json([{**run.dump(), "steps": steps} for run, steps in rows])
         elif not rows:
-            _print(Text("No runs are recorded here yet.", style="dim"))
+            print_view(Text("No runs are recorded here yet.", style="dim"))
         else:
-            _print(render.run_table(rows))
+            print_view(views.run_table(rows))
 
 
 @app.command(help=command_help("show"))
@@ -87,7 +87,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         record = owner.recordings.find(identity)
         if isinstance(record, RunRecord):
             _show_run(owner, record, as_json)
@@ -104,16 +104,16 @@ def recall(
     as_json: AsJson = False,
 ) -> None:
     """Recall memories that answer TEXT, with the reason for each."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         scopes: list[str | Scope] = [scope] if scope else list(_home_scopes(owner))
         hits = owner.recall(text, limit=limit, scopes=scopes)
         if as_json:
-            _print_json([hit.dump() for hit in hits])
+            print_json([hit.dump() for hit in hits])
             return
         for warning in hits.warnings:
-            _print(Text(f"! {warning}", style="yellow"))
-        _print(
-            render.hit_table(hits, query=text)
+            print_view(Text(f"! {warning}", style="yellow"))
+        print_view(
+            views.hit_table(hits, query=text)
             if len(hits)
             else Text("Nothing is remembered that answers this.")
         )
@@ -147,7 +147,7 @@ def recompile(
     as_json: AsJson = False,
 ) -> None:
     """Compile a recorded step anew with a change, and show what differs. No model is called."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         step = owner.recordings.find(identity)
         if isinstance(step, RunRecord):
             raise InvalidInput(
@@ -164,11 +164,11 @@ def recompile(
             changes["policy_rules"] = load_rules(rules)
         result = (owner.replay if keep else owner.recordings.replay)(step.step_id, **changes)
         if as_json:
-            _print_json(result.dump())
+            print_json(result.dump())
         else:
-            _print(render.replay_view(result))
+            print_view(views.replay_view(result))
             if result.step_id is not None:
-                _print(Text(f"Kept as step {result.step_id}.", style="dim"))
+                print_view(Text(f"Kept as step {result.step_id}.", style="dim"))
 
 
 def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
@@ -204,7 +204,7 @@ def state(
     """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote
     it.
     """
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         bound = owner.tally.bind(owner.actor, scope).on("cli")
         checkpoints = [
             item
@@ -241,9 +241,9 @@ def state(
                 }
             )
         if as_json:
-            _print_json(rows)
+            print_json(rows)
         else:
-            _print(render.state_table(rows))
+            print_view(views.state_table(rows))
 
 
 @app.command("verify-threads")
@@ -257,15 +257,15 @@ def verify_threads(
     """Check every checkpoint and every piece of state. Exits with 1 when something does not
     match.
     """
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         threads = owner.tally.bind(owner.actor, scope).on("cli").threads
         names = threads.names() if thread is None else [thread]
         problems = threads.verify(thread)
     for problem in problems:
-        _print(Text(f"✗ {problem.where}: {problem.problem}", style="red"))
+        print_view(Text(f"✗ {problem.where}: {problem.problem}", style="red"))
     if problems:
         raise typer.Exit(1)
-    _print(Text(f"✓ {len(names)} threads match what was put", style="green"))
+    print_view(Text(f"✓ {len(names)} threads match what was put", style="green"))
 
 
 @app.command("import-checkpoints")
@@ -288,7 +288,7 @@ def import_checkpoints(
     types = [tuple(name.split(":", 1)) for name in allow or ()]
     if any(len(name) != 2 for name in types):
         raise typer.BadParameter("Write a type as module:Name, such as shop.state:Order.")
-    with _opened(where, create=True) as owner:
+    with open_as_owner(where, create=True) as owner:
         saver = TallySaver(owner.tally.bind(owner.actor, scope).on("cli"), allow=types)
         with Progress(
             TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TextColumn("threads")
@@ -301,7 +301,7 @@ def import_checkpoints(
                     task, completed=copied_threads, total=total
                 ),
             )
-    _print(
+    print_view(
         Text(
             f"✓ {counts.threads} threads with {counts.checkpoints} checkpoints and {counts.writes} "
             f"writes, each compared",
@@ -313,10 +313,10 @@ def import_checkpoints(
 @app.command("rebuild-index", help=command_help("rebuild-index"))
 def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
     """Make the Chroma index anew from the database. With --check only say whether it matches."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         if check:
             reconciled = owner.tally.reconcile_index(repair=False)
-            _print(render.reconciled_view(reconciled))
+            print_view(views.reconciled_view(reconciled))
             if not reconciled.whole:
                 raise typer.Exit(1)
             return
@@ -325,7 +325,7 @@ def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
             count = owner.tally.rebuild_index(
                 lambda count_done, total: bar.update(task, completed=count_done, total=total)
             )
-        _print(Text(f"✓ {count} vectors in the index", style="green"))
+        print_view(Text(f"✓ {count} vectors in the index", style="green"))
 
 
 def main() -> None:
@@ -359,10 +359,10 @@ def _home_scopes(owner: BoundTally) -> list[Scope]:
 def _show_run(owner: BoundTally, run: RunRecord, as_json: bool) -> None:
     steps = owner.recordings.steps(run.run_id)
     if as_json:
-        _print_json({**run.dump(), "steps": [step.dump() for step in steps]})
+        print_json({**run.dump(), "steps": [step.dump() for step in steps]})
         return
-    _print(render.run_table([(run, len(steps))]))
-    _print(render.step_table(steps))
+    print_view(views.run_table([(run, len(steps))]))
+    print_view(views.step_table(steps))
 
 
 def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
@@ -379,10 +379,10 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
     places = _state_of(owner, step, recordings.run(step.run_id).scope)
     if as_json:
         fields: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
-        _print_json({**fields, "receipt": receipt.dump() if receipt else None, "state": places})
+        print_json({**fields, "receipt": receipt.dump() if receipt else None, "state": places})
         return
-    _print(
-        render.step_view(
+    print_view(
+        views.step_view(
             recordings.run(step.run_id),
             step,
             receipt,

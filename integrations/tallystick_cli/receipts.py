@@ -17,20 +17,18 @@ from tallystick.recorder import is_bundle, verify_bundle, write_tape
 from tallystick.recorder.signing import new_key
 from tallystick.records import Foil, RunRecord, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import render
-from tallystick_cli.memory import identity
-from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli import views
+from tallystick_cli.options import (
+    AsJson,
+    FoilText,
+    StepId,
+    Where,
+)
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.session import memory_id_of, open_as_owner
 from tallystick_cli.surface import command_help, help_of
 
 __all__ = ["register"]
-
-StepId = Annotated[
-    str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")
-]
-FoilText = Annotated[
-    str | None,
-    typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,13 +68,13 @@ def verify(
             "--public-key checks the signature of a bundle; `tally export-receipt` makes one."
         )
     else:
-        with opened(where) as owner:
+        with open_as_owner(where) as owner:
             run_id = owner.recordings.find(run).run_id
             answer = owner.verify(run_id, foil=_foil(run_id, foil))
     if as_json:
         print_json(answer.dump())
     else:
-        printed(render.verification_view(answer))
+        print_view(views.verification_view(answer))
     if not answer.ok:
         raise typer.Exit(1)
 
@@ -94,38 +92,38 @@ def export_receipt(
     where: Where = ".tally",
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         run_id = owner.recordings.find(run).run_id
         content = owner.recordings.export_receipt(
             run_id, key=None if sign is None else sign.read_bytes()
         )
-    file = out or Path(f"{render.short(run_id)}.receipt")
+    file = out or Path(f"{views.short(run_id)}.receipt")
     file.write_bytes(content)
     foil = verify_bundle(content).foil
-    printed(
+    print_view(
         Text(
             f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}",
             style="green",
         )
     )
-    printed(Text(f"  foil: {foil.count}:{foil.head}", style="cyan"))
+    print_view(Text(f"  foil: {foil.count}:{foil.head}", style="cyan"))
 
 
 def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show how two steps differ: what they saw, what they asked, what they were answered."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         result = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
     if as_json:
         print_json(result.dump())
     else:
-        printed(render.step_diff_view(result))
+        print_view(views.step_diff_view(result))
 
 
 def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Say what the agent knew at a step and why, what it did not see, what changed since the step
     before, and what it wrote.
     """
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         recordings, record = owner.recordings, _step(owner, step)
         try:
             compiled = recordings.compiled(record.step_id)
@@ -152,16 +150,14 @@ def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
         )
         return
     nothing = Text("No context is kept that was compiled in this step.", style="dim")
-    parts: list[RenderableType] = [
-        nothing if compiled is None else render.decision_table(*compiled)
-    ]
+    parts: list[RenderableType] = [nothing if compiled is None else views.decision_table(*compiled)]
     if changed is not None:
-        parts.append(render.step_diff_view(changed))
+        parts.append(views.step_diff_view(changed))
     parts += [
         Text(f"wrote {change.event} {change.memory_id} by {change.by.get('user')}")
         for change in written
     ]
-    printed(Group(*parts))
+    print_view(Group(*parts))
 
 
 def trace(
@@ -171,24 +167,24 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Say where words of a step's context came from, to the raw source."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         origins = owner.recordings.trace(_step(owner, step).step_id, text)
     if as_json:
         print_json([origin.dump() for origin in origins])
         return
     for origin in origins:
-        printed(Text.assemble((render.short(origin.item_id), "cyan"), "  ", origin.quote))
+        print_view(Text.assemble((views.short(origin.item_id), "cyan"), "  ", origin.quote))
         if origin.memory_id is not None:
-            printed(Text(f"  memory {origin.memory_id}", style="dim"))
+            print_view(Text(f"  memory {origin.memory_id}", style="dim"))
         if origin.source_id is not None:
             place = (
                 origin.source.uri or origin.source.title or origin.source.source_type
                 if origin.source
                 else "not yours to read"
             )
-            printed(Text(f"  source {origin.source_id} ({place})", style="dim"))
+            print_view(Text(f"  source {origin.source_id} ({place})", style="dim"))
         if origin.raw is not None:
-            printed(Text(f"  {origin.raw}", style="green"))
+            print_view(Text(f"  {origin.raw}", style="green"))
 
 
 def uses(
@@ -197,18 +193,18 @@ def uses(
     as_json: AsJson = False,
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
-    with opened(where) as owner:
-        memory_uses = owner.recordings.uses(identity(owner, memory))
+    with open_as_owner(where) as owner:
+        memory_uses = owner.recordings.uses(memory_id_of(owner, memory))
     if as_json:
         print_json([use.dump() for use in memory_uses])
     elif not memory_uses:
-        printed(Text("No recorded step had to do with it.", style="dim"))
+        print_view(Text("No recorded step had to do with it.", style="dim"))
     else:
-        printed(render.step_table([use.step for use in memory_uses]))
+        print_view(views.step_table([use.step for use in memory_uses]))
         for use in memory_uses:
-            printed(
+            print_view(
                 Text(
-                    f"{render.short(use.step.step_id)}  {', '.join(use.how).replace('_', ' ')}",
+                    f"{views.short(use.step.step_id)}  {', '.join(use.how).replace('_', ' ')}",
                     style="dim",
                 )
             )
@@ -224,7 +220,7 @@ def tape(
     where: Where = ".tally",
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         recorded = owner.recordings.tape(owner.recordings.find(run).run_id)
     write_tape(recorded, out)
     kinds: list[str] = [call.kind for call in recorded.calls]
@@ -232,7 +228,7 @@ def tape(
     summary = ", ".join(
         f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()
     )
-    printed(Text(f"✓ {out}: {summary} ({recorded.fidelity})", style="green"))
+    print_view(Text(f"✓ {out}: {summary} ({recorded.fidelity})", style="green"))
 
 
 def keygen(
@@ -250,7 +246,7 @@ def keygen(
     with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private_key)
     public.write_bytes(public_key)
-    printed(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
+    print_view(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
 
 
 def _step(owner: BoundTally, fragment: str) -> StepRecord:

@@ -13,8 +13,9 @@ import typer
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import SpaceMember
 from tallystick_cli import views
-from tallystick_cli.memory import IfVersion, Key, Reason
-from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli.options import AsJson, IfVersion, Key, Reason, Where
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.session import open_as_owner
 
 __all__ = ["register"]
 
@@ -57,7 +58,7 @@ def space(
     }
     changes: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
     added = [_member(text) for text in member or ()]
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         try:
             there = owner.spaces.get(scope).members
         except NotFound:
@@ -80,7 +81,7 @@ def space(
     if as_json:
         print_json(result.dump())
     else:
-        printed(views.space_table([result]))
+        print_view(views.space_table([result]))
 
 
 def _changed(

@@ -468,8 +468,8 @@ class AdapterContract:
 
     Implement the verbs that the adapter has and name them in `verbs`. Each gets a bound tally to
     work on. An adapter that keeps something other than loose notes, as a store does, says in
-    `stored_fields` what direct calls would keep for it and lays its own down in `store_memories`; the effects have
-    to be the same all the same.
+    `stored_fields` what direct calls would keep for it and lays its own down in `store_memories`;
+    the effects must be the same.
     """
 
     verbs: ClassVar[frozenset[str]] = frozenset()

@@ -401,7 +401,9 @@ def test_freshness_halves_with_each_half_life_and_never_grows_with_age(
     age: int, half_life: int
 ) -> None:
     assert half_life_decay(age + 1, half_life) <= half_life_decay(age, half_life)
-    assert abs(2 * half_life_decay(age + half_life, half_life) - half_life_decay(age, half_life)) <= 2
+    assert (
+        abs(2 * half_life_decay(age + half_life, half_life) - half_life_decay(age, half_life)) <= 2
+    )
 
 
 # The budget
