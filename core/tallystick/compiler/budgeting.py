@@ -29,7 +29,8 @@ _CLEARLY_RELEVANT = 500_000
 
 
 def budget(state: State) -> State:
-    """The state with what is taken whole, and with room reserved for what is worth shortening.
+    """Return the state with the items that go in whole, and with room reserved for those worth
+    shortening.
 
     Raises BudgetInfeasible with the tokens of each required item when those alone exceed the
     budget, and SettingsError for a ceiling on a class that does not exist.
@@ -62,7 +63,7 @@ def budget(state: State) -> State:
 
 
 def fill(state: State) -> State:
-    """The state with whatever still fits taken as well, in the order of classes."""
+    """Return the state with every other unit that still fits, in the order of classes."""
     ledger = Ledger(state)
     for name in CLASSES:
         for head in state.queues[name]:
@@ -71,7 +72,7 @@ def fill(state: State) -> State:
 
 
 class Ledger:
-    """What is free, and what each class has used, while units are taken. It lives within one
+    """The free tokens, and those used by each class, while units are taken. It lives within one
     pass.
     """
 
@@ -89,14 +90,14 @@ class Ledger:
             self.reserve(head, tokens)
 
     def available(self, name: str) -> int:
-        """Tokens that a class may still take."""
+        """Return the tokens that a class may still take."""
         percent = self._state.request.compile_config.class_ceilings.get(name)
         if percent is None:
             return self.free
         return min(self.free, self._state.limit * percent // 100 - self._used[name])
 
     def over_ceiling(self, head: str) -> bool:
-        """Whether a unit would fit, were it not for the ceiling of its class."""
+        """Return True if a unit would fit, were it not for the ceiling of its class."""
         ceilings = self._state.request.compile_config.class_ceilings
         return (
             bool(ceilings)
@@ -109,7 +110,7 @@ class Ledger:
         self.spend(head, tokens)
 
     def release(self, head: str) -> None:
-        """Give back what was kept free for a unit, if anything was."""
+        """Give back the tokens kept free for a unit, if any."""
         self.spend(head, -self.reserved.pop(head, 0))
 
     def spend(self, head: str, tokens: int) -> None:
@@ -118,8 +119,8 @@ class Ledger:
         self._used[self._state.classes[head]] += tokens
 
     def take(self, head: str, *, most: int | None = None) -> int | None:
-        """Take a unit and what it needs; the tokens that took, or None when it does not fit (in
-        `most`).
+        """Take a unit with the units that it needs; return the tokens used, or None if it does not
+        fit (in `most`).
         """
         state = self._state
         limit = self.free if most is None else min(self.free, most)
@@ -151,8 +152,8 @@ class Ledger:
 def unit_inclusions(
     state: State, head: str, caller: str | None, reason: CompileReason
 ) -> dict[str, Inclusion]:
-    """Why each member of a unit is in: the unit's own reason for the first, its pair for the
-    others.
+    """Return the inclusion of each member of a unit: the unit's own reason for the first, its pair
+    for the others.
     """
     first = (
         Inclusion(reason, "budgeting")
@@ -164,7 +165,7 @@ def unit_inclusions(
 
 
 def by_worth(state: State, heads: Iterable[str]) -> list[str]:
-    """Units by worth per token, best first."""
+    """Return units by worth per token, best first."""
 
     def key(head: str) -> tuple[int, int, int, str]:
         group = state.groups.get(head)
@@ -181,8 +182,8 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
 
 
 def _take_required(state: State) -> State:
-    """The state with required units taken; those taken up already are given up first, all of them
-    or none.
+    """Return the state with required units in; results that were taken up already are given up
+    first, all of them or none.
     """
     if state.answered and _required_tokens(state) > state.limit:
         heads = closure(state, (head for head in _roots(state) if head not in state.answered))
@@ -217,7 +218,7 @@ def _roots(state: State) -> Iterable[str]:
 
 
 def _required_member(state: State, head: str) -> str:
-    """The member for whose sake a group is required."""
+    """Return the member for whose sake a group is required."""
     causes = (
         member
         for member in state.members(head)
@@ -231,8 +232,8 @@ def _required_tokens(state: State) -> int:
 
 
 def _with_queues(state: State, *, ranked: bool) -> State:
-    """The state with its units in classes, and those not taken in the order in which each class is
-    served.
+    """Return the state with its units in classes, and those not yet in, in the order in which each
+    class is served.
     """
     groups: dict[str, list[str]] = {name: [] for name in CLASSES}
     classes: dict[str, str] = {}
@@ -258,7 +259,7 @@ def _with_queues(state: State, *, ranked: bool) -> State:
 
 
 def _is_ranked(state: State, heads: Iterable[str]) -> bool:
-    """Whether relevance says anything about these messages; otherwise recency alone orders them."""
+    """Return True if any of these messages has relevance; otherwise recency alone orders them."""
     return any(
         state.scores[member]["relevance"] for head in heads for member in state.members(head)
     )

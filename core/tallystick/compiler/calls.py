@@ -1,5 +1,5 @@
-"""What a provider is told of tools and calls, read back from items; what it would refuse is refused
-here.
+"""Tools and calls as a provider gets them, read back from items; calls that it would refuse are
+refused here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Call(NamedTuple):
 
 
 def calls_of(item: ContextItem) -> list[Call]:
-    """The calls of an assistant message, in its order, from its `metadata["tool_calls"]`: id, name
-    and args of each.
+    """Return the calls of an assistant message, in its order, from its `metadata["tool_calls"]`:
+    id, name and args of each.
 
     Raises InvalidContext where a call's name or arguments are not known, and for two calls with one
     id.

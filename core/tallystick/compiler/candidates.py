@@ -1,5 +1,5 @@
-"""What relevance may look at: the request and the candidates, after policy took away what may not
-be seen.
+"""The input of relevance: the request and the candidates, after policy removed all that may not be
+seen.
 
 A denied item does not even lend its words to the statistics by which others are scored.
 """
@@ -18,13 +18,13 @@ _TALK = "talk"
 
 
 def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:
-    """The candidates that may be seen as they are, in their order."""
+    """Return the candidates that may be seen as they are, in their order."""
     state = decide(normalize(State(request=request, count=len)))
     return tuple(item for item_id, item in state.items.items() if item_id not in state.verdicts)
 
 
 def latest_request(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
-    """The latest user message, or None when it may not be seen."""
+    """Return the latest user message, or None if it may not be seen."""
     latest = next(
         (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
     )
@@ -32,9 +32,9 @@ def latest_request(items: tuple[ContextItem, ...], request: CompilationRequest) 
 
 
 def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
-    """The candidates as relevance sees them, without what is required whatever it says.
+    """Return the candidates as relevance sees them, without those that are required in any case.
 
-    The current turn is among that, so that what it brings does not change what stands before it.
+    The current turn is among the latter, so that its messages do not change the prompt before it.
     """
     memories = {memory.id: memory for memory in request.memory_records}
     searchable = []

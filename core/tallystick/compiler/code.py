@@ -28,8 +28,8 @@ _LEAST_DEFINITIONS = 3
 
 
 def is_code(lines: Sequence[str]) -> bool:
-    """Whether lines are code: several define something, and not every tenth line is prose without
-    any sign of code.
+    """Return True if lines are code: several define something, and not every tenth line is prose
+    without any sign of code.
     """
     defining = sum(_DEFINES.match(line) is not None for line in lines)
     signs = sum(
@@ -54,14 +54,14 @@ def outlined(lines: Sequence[str], query: frozenset[str], bodies: int) -> str:
 
 
 def is_diff(content: str) -> bool:
-    """Whether a text is a unified diff."""
+    """Return True if a text is a unified diff."""
     return (
         _HUNK.search(content) is not None and re.search(r"^[+-]", content, re.MULTILINE) is not None
     )
 
 
 def diff_forms(lines: Sequence[str]) -> Iterable[str]:
-    """The diff without its context lines, then with ever fewer changed lines of each hunk."""
+    """Yield the diff without its context lines, then with ever fewer changed lines of each hunk."""
     changed = [place for place, line in enumerate(lines) if line.startswith((*_HEADER, "+", "-"))]
     yield _with_gaps(lines, set(changed))
     for most in (20, 8, 3, 0):

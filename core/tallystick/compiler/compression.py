@@ -41,8 +41,8 @@ def summary_digest(content: str) -> str:
 
 
 def wishes(state: State) -> tuple[SummaryWish, ...]:
-    """Summaries that would have helped: of what is relevant and was left out or cut, most relevant
-    first.
+    """Return the summaries that would have helped: of relevant items that were left out or cut,
+    most relevant first.
     """
     config = state.request.compile_config
     if not config.compression:

@@ -8,8 +8,8 @@ __all__ = ["dedupe"]
 
 
 def dedupe(state: State) -> State:
-    """The state with exact copies out. The required one stays, else the most trusted, important and
-    fresh one.
+    """Return the state with exact copies out. The required one stays, else the most trusted,
+    important and fresh one.
 
     Turns of a conversation are never copies of one another: two times "yes" are two turns. Redacted
     items all look alike and are never compared.

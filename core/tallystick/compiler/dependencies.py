@@ -1,4 +1,4 @@
-"""Dependency expansion: what an item needs comes along, and what misses something it needs stays
+"""Dependency expansion: an item brings the items that it needs, and an item that misses one stays
 out.
 """
 
@@ -22,11 +22,11 @@ __all__ = [
 
 
 def expand(state: State) -> State:
-    """The state with every unit's needs resolved, and with what required items need required as
-    well.
+    """Return the state with every unit's needs resolved, and with the items that required ones need
+    required as well.
 
-    A need for a duplicate is met by the copy that was kept. Required items stay without what they
-    miss; a note says so.
+    A need for a duplicate is met by the copy that was retained. A required item stays although it
+    misses another; a note says so.
     """
     needs, missing = _needs(state)
     state = replace(state, needs=needs).excluding(
@@ -54,8 +54,8 @@ def expand(state: State) -> State:
 
 
 def exclude_dependents(state: State, pass_name: str) -> State:
-    """The state with everything out that must leave with what is out: its tool group, and who
-    depends on it.
+    """Return the state in which everything that must leave with an excluded item is out: its tool
+    group, and its dependents.
 
     Required items stay, unless a call and its result would be separated.
     """
@@ -83,17 +83,20 @@ def exclude_dependents(state: State, pass_name: str) -> State:
 
 
 def closure(state: State, heads: Iterable[str]) -> dict[str, str | None]:
-    """First of each unit that `heads` need, themselves included, to the unit that called for it."""
+    """Return the first of each unit that `heads` need, themselves included, mapped to the unit that
+    called for it.
+    """
     return dict(needed_units(state, heads))
 
 
 def needed_units(
     state: State, heads: Iterable[str], *, beyond: Collection[str] = ()
 ) -> Iterator[tuple[str, str | None]]:
-    """The units that `heads` need, themselves included, each with the unit that called for it.
+    """Yield the units that `heads` need, themselves included, each with the unit that called for
+    it.
 
-    In the order in which they are called for; units in `beyond` are there already, units that are
-    out are left.
+    They come in the order in which they are called for. Units in `beyond` are in already, and units
+    that are out are skipped.
     """
     callers: dict[str, str | None] = dict.fromkeys(heads)
     queue = deque(callers)
@@ -107,7 +110,7 @@ def needed_units(
 
 
 def retained_copy(state: State, item_id: str) -> str:
-    """The copy that stands for an item: itself unless it is a duplicate."""
+    """Return the retained copy of an item: itself unless it is a duplicate."""
     outcome = state.excluded.get(item_id)
     return (
         outcome.related
@@ -117,8 +120,8 @@ def retained_copy(state: State, item_id: str) -> str:
 
 
 def items_on_cycles(edges: Mapping[str, Iterable[str]]) -> list[str]:
-    """The names on a cycle, or between two cycles, of `edges` (name to the names it points to),
-    sorted.
+    """Return the names on a cycle, or between two cycles, of `edges` (name to the names it points
+    to), sorted.
     """
     ahead = {name: {other for other in others if other in edges} for name, others in edges.items()}
     for _ in range(2):  # first what leads nowhere is peeled off, then what nothing leads to
@@ -152,7 +155,7 @@ def _has_copy(outcome: Exclusion) -> bool:
 
 
 def _needs(state: State) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Needs by unit, and the first missing dependency of each item that has one."""
+    """Return needs by unit, and the first missing dependency of each item that has one."""
     needs: dict[str, dict[str, None]] = {}
     missing: dict[str, str] = {}
     for item_id in state.remaining():

@@ -8,8 +8,8 @@ __all__ = ["diff_compiled"]
 
 
 def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDiff:
-    """What went in, what fell out and what changed from `before` to `after`, each in the order of
-    ids.
+    """Return the candidates that came in, fell out or changed from `before` to `after`, each in the
+    order of ids.
 
     A candidate that stayed counts as changed when its decision, reason, tokens or shown content
     differ, and as rescored when only its score does; one that was out both times counts as

@@ -24,8 +24,8 @@ this made.
 
 
 def turn_start(state: State) -> int:
-    """Where the current turn begins: at the latest request, else at the last unit of the
-    conversation.
+    """Return the place at which the current turn begins: the latest request, else the last unit of
+    the conversation.
     """
     places = state.position
     if state.latest is not None:
@@ -37,7 +37,7 @@ def turn_start(state: State) -> int:
 
 
 def earlier_talk(state: State) -> list[str]:
-    """The firsts of the units of conversation before the current turn, oldest first."""
+    """Return the firsts of the units of conversation before the current turn, oldest first."""
     places = state.position
     return sorted(
         (
@@ -50,8 +50,8 @@ def earlier_talk(state: State) -> list[str]:
 
 
 def turn_reserve_of(state: State) -> int:
-    """What `turn_share` still keeps for the current turn, after what it has brought so far; never
-    what is required.
+    """Return the tokens that `turn_share` still keeps free for the current turn, after what it has
+    used so far; never tokens of required items.
     """
     share = state.limit * state.request.compile_config.turn_share // 100
     used = sum(
@@ -64,12 +64,12 @@ def turn_reserve_of(state: State) -> int:
 
 
 def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
-    """Which of the units of earlier talk stand in the window, oldest first: all of them when
+    """Return the units of earlier talk that are in the window, oldest first: all of them when
     everything fits.
 
     The window takes at most `history_share` of the budget, or all of it when there is nothing else
     to choose from and nothing says which of the older turns matter (`ranked` is False), and never
-    what required items need. A unit too large for it is passed over.
+    the tokens of required items. A unit too large for it is passed over.
     """
     remaining = [head for head in state.remaining() if state.head(head) == head]
     if sum(state.cost(head) for head in remaining) <= state.limit - state.turn_reserve:

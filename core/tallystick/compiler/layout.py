@@ -220,8 +220,8 @@ def _allocation(state: State, spent: Mapping[str, int]) -> dict[str, int]:
 
 
 def _request_row(state: State) -> list[object]:
-    """What the outcome follows from: everything but the ids of request, run and step, and denied
-    content.
+    """Return the inputs that determine the outcome: everything but the ids of request, run and
+    step, and denied content.
     """
     request = state.request
     return [

@@ -81,7 +81,9 @@ def recheck(state: State) -> State:
 
 
 def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
-    """A verdict, if any, and the id of a rule that wants a receipt, for each candidate in order."""
+    """Yield a verdict, if any, and the id of a rule that wants a receipt, for each candidate in
+    order.
+    """
     request = state.request
     # Many items look alike to the rules; each look is judged once.
     rules_by_look: dict[tuple[object, ...], PolicyRule | None] = {}

@@ -1,5 +1,5 @@
-"""Prefix: how much of one prompt begins the next, and why it is not more: what a provider's cache
-can reuse.
+"""Prefix: the part of one prompt that begins the next, which a provider's cache can reuse, and why
+it is not longer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _CAUSES: dict[SectionName, PrefixCause] = {
 
 
 def prefix_reuse(before: CompiledContext | None, after: CompiledContext) -> PrefixReuse:
-    """How the prompt of `after` begins like that of `before`, item by item as they are said, in
-    tokens.
+    """Return the tokens of the prompt of `before` with which that of `after` begins too, item by
+    item.
 
     The zone is the stable prefix and the history window, which are there to be reused; `left` are
     the turns that left the window when it was compacted.
@@ -55,7 +55,7 @@ def prefix_reuse(before: CompiledContext | None, after: CompiledContext) -> Pref
 
 
 def _prompt_parts(compiled: CompiledContext) -> list[tuple[str, str, int, SectionName]]:
-    """Each item in prompt order: id, digest of what it says, tokens, section."""
+    """Return each item in prompt order: id, digest of its text, tokens, section."""
     tokens = {decision.item_id: decision.final_tokens for decision in compiled.decisions}
     digests = {item.id: item.stable_hash or "" for item in compiled.selected_items}
     return [

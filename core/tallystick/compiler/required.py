@@ -48,8 +48,8 @@ def mark_required(state: State) -> State:
 
 
 def may_shorten(state: State, item_id: str) -> bool:
-    """Whether an item may go in shortened: never what is required, redacted, an approval or raw
-    evidence.
+    """Return True if an item may go in shortened: never if it is required, redacted, an approval or
+    raw evidence.
     """
     item = state.items[item_id]
     return (
@@ -86,10 +86,10 @@ def _latest_request(state: State) -> str | None:
 
 
 def _current_results(state: State, latest: str | None) -> Iterator[tuple[str, bool]]:
-    """The first of each unit of tool results in the current turn, and whether a later message took
-    it up.
+    """Yield the first of each unit of tool results in the current turn, and True if a later message
+    took it up.
 
-    When nobody asked, the current turn is what has not been taken up.
+    Without a request, the current turn is every result that no later message took up.
     """
     place = state.position
     replies = [

@@ -1,4 +1,4 @@
-"""Scoring: how much each item is worth, in millionths, as a sum whose terms are kept.
+"""Scoring: the worth of each item in millionths, as a sum whose terms are kept.
 
 Integers only, because floating-point libraries differ between machines.
 """
@@ -21,7 +21,7 @@ _DEPENDENTS_THAT_COUNT = 4
 
 
 def score(state: State) -> State:
-    """The state with a score and its terms for each item that is still in the running."""
+    """Return the state with a score and its terms for each item that is not out."""
     weights = state.weights
     relevance = _relevance(state)
     dependents: dict[str, int] = {}
@@ -56,8 +56,8 @@ def score(state: State) -> State:
 
 
 def half_life_decay(age: int, half_life: int) -> int:
-    """What is left of a million after `age`, halved every `half_life`, on straight lines between
-    the halves.
+    """Return what is left of a million after `age`: halved every `half_life`, on straight lines
+    between the halves.
     """
     if age <= 0:
         return _ONE
@@ -71,7 +71,7 @@ def half_life_decay(age: int, half_life: int) -> int:
 
 
 def _relevance(state: State) -> dict[str, int]:
-    """Relevance by id; a kept item has the best of its copies, and a placeholder answers
+    """Return relevance by id; a retained item has the best of its copies, and a placeholder answers
     nothing.
     """
     relevance = state.request.relevance

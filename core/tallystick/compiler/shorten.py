@@ -3,8 +3,8 @@ sentences.
 
 Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the
 one before; tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies.
-Everything else keeps the sentences that share most with the request. What is kept stands in its
-order; what is left out leaves a mark.
+Everything else keeps the sentences that share most with the request. The sentences kept stay in
+their order; what is left out leaves a mark.
 """
 
 from __future__ import annotations

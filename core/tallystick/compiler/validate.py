@@ -1,4 +1,5 @@
-"""Validate: what may not stand in any request is refused or left out before anything is chosen.
+"""Validation: candidates that no request may contain are refused or left out before anything is
+chosen.
 
 Refused are candidates that contradict one another (two with one id, a cycle of dependencies); left
 out are empty and expired ones and tool calls and results that no provider would accept.
@@ -22,7 +23,8 @@ __all__ = ["validate"]
 
 
 def validate(state: State) -> State:
-    """The state with policy decided, items measured, tool groups formed and unusable items out.
+    """Return the state with policy decided, items measured, tool groups formed and unusable items
+    out.
 
     Raises InvalidContext for ids given twice and for dependency cycles, naming the ids.
     """
@@ -83,7 +85,7 @@ def _exclude_expired(state: State) -> State:
 
 
 def _group_tool_calls(state: State) -> State:
-    """Join calls and results into groups; what has no partner is out.
+    """Join calls and results into groups; a call or result without a partner is out.
 
     A result answers the nearest earlier open call of its id, so that ids which a provider counts
     anew in each turn still pair. Providers refuse a call without its result anywhere but at the
@@ -136,7 +138,9 @@ def _group_tool_calls(state: State) -> State:
 def _last_unit(
     messages: list[ContextItem], groups: Mapping[str, list[str]], excluded: Mapping[str, Exclusion]
 ) -> str | None:
-    """The first of the unit that ends the conversation once results stand with their calls."""
+    """Return the first of the unit that ends the conversation once results are joined to their
+    calls.
+    """
     joined = {member for members in groups.values() for member in members[1:]}
     return next(
         (

@@ -1,7 +1,7 @@
-"""Other people's embedders as ours: Chroma, LangChain, LlamaIndex and PydanticAI, known by their
+"""Adapters for other embedders: Chroma, LangChain, LlamaIndex and PydanticAI, recognised by their
 methods.
 
-No runtime is imported here; an object is taken for what its methods say it is.
+No runtime is imported here; the methods of an object decide its kind.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PROBE_GROUPS = 16
 class _Answer:
     vectors: Any
     model: str = ""
-    """What the answer itself says about the model that made it."""
+    """The model that made the vectors, as the answer names it."""
 
 
 _Call = Callable[[list[str]], _Answer]
 
 
 def as_embedder(embedder: Any, *, batch_size: int = 256, local: bool = False) -> Embedder:
-    """`embedder` as an Embedder: ours pass through, foreign ones are wrapped.
+    """Return `embedder` as an Embedder: ours pass through, foreign ones are wrapped.
 
     Takes a Chroma EmbeddingFunction (or any callable from a list of texts to vectors), a LangChain
     Embeddings, a LlamaIndex BaseEmbedding, and a PydanticAI Embedder or EmbeddingModel. Say
@@ -59,8 +59,8 @@ class ForeignEmbedder:
     """An embedder made of a function from texts to vectors. As thread-safe as that function.
 
     Vectors are brought to unit length. Blank texts get the zero vector and are never sent, because
-    some services refuse them. Name, dimension and fingerprint are settled by one probing call at
-    first need.
+    some services refuse them. Name, dimension and fingerprint come from one probing call at first
+    need.
     """
 
     def __init__(
@@ -72,13 +72,11 @@ class ForeignEmbedder:
         self._guard = threading.Lock()
         self._probed: tuple[str, int] | None = None
         self.local = local
-        """Whether it runs here. False unless the developer says so: then embedding is a job, after
-        the commit.
-        """
+        """True if it runs here. False by default: then embedding is a job, after the commit."""
 
     @property
     def is_probed(self) -> bool:
-        """Whether the probing call was made, so that fingerprint and dimension cost nothing."""
+        """True if the probing call was made, so that fingerprint and dimension cost nothing."""
         return self._probed is not None
 
     @property
@@ -270,7 +268,7 @@ class _Loop:
         self._pid = 0
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of `work`; blocks the calling thread, in whose context it runs."""
+        """Return the result of `work`; blocks the calling thread, in whose context it runs."""
         with self._guard:
             if self._loop is None or self._pid != os.getpid():  # a forked child has no such thread
                 self._loop = asyncio.new_event_loop()

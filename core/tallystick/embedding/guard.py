@@ -36,7 +36,7 @@ class GuardedEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the embedder inside. Raises EmbeddingError."""
+        """Return the fingerprint of the embedder inside. Raises EmbeddingError."""
         if not getattr(self._embedder, "is_probed", True):
             forbid_inside_transaction("the embedder")
         return self._embedder.fingerprint
@@ -50,16 +50,14 @@ class GuardedEmbedder:
 
     @property
     def local(self) -> bool:
-        """Whether the embedder inside says that it runs here; one that says nothing is taken as
-        remote.
-        """
+        """True if the embedder inside is local; one without `local` is taken as remote."""
         return bool(getattr(self._embedder, "local", False))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors, shape (len(texts), dimension), in the order given; a fresh array.
+        """Return unit vectors, shape (len(texts), dimension), in the order given; a fresh array.
 
-        Each distinct text that is not remembered is embedded once. Raises InsideTransaction inside
-        a write transaction, whether or not the texts are remembered, and EmbeddingError.
+        Each distinct text that is not in the cache is embedded once. Raises InsideTransaction
+        inside a write transaction, even if all texts are in the cache, and EmbeddingError.
         """
         import numpy as np
 

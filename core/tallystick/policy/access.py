@@ -1,4 +1,4 @@
-"""Who may do what where: the one place where an access decision is made, and the table it reads.
+"""Access decisions: the one place where they are made, and the table of roles that they read.
 
 A private scope belongs to its principal, a diary to one agent of one principal in one project, a
 project scope to the members that the actor's credential names. All else is open only through a
@@ -75,7 +75,7 @@ _WHILE_CLOSED = frozenset[AccessKind]({"inspect", "manage"})
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What is stored that a decision depends on. Without it, every scope that needs a space is
+    """The stored facts that a decision depends on. Without them, every scope that needs a space is
     closed.
     """
 
@@ -83,7 +83,7 @@ class PolicyState:
     now: int = 0
     """Microseconds UTC, for memberships that end."""
     frozen: bool = False
-    """Whether an operator has suspended every change of memory."""
+    """True if an operator has suspended every change of memory."""
 
 
 _NOTHING_STORED = PolicyState()
@@ -91,7 +91,7 @@ _NOTHING_STORED = PolicyState()
 
 @dataclass(frozen=True)
 class _Standing:
-    """What an actor is in a scope, or why nothing."""
+    """The roles of an actor in a scope, or the reason why it has none."""
 
     reason: ReasonCode
     roles: frozenset[AccessRole] = frozenset()
@@ -114,7 +114,7 @@ _SOMEBODY_ELSE = _Standing("principal_mismatch")
 def decide(
     actor: Actor | None, operation: AccessKind, scope: Scope, state: PolicyState = _NOTHING_STORED
 ) -> AccessDecision:
-    """Whether `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
+    """Decide if `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
     if actor is None:
         return AccessDecision(
             allowed=False,
@@ -132,7 +132,7 @@ def decide(
 def rule_on(
     actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
 ) -> tuple[bool, ReasonCode]:
-    """Same as `decide`, as the two values alone: for what runs in every write."""
+    """Return the ruling of `decide` without its record: for checks that run in every write."""
     allowed, reason = _rule_on(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
         return False, "mutations_frozen"

@@ -38,7 +38,7 @@ class KingfisherFinder:
         self._scanner: Any = None
 
     def __call__(self, text: str) -> Iterator[Finding]:
-        """Where secrets stand in `text`."""
+        """Yield the secrets in `text` with their places."""
         # Half a character has no UTF-8 form; a question mark takes its place, so that the others
         # stay where they are.
         data = text.encode("utf-8", "replace")

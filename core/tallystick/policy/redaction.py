@@ -1,8 +1,8 @@
 """Redaction: secrets (and, if asked, personal data) out of text and JSON, ids left whole.
 
-A table of rules of our own: each is anchored on what a credential begins with or stands behind,
-bounded in length, and run only where one of its keywords occurs. Best effort: a secret without a
-form and names of people pass; the terms a user configures do not. Placeholders read
+A table of rules of our own: each is anchored on the beginning of a credential or on the text before
+it, bounded in length, and run only where one of its keywords occurs. Best effort: a secret without
+a form and names of people pass; the terms a user configures do not. Placeholders read
 `[redacted:kind:n]` and never echo what they replace.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 Check = Callable[[re.Match[str]], bool]
 
 Finder = Callable[[str], Iterable["Finding"]]
-"""An engine of the user's own: where in a text something to redact stands."""
+"""An engine of the user's own: yields the texts to redact, with their places."""
 
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
@@ -47,7 +47,7 @@ class Rule:
     """One kind of thing to redact."""
 
     kind: str
-    """What stands in the placeholder: lower-case letters, digits and underscores."""
+    """The name in the placeholder: lower-case letters, digits and underscores."""
     pattern: re.Pattern[str]
     """Redacts the group `secret` where the pattern has one, else all of it. Quantifiers must be
     bounded.
@@ -57,14 +57,14 @@ class Rule:
     runs.
     """
     check: Check | None = None
-    """Says of a match whether it is meant: checksums, lengths, placeholders."""
+    """Confirms a match: checksums, lengths, placeholders."""
     certain: bool = False
-    """Its form alone tells it: redacted even in fields that hold ids."""
+    """True if its form alone is proof: redacted even in fields that contain ids."""
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """Where something to redact stands: from `start` up to `end`."""
+    """A text to redact: from `start` up to `end`."""
 
     start: int
     end: int
@@ -90,10 +90,10 @@ class Redactor:
     """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the
     same result.
 
-    `finders` are engines of the user's own: each says where in a text something stands, and is
-    asked once for each. `terms` are words or phrases of the user's own, found without regard to
-    case as whole words. Raises InvalidInput for a blank term and for a kind that cannot stand in a
-    placeholder.
+    `finders` are engines of the user's own: each yields its findings in a text, and is called once
+    for each text. `terms` are words or phrases of the user's own, found without regard to case as
+    whole words. Raises InvalidInput for a blank term and for a kind that a placeholder cannot
+    contain.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class Redactor:
         )
 
     def may_hold(self, text: bytes) -> bool:
-        """Whether JSON text may hold something to redact; False is certain, and quick to tell."""
+        """Return True if JSON text may contain something to redact; False is certain, and quick."""
         return self._json_gate is None or self._json_gate.opens(text) or b"[redacted:" in text
 
     def find(self, text: str) -> tuple[Finding, ...]:
-        """What stands to be redacted in `text` as it is, in order, without overlaps."""
+        """Return the findings in `text` as it is, in order, without overlaps."""
         return tuple(
             _without_overlaps([*_findings(text, self._rules), *self._external_findings(text)])
         )
@@ -144,8 +144,8 @@ class Redactor:
 
         Equal secrets get one number, counted by kind in order of first appearance. Placeholders
         that stand in `text` already are left alone, and new ones are numbered after them: redacting
-        twice changes nothing. `originals` is given each placeholder with what it stands for: keep
-        it here, and `restored` undoes the work.
+        twice changes nothing. `originals` receives each placeholder with its original text: keep it
+        here, and `restored` undoes the work.
         """
         pen = _Pen(originals)
         pen.note(text)
@@ -161,7 +161,7 @@ class Redactor:
         """`value` with placeholders in its texts and keys, and how many of each kind were replaced.
 
         A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is
-        redacted whole. `exempt_keys` holds keys (`run_id`) or ends of key paths (`tool_calls.id`;
+        redacted whole. `exempt_keys` has keys (`run_id`) or ends of key paths (`tool_calls.id`;
         list positions are not counted): an id there is left whole, unless it has the sure form of a
         credential. Numbering runs through the whole value, by sorted keys, so that equal values
         give equal results. A whole number is redacted where its digits would be as a text, and
@@ -292,7 +292,8 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
 
 
 class _Gate:
-    """Tells at once that a text holds none of some words: it runs over everything that is recorded.
+    """A fast check that a text contains none of some words: it runs over everything that is
+    recorded.
 
     The words are looked for together by the regular expressions that pydantic brings, which are
     many times as fast as looking for one after the other.
@@ -307,7 +308,7 @@ class _Gate:
         self._holds = form.validator.isinstance_python
 
     def opens(self, text: str | bytes) -> bool:
-        """Whether one of the words stands in a text, or in JSON text, case aside; True of what is
+        """Return True if a text, or JSON text, contains one of the words, case aside; also if it is
         no UTF-8.
         """
         try:
@@ -326,7 +327,7 @@ _TOKEN = "token(?:[^s]|$)"
 
 
 def _words(rules: Iterable[Rule]) -> list[str] | None:
-    """Words of which a text holds one where a rule or the name of a key may find something.
+    """Words of which a text contains at least one if a rule or the name of a key may match.
 
     None where a rule runs without keywords.
     """
@@ -374,8 +375,8 @@ def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
 
 
 def _without_overlaps(findings: list[Finding]) -> list[Finding]:
-    """In order; where two overlap, one finding that covers both, named by the one that began first
-    or is longer.
+    """Return the findings in order; where two overlap, one that covers both, named by the one that
+    began first or is longer.
     """
     result: list[Finding] = []
     for current in sorted(findings, key=lambda finding: (finding.start, -finding.end)):
@@ -447,12 +448,12 @@ _NOT_A_SECRET = re.compile(
 _EXPRESSION = re.compile(r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]+)*(?:[(\[].*)?", re.DOTALL)
 
 _FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
-"""How a folder begins: shells keep the working one in `PWD`."""
+"""The beginning of a folder: shells keep the working one in `PWD`."""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 def _names_a_secret(key: str, value: str) -> bool:
-    """Whether `value` under `key` of a JSON object is to be redacted whole."""
+    """Return True if `value` under `key` of a JSON object must be redacted whole."""
     name = _CAMEL.sub("_", key).lower().replace("-", "_")
     value = _PLACEHOLDER.sub("", value)
     if not value.strip() or _NOT_A_SECRET.fullmatch(value):
@@ -475,7 +476,7 @@ def _mixed(value: str) -> bool:
 
 
 def _assigned(match: re.Match[str]) -> bool:
-    """Whether what is assigned is a secret, and not code, prose or a placeholder."""
+    """Return True if the assigned value is a secret, and not code, prose or a placeholder."""
     value, name = _PLACEHOLDER.sub("", match["secret"]), match["name"]
     if not value.strip() or _NOT_A_SECRET.fullmatch(value):
         return False
@@ -829,4 +830,4 @@ PII_RULES: tuple[Rule, ...] = (
         certain=False,
     ),
 )
-"""Personal data by its form; off unless asked for."""
+"""Personal data by its form; off by default."""

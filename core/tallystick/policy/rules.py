@@ -1,7 +1,7 @@
 """Rules: which of them decides over an item, a call or a memory, and reading them from TOML.
 
-A rule applies when each condition it gives is met. Among those that apply the highest priority
-decides, deny wins ties, and what is left is settled by the rule's id.
+A rule applies if each of its conditions is met. Among those that apply the highest priority
+decides, deny wins ties, and the smallest id decides the rest.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ __all__ = ["RuleSubject", "applicable_rule", "load_rules", "strongest_rule"]
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """What a rule is asked about. A field that is None or empty meets no condition on it."""
+    """The item, call or memory that rules decide over. A field that is None or empty meets no
+    condition on it.
+    """
 
     applies_to: str = "context_item"
-    """`context_item`, `tool_call`, `memory` or `model_call`; only rules for it are asked."""
+    """`context_item`, `tool_call`, `memory` or `model_call`; only rules for it apply."""
     agent: str | None = None
     task_type: str | None = None
     provider: str | None = None
@@ -38,15 +40,15 @@ class RuleSubject:
 
 
 def applicable_rule(rules: Iterable[PolicyRule], subject: RuleSubject) -> PolicyRule | None:
-    """The rule that decides over `subject`, or None when none applies. Pure; the order of `rules`
-    is nothing.
+    """Return the rule that decides over `subject`, or None if none applies. Pure; the order of
+    `rules` does not matter.
     """
     return strongest_rule(rule for rule in rules if _applies(rule, subject))
 
 
 def strongest_rule(rules: Iterable[PolicyRule]) -> PolicyRule | None:
-    """The rule that wins among `rules`: highest priority, deny before others, then the smallest
-    id.
+    """Return the rule that wins among `rules`: highest priority, deny before others, then the
+    smallest id.
     """
     return min(
         rules, key=lambda rule: (-rule.priority, rule.effect != "deny", rule.id), default=None
@@ -54,8 +56,8 @@ def strongest_rule(rules: Iterable[PolicyRule]) -> PolicyRule | None:
 
 
 def load_rules(path: str | Path) -> tuple[PolicyRule, ...]:
-    """The rules of a TOML file, each one a `[[rules]]` table with the fields of PolicyRule, in file
-    order.
+    """Return the rules of a TOML file, each a `[[rules]]` table with the fields of PolicyRule, in
+    file order.
 
     Raises SettingsError naming the file, the rule and the field.
     """

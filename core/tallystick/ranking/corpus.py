@@ -3,7 +3,7 @@ it at once.
 
 A corpus is an immutable snapshot. Writing makes a new one that shares what did not change: rows
 stand in segments, small segments are merged into larger ones, and a row that changed or went is
-only marked in its segment. Its statistics are its own: what stands in another scope never changes a
+only marked in its segment. Its statistics are its own: the contents of another scope never change a
 score. NumPy is imported on first use.
 """
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["ASKS", "NEVER", "TELLS_TIME", "Corpus", "Entry"]
 
 ASKS, TELLS_TIME = 1, 2
-"""Marks of a memory: it ends with a question; it holds a word of time."""
+"""Flags of a memory: it ends with a question; it contains a word of time."""
 NEVER = -(2**62)
-"""Stands for the moment of what has none."""
+"""The moment of a memory without one."""
 _FOREVER = 2**62
 
 K1, B = 1.0, 0.5
@@ -43,7 +43,7 @@ K1, B = 1.0, 0.5
 
 
 class Entry(NamedTuple):
-    """One memory as a corpus is told of it."""
+    """One memory as it enters a corpus."""
 
     doc: int
     words: str | None
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
 
 
 class _Numbers(dict[str, int]):
-    """Numbers strings in the order in which they are first asked for."""
+    """Numbers for strings, in the order in which they are first looked up."""
 
     def __missing__(self, key: str) -> int:
         number = self[key] = len(self)
@@ -91,18 +91,18 @@ class Vocabulary:
         self.term_of = np.zeros(0, dtype=np.int32)
         """For each surface the number of its term."""
         self.says = np.zeros(0, dtype=bool)
-        """For each surface whether it carries meaning: no stop word, no single letter."""
+        """For each surface, True if it carries meaning: no stop word, no single letter."""
         self._roots: dict[str, tuple[int, dict[str, set[str]]]] = {}
-        """By language how many surfaces were looked through, and by each root the terms of the
-        words that have it.
+        """By language, the number of surfaces indexed so far, and the terms of the words of each
+        root.
         """
         self._guard = threading.Lock()
         self._meant = np.zeros(0, dtype=bool)
         self._meanings = np.zeros((0, 0), dtype=np.float32)
 
     def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
-        """The vectors of surfaces by their numbers, asked for once and kept; None when `vectors`
-        gives none.
+        """Return the vectors of surfaces by their numbers, each computed once and cached; None if
+        `vectors` returns none.
         """
         import numpy as np
 
@@ -129,7 +129,9 @@ class Vocabulary:
             return self._meanings[numbers]
 
     def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
-        """For each of some words the terms of all words here that have its root in a language."""
+        """Return, for each of some words, the terms of all words here that share its root in a
+        language.
+        """
         with self._guard:
             start, terms_by_root = self._roots.get(language, (0, {}))
             new = [word for word in self.spelled[start:] if word.isalpha()]
@@ -203,7 +205,7 @@ class Corpus:
     vocabulary: Vocabulary
     segments: tuple[_Segment, ...] = ()
     entries: int = 0
-    """How many entries made it, those that are gone included."""
+    """The number of entries from which it was made, removed ones included."""
     aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By the memory that says so, the names by which one person goes."""
     gone: frozenset[int] = field(default_factory=frozenset)
@@ -214,7 +216,7 @@ class Corpus:
         return cls(Vocabulary())
 
     def updated(self, entries: Sequence[Entry], *, dimension: int = 0) -> Corpus:
-        """This corpus with `entries` added, replaced by `doc`, or taken out where they are gone.
+        """Return this corpus with `entries` added, replaced by `doc`, or removed if they are gone.
 
         `dimension` is the length of one vector. One thread at a time may update the snapshots of
         one scope; any number may read them. Raises DimensionMismatch for vectors of another size.
@@ -274,7 +276,7 @@ class Corpus:
 
     @cached_property
     def alive(self) -> Flags:
-        """For each row whether it still stands."""
+        """For each row, True if it is live."""
         import numpy as np
 
         parts = [segment.alive for segment in self.segments]
@@ -293,7 +295,7 @@ class Corpus:
 
     @cached_property
     def size(self) -> tuple[int, float]:
-        """Slices that stand, and their words."""
+        """The number of live slices, and their average number of words."""
         slices, words = 0, 0.0
         for segment in self.segments:
             standing = segment.alive[segment.owner]
@@ -311,7 +313,7 @@ class Corpus:
         return docs[order], rows[order]
 
     def rows_of(self, docs: Iterable[int]) -> Ints:
-        """The rows of those of `docs` that stand here, in their order."""
+        """Return the live rows of `docs`, in their order."""
         import numpy as np
 
         ids = np.fromiter(docs, dtype=np.int64)
@@ -324,7 +326,7 @@ class Corpus:
     # Words
 
     def frequency(self, term: str) -> int:
-        """How many slices that stand hold `term`."""
+        """Return the number of live slices that contain `term`."""
         number = self.vocabulary.terms.get(term)
         if number is None:
             return 0
@@ -399,7 +401,7 @@ class Corpus:
 
     @cached_property
     def vectors(self) -> int:
-        """How many rows that stand have a vector."""
+        """Return the number of live rows that have a vector."""
         import numpy as np
 
         return sum(
@@ -407,10 +409,11 @@ class Corpus:
         )
 
     def nearness(self, query: Vectors) -> Floats:
-        """The cosine of `query` with every row, of its best slice; -2 for a row without a vector.
+        """Return the cosine of `query` with the best slice of every row; -2 for a row without a
+        vector.
 
-        Good for choosing; `exact_nearness` gives values that do not depend on what else stands
-        here. Raises DimensionMismatch.
+        Good for choosing candidates; `exact_nearness` returns values that do not depend on other
+        rows. Raises DimensionMismatch.
         """
         import numpy as np
 
@@ -426,8 +429,8 @@ class Corpus:
         return cosines
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
-        """The cosine of `query` with each of `rows`, of its best slice, to the last bit; -2 without
-        a vector.
+        """Return the cosine of `query` with the best slice of each of `rows`, to the last bit; -2
+        without a vector.
         """
         import numpy as np
 
@@ -469,8 +472,8 @@ class Corpus:
         return order, places
 
     def beside(self, rows: Ints, step: int) -> Ints:
-        """For each of `rows` the turn `step` places further on in its conversation; -1 where there
-        is none.
+        """Return, for each of `rows`, the turn `step` places further on in its conversation; -1 if
+        there is none.
         """
         import numpy as np
 
@@ -486,7 +489,7 @@ class Corpus:
 
     @cached_property
     def speakers(self) -> tuple[str, ...]:
-        """Who speaks here, in the order in which they came."""
+        """Return the speakers, in the order in which they were added."""
         import numpy as np
 
         present = np.unique(self.column("speaker")[self.alive])
@@ -495,7 +498,7 @@ class Corpus:
 
     @cached_property
     def named_by(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
-        """By each term of a name (the name, the speaker who goes by it)."""
+        """The pairs (name, speaker who goes by it), by each term of the name."""
         speakers = set(self.speakers)
         pairs = {(name, name) for name in speakers}
         for names in self.aliases.values():
@@ -508,7 +511,7 @@ class Corpus:
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """The languages, English aside, that what stands here is written in, by its words of
+        """The languages, English aside, in which the memories are written, by their words of
         grammar.
         """
         surfaces, terms = self.vocabulary.surfaces, self.vocabulary.term_of
@@ -527,7 +530,7 @@ class Corpus:
 
     @cached_property
     def bytes(self) -> int:
-        """About how much memory it holds."""
+        """The approximate memory that it takes"""
         return sum(
             sum(column.nbytes for column in segment.columns.values())
             + sum(
@@ -671,7 +674,7 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
 
 
 def _merge(segments: Sequence[_Segment]) -> _Segment:
-    """One segment of the rows that still stand, in the same order."""
+    """Return one segment of the live rows, in the same order."""
     import numpy as np
 
     columns = {

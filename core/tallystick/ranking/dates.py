@@ -34,7 +34,7 @@ _HINT = re.compile(
     r"|janeiro|maio|junho|julho|gisteren|vandaag|maand|jaar|vorig|mei)",
     re.IGNORECASE,
 )
-"""What a query with a date holds, or one without may."""
+"""A pattern found in every query with a date, and in some without."""
 
 _YEAR = r"(?:19|20)\d\d"
 _UNITS = ("day", "week", "month", "year")
@@ -66,7 +66,7 @@ _LEADS = re.compile(
 )
 _DIGITS = r"(?:19|20)\d\d-\d\d-\d\d|\d{1,2}/\d{1,2}/(?:19|20)\d\d"
 _LIBRARY_COUNT = re.compile(r"\(\\d.*?\)")
-"""How the library's patterns write a number."""
+"""A number in the library's patterns."""
 _NUMBERS = (
     "one",
     "two",
@@ -121,8 +121,8 @@ class Span:
 
 
 def spans(query: str, now: int) -> tuple[Span, ...]:
-    """The spans of time that `query` names, seen from `now`, in the order of the text; empty for
-    none.
+    """Return the spans of time that `query` names, seen from `now`, in the order of the text; empty
+    for none.
     """
     if _HINT.search(query) is None:
         return ()
@@ -171,12 +171,12 @@ def event_named(query: str) -> tuple[str, str] | None:
 
 
 def date_fit(moment: int | None, named: Sequence[Span]) -> float:
-    """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance,
-    0.0 for None.
+    """Return the fit of `moment` to the nearest of the named spans: 1.0 inside, falling with the
+    distance, 0.0 for None.
 
-    What happens is told of afterwards: the fit halves with every 4 days after a span and with every
-    day before it, and more slowly beside longer spans, by a quarter of their length. Outside of an
-    open span nothing fits: "before" means before.
+    Events are reported afterwards: the fit halves with every 4 days after a span and with every day
+    before it, and more slowly beside longer spans, by a quarter of their length. Outside of an open
+    span nothing fits: "before" means before.
     """
     if moment is None:
         return 0.0
@@ -198,7 +198,7 @@ def _fit(moment: int, span: Span) -> float:
 
 
 def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
-    """Spans with "between … and …" made one and "since …" left open."""
+    """Yield the spans, with "between … and …" joined into one and "since …" left open."""
     skip = False
     for place, (start, end, span) in enumerate(hits):
         if skip:
@@ -261,7 +261,7 @@ def _languages(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _grammar(language: str) -> re.Pattern[str]:
-    """What a phrase that means a date looks like in a language."""
+    """Return the pattern of phrases that mean a date in a language."""
     info: dict[str, Any] = import_module(f"dateparser.data.date_translation_data.{language}").info
     spaced = language not in ("zh", "ja", "ko")
     phrases = _relative(info, spaced)
@@ -316,7 +316,9 @@ def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
 
 
 def _read(phrase: str, language: str, today: date) -> Span | None:
-    """What `dateparser` makes of a phrase; None when it is no date after all, such as 31 June."""
+    """Return the span that `dateparser` reads from a phrase; None if it is no date after all, such
+    as 31 June.
+    """
     if re.fullmatch(_YEAR, phrase):
         return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
     from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
@@ -339,7 +341,7 @@ def _read(phrase: str, language: str, today: date) -> Span | None:
 
 
 def _period(day: date, period: str) -> Span:
-    """The day, week, month, quarter or year that `day` stands in."""
+    """Return the day, week, month, quarter or year around `day`."""
     if period == "year":
         return _between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
     if period == "quarter":

@@ -222,7 +222,7 @@ _LETTERS = str.maketrans(
 )
 """Latin letters that no decomposition turns into plain ones."""
 _LEAST = 3
-"""How many of its telling words a scope must hold for a language to be spoken in it."""
+"""The number of distinctive words of a language from which on a scope counts as written in it."""
 
 _local = threading.local()
 
@@ -238,8 +238,8 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def languages_of(words: Iterable[str]) -> tuple[str, ...]:
-    """The languages of which a text holds the most words of grammar; several when they share them,
-    none without any.
+    """Return the languages of which a text contains the most words of grammar; several if they
+    share them, none without any.
 
     English comes alone, and where it has as many as another it wins: so an English question is
     asked as one.
@@ -257,8 +257,8 @@ def languages_of(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def languages_spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
-    """The languages, English aside, of which a scope holds enough telling words, half as many as of
-    any other.
+    """Return the languages, English aside, of which a scope contains enough distinctive words: at
+    least half as many as of any other.
     """
     counts = {language: sum(map(holds, words)) for language, words in _distinctive_words().items()}
     most = max(counts.values())
@@ -273,7 +273,9 @@ def languages_spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
 
 @cache
 def _distinctive_words() -> dict[str, tuple[str, ...]]:
-    """Of each language but English the words of grammar that tell it from most others."""
+    """Return, for each language but English, the words of grammar that distinguish it from most
+    others.
+    """
     shared: dict[str, int] = {}
     for language in _GRAMMAR:
         for word in stop_words(language):
@@ -290,7 +292,7 @@ def _distinctive_words() -> dict[str, tuple[str, ...]]:
 
 
 def _is_distinctive(word: str) -> bool:
-    """Whether a word of grammar is hardly ever an English word, a name or an initial."""
+    """Return True if a word of grammar is hardly ever an English word, a name or an initial."""
     return (
         (len(word) > 2 or not word.isascii())
         and word not in stop_words(ENGLISH)
@@ -323,7 +325,7 @@ _ASKING = re.compile(
     "|(?:です|ます|でした|ました|ません|でしょう)か"
     "|언제|어디(?:서|에서|에|로)?|누가|누구(?:를|와|에게)?|무엇(?:을|이)?|무슨|어떻게|어떤|왜|얼마나|몇|(?:나요|까요|습니까|입니까|인가요)"
 )
-"""How one asks in Chinese, Japanese and Korean, as far as no other word is written so."""
+"""Question words of Chinese, Japanese and Korean, as far as no other word is written so."""
 
 
 def without_asking(text: str) -> str:
@@ -345,7 +347,7 @@ def script_of(word: str) -> str | None:
 
 
 def is_latin(word: str) -> bool:
-    """Whether a word is written in Latin letters, which many languages share."""
+    """Return True if a word is written in Latin letters, which many languages share."""
     return word[0] < "\u0250"
 
 

@@ -30,7 +30,7 @@ __all__ = ["Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank
 
 
 _NEAR, _FAR = 0.5, 0.25
-"""How much a word counts that stands in the turn beside, and in the one after that."""
+"""The weight of a word in the turn beside, and in the one after that."""
 _SHARPNESS = 1.5
 """Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
 """
@@ -38,14 +38,14 @@ _SHARPNESS = 1.5
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the slices of some corpora together, and of no others."""
+    """The number and average length of the slices of some corpora together, and of no others."""
 
     slices: int
     average_length: float
 
     @classmethod
     def of(cls, corpora: Iterable[Corpus]) -> Statistics:
-        """Those of these corpora."""
+        """Return the statistics of these corpora."""
         sizes = [corpus.size for corpus in corpora]
         count = sum(slices for slices, _ in sizes)
         return cls(count, sum(words for _, words in sizes) / count if count else 1.0)
@@ -53,7 +53,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, read once against what the corpora know."""
+    """A query, read once against the words of the corpora."""
 
     text: str
     words: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Question:
     weights: Mapping[str, float] = field(default_factory=dict)
     """Each term with its inverse document frequency; all terms of one word have one."""
     names: Mapping[str, float] = field(default_factory=dict)
-    """The terms of speakers' names; they are asked for in what nobody said."""
+    """The terms of speakers' names; they count in memories without a speaker."""
     speakers: frozenset[str] = frozenset()
     """Known speakers that the query names."""
     dates: tuple[Span, ...] = ()
@@ -85,7 +85,7 @@ class Ranked:
 
 
 def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
-    """Read a query, seen from `now`, against what these corpora hold."""
+    """Read a query, seen from `now`, against the words of these corpora."""
     words = query_words(query)
     terms = set(words.values())
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
@@ -118,8 +118,8 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
 def _forms(
     query: str, words: Mapping[str, str], corpora: Sequence[Corpus]
 ) -> dict[str, frozenset[str]]:
-    """For words of a question the other terms that its language, or those of the scopes, make of
-    their roots.
+    """Return, for the words of a question, the other terms that its language, or those of the
+    scopes, make of their roots.
 
     English and the scripts of one language need none: text is indexed by them.
     """
@@ -136,7 +136,7 @@ def _forms(
 
 
 def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
-    """Who of the named (name, speaker) the query is about.
+    """Return the speakers among the named (name, speaker) that the query is about.
 
     In "What did Jon say of Gina's store" Jon; of "Jon and Gina" both.
     """
@@ -187,11 +187,11 @@ def rank(
     *,
     most: int | None = None,
 ) -> list[Ranked]:
-    """The candidates, best first, `most` of them; equal scores by `doc`, lowest first.
+    """Return the candidates, best first, at most `most`; equal scores by `doc`, lowest first.
 
-    `known` adds signals that the caller knows.
+    `extra` adds signals that the caller computed.
 
-    `signals` holds what each signal said before weighting. A memory that matches nothing scores
+    `signals` has the value of each signal before weighting. A memory that matches nothing scores
     about 0; scores compare within one answer only.
     """
     import numpy as np
@@ -263,7 +263,7 @@ def rank(
 
 
 def _sessions(pools: Sequence[Pool]) -> Ints:
-    """The conversation of each candidate, numbered over all pools; -1 for loose notes."""
+    """Return the conversation of each candidate, numbered over all pools; -1 for loose notes."""
     import numpy as np
 
     numbers, first = [], 0
@@ -275,8 +275,8 @@ def _sessions(pools: Sequence[Pool]) -> Ints:
 
 
 def _beside(pools: Sequence[Pool], step: int) -> Ints:
-    """For each candidate the place among the candidates of the turn `step` further on; -1 where
-    there is none.
+    """Return for each candidate the place, among the candidates, of the turn `step` further on; -1
+    if there is none.
     """
     import numpy as np
 
@@ -301,8 +301,8 @@ def _words(
     *,
     structured: bool,
 ) -> Floats:
-    """How much of the question's words a candidate says, or the turns beside it, in words alike;
-    between 0 and 1.
+    """Return the share of the question's words that a candidate, or a turn beside it, contains in
+    the same or similar words; between 0 and 1.
     """
     import numpy as np
 
@@ -334,8 +334,8 @@ def _likeness(
     distinct: NDArray[np.int32],
     vectors: WordVectors | None,
 ) -> Floats:
-    """A row for each of the corpus's words, a column for each asked one: how alike they are; 1 for
-    equal terms.
+    """Return the likeness of words: a row for each word of the corpus, a column for each word of
+    the question; 1 for equal terms.
     """
     import numpy as np
 
@@ -367,7 +367,9 @@ def _likeness(
 
 
 def _own_signals(question: Question, pools: Sequence[Pool], flags: Ints) -> dict[str, Floats]:
-    """What a candidate's own text, speaker and time say, where the question makes it matter."""
+    """Return the signals of each candidate's text, speaker and time that matter for the
+    question.
+    """
     import numpy as np
 
     join = np.concatenate

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Text", "WorkingSets"]
 
 _LEAST = 200
-"""How many candidates each of words and vectors proposes, at least."""
+"""The least number of candidates that words, and vectors, propose."""
 _ANALYSED = 20_000
 """Texts whose words and vectors are kept."""
 
@@ -54,11 +54,11 @@ class Text(NamedTuple):
     position: int | None = None
     """Its place there; None where turns are given in their order."""
     at: int | None = None
-    """When it was said or known to hold, microseconds UTC."""
+    """The time at which it was said or valid, microseconds UTC."""
 
     @property
     def in_order(self) -> bool:
-        """Whether its place is that in which it is given."""
+        """True if its position is its place among the texts."""
         return self.conversation is not None and self.position is None
 
 
@@ -95,8 +95,8 @@ class WorkingSets:
     def relevance(
         self, query: str, texts: Sequence[Text], *, now: int, most: int = 0
     ) -> dict[str, int]:
-        """Candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for what says
-        nothing of it.
+        """Return candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for those
+        that match nothing.
 
         At least `most` candidates are scored, the likeliest; the others have no relevance. An
         embedder that fails or runs elsewhere costs its signal, nothing else: a compile sends
@@ -214,7 +214,7 @@ class WorkingSets:
 
 
 def _are_appended(texts: Sequence[Text], existing: dict[Text, int]) -> bool:
-    """Whether every turn that is new comes after every one that is known."""
+    """Return True if every new turn comes after every existing one."""
     new = False
     for text in texts:
         if text.in_order:

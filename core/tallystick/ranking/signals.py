@@ -1,7 +1,7 @@
 """Signals of recall: small pure functions over the candidates of one question, one value per
 candidate.
 
-A turn is a candidate that stands in a conversation. Signals of position say nothing about loose
+A turn is a candidate that belongs to a conversation. Signals of position say nothing about loose
 notes.
 """
 
@@ -144,8 +144,8 @@ def word_flow(best: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
 
 
 def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
-    """What flows to each candidate from others: for each (index of the other or -1, share) that
-    share of its score.
+    """Return the score that flows to each candidate from others: for each (index of the other or
+    -1, share), that share of its score.
     """
     import numpy as np
 
@@ -157,8 +157,8 @@ def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floa
 
 
 def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floats:
-    """What flows to each candidate from the turn before it (its index or -1) when that was a
-    question.
+    """Return the score that flows to each candidate from the turn before it (its index or -1) if
+    that was a question.
     """
     import numpy as np
 
@@ -166,8 +166,8 @@ def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floa
 
 
 def best_in_session(scores: Floats, session: Ints) -> Floats:
-    """The best score in the conversation of each candidate; one outside of any (-1) stands for
-    itself.
+    """Return the best score in the conversation of each candidate; a candidate outside of any (-1)
+    keeps its own.
     """
     import numpy as np
 
@@ -182,8 +182,8 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
 
 
 def text_flags(text: str) -> int:
-    """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on
-    the percentage of it that asks.
+    """Return the flags of a text: ASKS and TELLS_TIME, and from bit 8 on the percentage of it that
+    asks.
     """
     if not any(mark in text for mark in _ASKING):
         return TELLS_TIME if has_time_word(text) else 0
@@ -196,12 +196,12 @@ def text_flags(text: str) -> int:
 
 
 def asks_when(query: str) -> bool:
-    """Whether the query asks for a time."""
+    """Return True if the query asks for a time."""
     return _WHEN.search(query) is not None
 
 
 def has_time_word(text: str) -> bool:
-    """Whether the text holds a word of time, a year or an hour."""
+    """Return True if the text contains a word of time, a year or an hour."""
     return (
         not _TIME_WORDS.isdisjoint((_WORD if text.isascii() else _ANY_WORD).findall(text.lower()))
         or _YEAR_OR_HOUR.search(text) is not None
@@ -210,18 +210,18 @@ def has_time_word(text: str) -> bool:
 
 
 def is_assistant(speaker: str | None) -> bool:
-    """Whether the speaker is an assistant by role rather than a person by name."""
+    """Return True if the speaker is an assistant by role rather than a person by name."""
     return speaker is not None and speaker.strip().lower() in _ASSISTANTS
 
 
 def asks_assistant(query: str) -> bool:
-    """Whether the query asks what the assistant said."""
+    """Return True if the query asks what the assistant said."""
     return _ASKS_ASSISTANT.search(query) is not None
 
 
 def names_source(query: str, uri: str | None, title: str | None) -> bool:
-    """Whether a query names a source: by its title, its address, or the file at the end of its
-    address.
+    """Return True if a query names a source: by its title, its address, or the file at the end of
+    its address.
     """
     names = [title, uri]
     if uri is not None:

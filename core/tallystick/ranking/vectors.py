@@ -50,7 +50,7 @@ def from_float16_bytes(blobs: Sequence[bytes]) -> NDArray[np.float32]:
 
 
 def slices_of(blob: bytes, dimension: int) -> NDArray[np.float32]:
-    """The float32 vectors of a blob that holds one or more, one after the other. Raises
+    """Return the float32 vectors of a blob that contains one or more, one after the other. Raises
     DimensionMismatch.
     """
     import numpy as np
@@ -76,11 +76,11 @@ def whole_vectors(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]
 
 
 def cosines(query: NDArray[Any], matrix: NDArray[Any]) -> NDArray[np.float32]:
-    """The cosine of `query` with each row of `matrix`, in its order; 0 where either is a zero
-    vector.
+    """Return the cosine of `query` with each row of `matrix`, in its order; 0 where either is a
+    zero vector.
 
-    A row's cosine does not depend on which other rows stand in the matrix, to the last bit, so a
-    scan of everything and a re-scored shortlist agree. Raises DimensionMismatch.
+    A row's cosine does not depend on the other rows of the matrix, to the last bit, so a scan of
+    everything and a re-scored shortlist agree. Raises DimensionMismatch.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Words: the one analysis by which text is indexed and asked for.
+"""Words: the one analysis of texts that are indexed and of queries.
 
 Text is compared in Unicode's compatibility form without case and without the accents of Latin
 letters. Words are stemmed as English, or by the language of their script; runs of scripts that
@@ -6,7 +6,7 @@ write no spaces (Chinese, Japanese, Korean, Thai, …) become overlapping pairs 
 Identifiers and paths are found whole and by part: `core/tally.py` gives `core`, `tally`, `py` and
 `core_tally_py`.
 
-Every token holds letters, digits and underscores only, so that tokens can be stored separated by
+Every token contains letters, digits and underscores only, so that tokens can be stored separated by
 spaces and read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token
 character) and PostgreSQL.
 """
@@ -76,8 +76,8 @@ def analyze(text: str) -> list[str]:
 
 
 def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
-    """The terms to ask for: the tokens of `text` without repeats, stop words, and the words in
-    `drop`.
+    """Return the terms of a query: the tokens of `text` without repeats, stop words, and the words
+    in `drop`.
 
     `drop` takes words or names as a person would write them. If nothing would be left, all terms
     are kept.
@@ -90,8 +90,8 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
 
 
 def query_words(text: str) -> dict[str, str]:
-    """Each word of `text` as it stands, without case, with its term; without stop words, unless
-    that leaves none.
+    """Return each word of `text` as written, without case, with its term; without stop words,
+    unless that leaves none.
     """
     pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
@@ -125,7 +125,7 @@ def stems(surfaces: Sequence[str]) -> list[str]:
 
 
 def is_stop_word(surface: str) -> bool:
-    """Whether a word carries grammar rather than meaning."""
+    """Return True if a word carries grammar rather than meaning."""
     return surface in stop_words(ENGLISH)
 
 

@@ -25,7 +25,7 @@ Scene = Literal["text", "parallel tools", "error", "retry", "streaming", "nested
 
 
 class CapturedStep(NamedTuple):
-    """What a receipt tells of one step, in words that no runtime has for itself."""
+    """One recorded step, in words that belong to no runtime."""
 
     what: Literal["asks a model", "calls a tool", "waits"]
     name: str | None
@@ -77,14 +77,14 @@ SCENES: Mapping[Scene, tuple[CapturedStep, ...]] = {
         ASKS,
     ),
 }
-"""What each scene is to tell, in order."""
+"""The expected steps of each scene, in order."""
 
 
 class CaptureContract:
-    """What every capture adapter records."""
+    """The records of every capture adapter."""
 
     sees_chunks: ClassVar[bool] = True
-    """Whether the adapter sees the chunks of a stream; one that does not keeps the answer without
+    """True if the adapter sees the chunks of a stream; one that does not keeps the answer without
     their times.
     """
 
@@ -95,7 +95,7 @@ class CaptureContract:
         raise NotImplementedError
 
     def answer_text(self, response: Json) -> str:
-        """The text of a recorded answer."""
+        """Return the text of a recorded answer."""
         raise NotImplementedError
 
     def test_a_text_answer(self, open_tally: OpenTally) -> None:
@@ -157,7 +157,7 @@ class CaptureContract:
             assert "tool_result" not in waits
 
     def _play_scene(self, tally: Tally, scene: Scene) -> BoundTally:
-        """Play a scene, and hold its receipts against what they are to tell."""
+        """Play a scene, and compare its receipts with the expected steps."""
         bound = tally.bind(ANNA)
         try:
             self.play(bound, scene)
@@ -184,7 +184,7 @@ def _steps(bound: BoundTally) -> list[Any]:
 
 
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
-    """Of each step what was recorded, by kind."""
+    """Return the recorded payloads of each step, by kind."""
     return [
         {entry.kind: entry.payload for entry in bound.recordings.entries(step.step_id)}
         for step in _steps(bound)

@@ -47,7 +47,7 @@ def _apollo(tally: Tally, actor: Actor = ALICE) -> BoundTally:
 
 
 class TallyContract:
-    """What every tally does, wherever it lives."""
+    """The behaviour of every tally, on every database."""
 
     def test_what_was_remembered_is_recalled_with_its_source_and_reason(
         self, open_tally: OpenTally
@@ -463,8 +463,8 @@ class TallyContract:
 
 
 class AdapterContract:
-    """What every adapter does: the effects of its verbs equal those of direct calls, same journal,
-    same receipts.
+    """The behaviour of every adapter: the effects of its verbs equal those of direct calls, same
+    journal, same receipts.
 
     Implement the verbs that the adapter has and name them in `verbs`. Each gets a bound tally to
     work on. An adapter that keeps something other than loose notes, as a store does, says in
@@ -475,20 +475,20 @@ class AdapterContract:
     verbs: ClassVar[frozenset[str]] = frozenset()
     """Of `recall`, `context`, `remember`, `modify`, `forget`, `model_call`, `tool_call`."""
     shows: ClassVar[frozenset[MemoryState]] = frozenset(("active", "superseded", "redacted"))
-    """Of what direct recall gives, the states that its `recall` gives; what it gives more of, is a
-    leak.
+    """The states of memories that its `recall` returns, among those of direct recall; any other is
+    a leak.
     """
     fills: ClassVar[bool] = False
-    """Whether its runtime wants a full page: then what else may be seen follows what direct recall
-    gives.
+    """True if its runtime wants a full page: then other visible memories follow those of direct
+    recall.
     """
     reasons: ClassVar[Mapping[str, str]] = {}
     """By verb, the reason that the adapter itself gives, where its runtime has no place for the
     caller's.
     """
     keeps_recalls: ClassVar[bool] = False
-    """Whether its runtime has to get back all that it put: then a recalled text is kept, and found
-    by nobody.
+    """True if its runtime must get back all that it put: then a recalled text is stored, but never
+    recalled.
     """
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
@@ -522,11 +522,15 @@ class AdapterContract:
         raise NotImplementedError
 
     def stored_fields(self, content: str) -> dict[str, Any]:
-        """The fields with which a direct `remember` keeps what `remember` of this adapter keeps."""
+        """Return the fields with which a direct `remember` stores the same as `remember` of this
+        adapter.
+        """
         return {"content": content}
 
     def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        """Lay down what this adapter is to find, change and forget; the ids, in order."""
+        """Store the memories that this adapter must find, change and forget; return their ids, in
+        order.
+        """
         return [
             result.memory_id
             for result in bound.remember_many([self.stored_fields(content) for content in contents])

@@ -42,7 +42,7 @@ _EVERY: tuple[MemoryState, ...] = (
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What one suite showed. A suite passes when nothing is in `failures`."""
+    """The result of one suite. A suite passes if `failures` is empty."""
 
     suite: str
     questions: int
@@ -65,7 +65,7 @@ class SuiteResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every blocking measure holds."""
+        """True if every blocking measure is met."""
         return not self.failures
 
     def stable(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class _Stage:
     def ask(
         self, bound: BoundTally, query: str, relevant: Iterable[str], **options: Any
     ) -> list[Hit]:
-        """Recall, and count what was found of `wanted` (ids)."""
+        """Recall, and count the hits among `relevant` (ids)."""
         began = time.perf_counter()
         hits = list(bound.recall(query, limit=10, **options))
         self.times.append(time.perf_counter() - began)
@@ -116,7 +116,7 @@ class _Stage:
             self.failures.append(what)
 
     def silent(self, answer: object, marks: Iterable[str], what: str) -> None:
-        """None of `marks` may stand in what was told."""
+        """Check that an answer contains none of `marks`."""
         text = answer if isinstance(answer, str) else repr(answer)
         leaked = [mark for mark in marks if mark in text]
         self.checks += 1
@@ -125,7 +125,7 @@ class _Stage:
             self.failures.append(f"{what} told {', '.join(leaked)}")
 
     def refused(self, call: Callable[[], Any], marks: Iterable[str], what: str) -> None:
-        """A call that must be refused, without telling anything."""
+        """Check that a call is refused without a leak."""
         try:
             answer = call()
         except (Denied, NotFound) as error:
@@ -145,7 +145,7 @@ class _Stage:
         return pack
 
     def chatter(self, bound: BoundTally, count: int, *, about: Sequence[str] = ()) -> list[str]:
-        """Memories that nobody asks for."""
+        """Store memories that match no question."""
         results = bound.remember_many(
             [{"content": _sentence(self.source, about)} for _ in range(count)]
         )

@@ -53,14 +53,14 @@ class CountingIds:
 
 
 class ScriptedCall:
-    """A model as `recordings.replay` calls it: gives the answers of a script, and keeps the
+    """A model as `recordings.replay` calls it: returns the answers of a script, and keeps the
     requests it got.
     """
 
     def __init__(self, answers: Iterable[Any]) -> None:
         self._answers = iter(answers)
         self.requests: list[Any] = []
-        """What it was asked, in order."""
+        """The requests that it got, in order."""
 
     def __call__(self, request: Any) -> Any:
         """The next answer of the script. Raises StopIteration when it is used up."""
@@ -77,9 +77,9 @@ class HashEmbedder:
         self._dimension = dimension
         self._name = name
         self.local = local
-        """Whether it counts as running here; False makes embedding a job, as for a remote one."""
+        """True if it counts as running here; False makes embedding a job, as for a remote one."""
         self.calls = 0
-        """How often it was called."""
+        """The number of its calls."""
 
     @property
     def fingerprint(self) -> str:

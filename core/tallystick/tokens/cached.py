@@ -37,11 +37,11 @@ class CachedCounter:
 
     @property
     def exact(self) -> bool:
-        """Whether the counter inside is exact."""
+        """True if the counter inside is exact."""
         return self._counter.exact
 
     def count(self, text: str) -> int:
-        """Tokens in `text`, as the counter inside counts them."""
+        """Return the tokens in `text`, as the counter inside counts them."""
         key = (
             text
             if len(text) <= _SHORT

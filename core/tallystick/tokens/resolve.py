@@ -1,4 +1,4 @@
-"""Which counter for which model: an encoding that is on the machine already, else the estimate.
+"""Token counters by model: an encoding that is on the machine already, else the estimate.
 
 tiktoken carries no encodings and would download them. They are looked for where they may already
 stand: in tiktoken's own cache, in ours, and beside installed packages that ship them, which are not
@@ -115,7 +115,7 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
 
 
 def _own_caches() -> Iterator[Path]:
-    """Where tiktoken itself would look."""
+    """Return the folder in which tiktoken itself looks."""
     for setting in _CACHE_SETTINGS:
         if os.environ.get(setting):
             yield Path(os.environ[setting])

@@ -55,12 +55,12 @@ _ALONE = {name: ((spelling,),) for name, spelling in _APART.items()}
 
 
 def usage_of(reported: Any) -> dict[str, int]:
-    """`input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far as
-    `reported` says them.
+    """Return `input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far
+    as `reported` has them.
 
     `reported` is a mapping or an object with attributes. Tokens read from and written to a cache
-    are part of the input tokens. What is not reported is left out, so that an unknown count is
-    never a zero.
+    are part of the input tokens. A count that is not reported is left out, so that an unknown count
+    is never a zero.
     """
     if reported is None or (type(reported) is dict and not reported):
         return {}
