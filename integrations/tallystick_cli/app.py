@@ -172,7 +172,7 @@ def recompile(
 
 
 def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
-    """Tokens, or a share of the budget that the step had."""
+    """Return tokens, or a share of the step's budget."""
     number = text.removesuffix("%")
     if not number.isdigit() or int(number) < 1:
         raise InvalidInput(
@@ -347,7 +347,7 @@ def main() -> None:
 
 
 def _home_scopes(owner: BoundTally) -> list[Scope]:
-    """The scopes that the owner may read: the private one and those of its projects."""
+    """Return the scopes that the owner may read: the private one and those of its projects."""
     actor = owner.actor
     projects = [
         Scope(kind="project", key=name, organization=actor.organization)
@@ -395,7 +395,7 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
 
 
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
-    """Where the task of a graph in which this step was recorded wrote, as thread and checkpoint
+    """Return the checkpoints that the graph task of this step wrote, as thread and checkpoint
     id.
     """
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")

@@ -1,4 +1,4 @@
-"""Commands that decide over memory: let it into other scopes, prove that it is gone, suspend every
+"""Commands of governance: copy a memory to other scopes, prove that it is gone, suspend every
 change.
 """
 

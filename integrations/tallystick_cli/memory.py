@@ -491,7 +491,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this page."""
+    """Add the commands of this module."""
     for name, command in _COMMANDS:
         app.command(name, help=command_help(name))(command)
 

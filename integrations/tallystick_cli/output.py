@@ -14,14 +14,14 @@ __all__ = ["Terminal", "print_json", "print_view", "print_preview"]
 
 
 class Terminal(Console):
-    """A terminal that stored text cannot steer: its escapes and marks of the direction of writing
-    are left out.
+    """A terminal that stored text cannot steer: escapes and marks of writing direction are left
+    out.
     """
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Same as rich's, of text that only says something."""
+        """Render as rich does, without control characters."""
         for segment in super().render(renderable, options):
             yield (
                 segment
@@ -41,17 +41,17 @@ _STEERING = dict.fromkeys(
 
 
 def print_view(what: RenderableType) -> None:
-    """Show something to a person."""
+    """Print a view for a person."""
     Terminal().print(what)
 
 
 def print_json(value: Any) -> None:
-    """Show something to a program."""
+    """Print a value as JSON for a program."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def print_preview(view: RenderableType, token: str | None) -> None:
-    """A preview, and below it the token in one piece, so that it can be copied."""
+    """Print a preview, and below it the token in one piece, so that it can be copied."""
     print_view(view)
     if token is not None:
         typer.echo(f"To do it, give the same command with:\n--apply --token {token}")

@@ -1,6 +1,4 @@
-"""The commands that ask a receipt: what was known, what changed, where it came from, and whether it
-matches.
-"""
+"""Commands about receipts: the context of a step, its changes, its origins, and verification."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ _ACTING: ContextVar[Actor | None] = ContextVar("tallystick_cli_acting", default=
 
 
 def set_actor(user: str | None, projects: Iterable[str]) -> None:
-    """Who acts from here on, on a tally that has no owner: whoever may write to its database may
-    operate it.
+    """Set the actor for a tally without an owner: whoever may write to its database may operate
+    it.
 
     Raises InvalidRecord.
     """
@@ -28,7 +28,7 @@ def set_actor(user: str | None, projects: Iterable[str]) -> None:
 
 @contextmanager
 def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
-    """The tally as its owner sees it, or without one who was named with `--as`; closed
+    """Open the tally as its owner, or without one as the actor named with `--as`; close it
     afterwards.
     """
     with Tally.open(where, create=create, background=False) as tally:
@@ -41,7 +41,7 @@ def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
 
 
 def memory_id_of(owner: BoundTally, text: str) -> str:
-    """The id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises
+    """Return the id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises
     InvalidInput, NotFound.
     """
     if len(text) >= 36:

@@ -1,5 +1,5 @@
-"""The command that opens a scope to others: creates its space, or changes who belongs to it and
-whether it is open.
+"""The command that opens a scope to others: it creates the space, changes its members, opens or
+closes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who acts and where a record lives: Actor, Scope."""
+"""Identities: the Actor who acts, and the Scope in which a record lives."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _Name = Annotated[str, AfterValidator(_whole)]
 
 
 class Scope(Record):
-    """Where a record lives. Written as `private:alice`, `project:apollo`, …, `public`.
+    """The place in which a record lives. Written as `private:alice`, `project:apollo`, …,
+    `public`.
 
     A scope of an organization is written `acme/project:apollo`; the two never meet.
     """
 
     kind: ScopeKind
     key: _Name = ""
-    """Whose scope it is; empty for `public` only. Any text: it is compared, never matched as a
+    """The owner of the scope; empty for `public` only. Any text: it is compared, never matched as a
     pattern.
     """
     organization: _Name | None = None
@@ -84,7 +85,7 @@ class Scope(Record):
 
     @classmethod
     def diary(cls, user: str, agent: str, project: str, organization: str | None = None) -> Scope:
-        """The diary of one agent of one principal in one project."""
+        """Return the diary of one agent of one principal in one project."""
         key = "/".join(quote(part, safe="") for part in (user, agent, project))
         return cls(kind="diary", key=key, organization=organization)
 
@@ -100,7 +101,7 @@ class Scope(Record):
         return user, agent, project
 
     def within(self, organization: str | None) -> Scope:
-        """This scope as seen from `organization`, when it does not name one itself."""
+        """Return this scope as seen from `organization`, if it does not name one itself."""
         if self.organization is not None or organization is None:
             return self
         return self.model_copy(update={"organization": organization})
@@ -123,7 +124,7 @@ def _parsed(text: str) -> Scope:
 
 
 class Actor(Record):
-    """Who acts. Every operation takes one and nothing infers it.
+    """The person or agent who acts. Every operation takes one and nothing infers it.
 
     An actor with an `agent` is never an operator.
     """
@@ -138,7 +139,7 @@ class Actor(Record):
     projects: Names = frozenset()
     """Projects that this actor belongs to."""
     delegations: Names = frozenset()
-    """Live delegations that this actor holds."""
+    """Live delegations of this actor."""
     role: Role = "member"
     surface: _Name = "python"
     """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
@@ -156,15 +157,17 @@ class Actor(Record):
 
     @property
     def is_operator(self) -> bool:
-        """Whether this actor may do what only an operator may."""
+        """True if this actor has the rights of an operator."""
         return self.role == "operator" and self.agent is None
 
     def on(self, surface: str) -> Actor:
-        """The same actor, coming through `surface`."""
+        """Return the same actor, coming through `surface`."""
         return self.model_copy(update={"surface": surface})
 
     def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> Actor:
-        """The same actor, serving a request or in a session; what is not given stays."""
+        """Return the same actor, serving a request or in a session; an omitted id stays as it
+        is.
+        """
         if request_id is None and session_id is None:
             return self
         return self.replace(
@@ -172,7 +175,7 @@ class Actor(Record):
         )
 
     def same_as(self, other: Actor) -> bool:
-        """Whether the other is the same actor, whatever it is about."""
+        """Return True if the other is the same actor, whatever its surface, request and session."""
         plain = {"surface": "", "request_id": None, "session_id": None}
         return self.model_copy(update=plain) == other.model_copy(update=plain)
 
@@ -182,11 +185,13 @@ class Actor(Record):
         return Scope(kind="private", key=self.user, organization=self.organization)
 
     def home(self, scope: str | Scope | None = None) -> Scope:
-        """The scope to work in: `scope` within this actor's organization, else the private one."""
+        """Return the scope to work in: `scope` within this actor's organization, else the private
+        one.
+        """
         return self.private_scope if scope is None else Scope.parse(scope).within(self.organization)
 
     def identity(self) -> dict[str, Any]:
-        """The ids that the journal holds of this actor."""
+        """Return the ids of this actor that the journal records."""
         keep = ("user", "agent", "acting_for", "organization", "role")
         return {
             name: cast(Any, getattr(self, name)) for name in keep if getattr(self, name) is not None

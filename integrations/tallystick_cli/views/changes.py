@@ -37,7 +37,7 @@ _IMPACT = {
 
 
 def change_line(change: Change) -> Text:
-    """What became of a change."""
+    """Return the result of a change in one line."""
     if change.status == "unchanged":
         return Text(
             f"– nothing changed: {short(change.memory_id)} is {change.state}, version "
@@ -49,7 +49,7 @@ def change_line(change: Change) -> Text:
 
 
 def correction_view(correction: Correction) -> RenderableType:
-    """What a correction would do, or that it is done."""
+    """Return the preview of a correction, or its result."""
     if correction.result is not None:
         return change_line(correction.result)
     facts = fact_table()
@@ -72,7 +72,7 @@ def correction_view(correction: Correction) -> RenderableType:
 
 
 def crossing_view(crossing: Crossing) -> RenderableType:
-    """What a way into another scope would make, or made."""
+    """Return the preview of promoting or sharing, or its result."""
     if crossing.copy_id is not None:
         return Text(f"✓ {short(crossing.copy_id)} stands in {crossing.into}", style="green")
     facts = fact_table()
@@ -84,7 +84,7 @@ def crossing_view(crossing: Crossing) -> RenderableType:
 
 
 def forgetting_view(forgetting: Forgetting) -> RenderableType:
-    """What a query would forget, or forgot."""
+    """Return the memories that a query forgets or would forget."""
     if forgetting.mode == "execute":
         return Text(f"✓ {len(forgetting.results)} memories forgotten", style="green")
     if not forgetting.matches:

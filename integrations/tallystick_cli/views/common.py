@@ -31,7 +31,7 @@ __all__ = [
 
 
 def short(identity: str) -> str:
-    """The end of an id: enough to name it, and accepted wherever an id is asked for."""
+    """Return the end of an id: enough to name it, and accepted wherever a command takes an id."""
     return identity[-8:]
 
 
@@ -66,8 +66,8 @@ def plain_table(*columns: str) -> Table:
 
 
 def titled_table(title: str, *columns: tuple[str, int | None]) -> Table:
-    """A table whose rows take one line each; a column without a width takes what the others
-    leave.
+    """Return a table whose rows take one line each; a column without a width takes the rest of the
+    line.
     """
     table = Table(
         title=title,

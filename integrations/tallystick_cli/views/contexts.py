@@ -54,8 +54,8 @@ def decision_table(
     title: str | None = None,
     width: int = 80,
 ) -> Table:
-    """Every candidate of a compile: in or out, why, and what it costs; from a width of 110 also
-    what it says.
+    """Return every candidate of a compile: in or out, why, and its tokens; from a width of 110 also
+    its text.
     """
     allocation = compiled.token_allocation
     used, budget = allocation.get("used", 0), allocation.get("budget", request.token_budget)
@@ -90,7 +90,7 @@ def decision_table(
 
 
 def diff_table(diff: CompileDiff) -> Table:
-    """How two compiles differ, candidate by candidate."""
+    """Return the differences of two compiles, candidate by candidate."""
     table = titled_table(
         f"{diff.tokens_before} → {diff.tokens_after} tokens, {diff.unchanged} items as before",
         *(("", 9), ("item", 22), ("before", 22), ("after", 22)),
@@ -125,7 +125,7 @@ def diff_table(diff: CompileDiff) -> Table:
 
 
 def step_diff_view(diff: StepDiff) -> RenderableType:
-    """How two steps differ: the context, the request, the answer."""
+    """Return the differences of two steps: the context, the request, the answer."""
     parts: list[RenderableType] = []
     if diff.compile is not None:
         parts.append(diff_table(diff.compile))
@@ -156,7 +156,7 @@ def step_diff_view(diff: StepDiff) -> RenderableType:
 
 
 def replay_view(result: ReplayResult) -> RenderableType:
-    """What a replay did and how it compares with the receipt."""
+    """Return the result of a replay and its comparison with the receipt."""
     exact = result.recipe.is_exact
     lines = [
         _answer("request is the one in the receipt", result.request_matches),
@@ -185,7 +185,7 @@ def _diff_line(line: str) -> Text:
 
 
 def _contents(request: CompilationRequest, compiled: CompiledContext) -> dict[str, str]:
-    """What each candidate says; what policy took out is not shown here either."""
+    """Return the text of each candidate; a text that policy withheld is not shown here either."""
     says = {memory.id: memory.content for memory in request.memory_records}
     says |= {f"tool:{tool.name}": tool.description for tool in request.tool_specs}
     says |= {item.id: item.content for item in request.context_items}

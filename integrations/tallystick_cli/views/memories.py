@@ -33,7 +33,7 @@ __all__ = ["explored_view", "history_table", "hit_table", "inspection_view", "me
 
 
 def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
-    """Recalled memories with their scores, sources and reasons."""
+    """Return recalled memories with their scores, sources and reasons."""
     table = titled_table(f"Recall: {query}", ("score", 5), ("memory", None), ("id", 8))
     table.columns[1].no_wrap = False
     for hit in hits:
@@ -68,14 +68,14 @@ def hit_table(hits: Sequence[Hit], *, query: str) -> Table:
 
 
 _USES = 5
-"""Steps that are named as users of a memory."""
+"""Number of steps that are listed as users of a memory."""
 
 
 _TIMES = ("valid_from", "valid_until", "expires_at", "freshness_ts")
 
 
 def memory_table(memories: Iterable[Memory]) -> Table:
-    """Memories, newest first."""
+    """Return memories, newest first."""
     table = plain_table("id", "state", "kind", "v", "says")
     for memory in memories:
         table.add_row(
@@ -89,7 +89,7 @@ def memory_table(memories: Iterable[Memory]) -> Table:
 
 
 def explored_view(explored: Explored) -> RenderableType:
-    """What one comes across: scopes with counts, memories, and how they hang together."""
+    """Return the result of exploring: scopes with counts, memories, and their links."""
     parts: list[RenderableType] = []
     if explored.scopes:
         scopes = plain_table("scope", "read", "why", "memories", "kinds")
@@ -135,7 +135,7 @@ def explored_view(explored: Explored) -> RenderableType:
 
 
 def inspection_view(inspection: Inspection) -> RenderableType:
-    """One memory with everything about it, and the newest recorded steps that used it."""
+    """Return one memory with everything about it, and the newest recorded steps that used it."""
     facts = fact_table()
     facts.add_row("memory", Text(inspection.memory_id, style="cyan"))
     facts.add_row(
@@ -189,7 +189,7 @@ def inspection_view(inspection: Inspection) -> RenderableType:
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:
-    """What happened, oldest first."""
+    """Return the history of a memory, oldest first."""
     table = plain_table("when", "what", "who", "why", "change")
     for entry in entries:
         what = f"{entry.event} {entry.correction}" if entry.correction else entry.event

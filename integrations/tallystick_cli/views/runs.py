@@ -93,7 +93,7 @@ def step_view(
     *,
     width: int = 80,
 ) -> RenderableType:
-    """One step: what it saw and why, what it did, and the receipt that answers for it."""
+    """Return one step: its context with the reasons, its entries, and its receipt."""
     head = Table.grid(padding=(0, 2))
     head.add_column(style="dim")
     head.add_column()
@@ -128,7 +128,7 @@ def step_view(
 
 
 def state_table(states: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Checkpoints, each with what was written at it and the steps that wrote it."""
+    """Return checkpoints, each with its writes and the steps that wrote them."""
     table = Table(
         "checkpoint", "step", "source", "channels", "written by", box=None, header_style="bold"
     )

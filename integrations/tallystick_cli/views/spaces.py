@@ -20,7 +20,7 @@ __all__ = ["preview_table", "space_table"]
 
 
 def space_table(spaces: Iterable[MemorySpace]) -> Table:
-    """Spaces with their members."""
+    """Return spaces with their members."""
     table = plain_table("scope", "name", "state", "members")
     for space in spaces:
         members = "\n".join(
@@ -33,7 +33,7 @@ def space_table(spaces: Iterable[MemorySpace]) -> Table:
 
 
 def preview_table(preview: AccessPreview) -> Table:
-    """What somebody could recall, scope by scope."""
+    """Return the memories that somebody could recall, scope by scope."""
     table = plain_table("scope", "may recall", "why", "visible", "hidden", "denied")
     for scope in preview.scopes:
         allowed = scope.decision.allowed

@@ -44,7 +44,7 @@ _FINDING = {
 
 
 def proof_view(proof: Proof) -> RenderableType:
-    """What was looked at, what speaks against the claim, and what stays open."""
+    """Return the checks of a proof, the problems, and the limits of the proof."""
     facts = fact_table()
     claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
     facts.add_row("memory", Text(proof.memory_id, style="cyan"))
@@ -65,7 +65,7 @@ def proof_view(proof: Proof) -> RenderableType:
 
 
 def erasure_view(erasure: Erasure) -> RenderableType:
-    """What would be destroyed, or was, with the proof."""
+    """Return the copies that an erasure destroys or would destroy, with the proof."""
     facts = fact_table()
     facts.add_row("memories", ", ".join(short(memory_id) for memory_id in erasure.memory_ids))
     facts.add_row("versions", str(erasure.versions))
@@ -96,7 +96,7 @@ def erasure_view(erasure: Erasure) -> RenderableType:
 
 
 def purge_view(purge: Purge) -> RenderableType:
-    """What is past its window, or went."""
+    """Return the data that is past its window, or was removed."""
     facts = fact_table()
     facts.add_row("expired memories", f"{purge.expired} (forgotten, recoverable for their window)")
     facts.add_row("forgotten memories", str(purge.tombstones))
@@ -113,7 +113,7 @@ def purge_view(purge: Purge) -> RenderableType:
 
 
 def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
-    """What was taken along."""
+    """Return the contents of an export or import."""
     return Text(
         f"✓ {len(transfer.scopes)} scopes {verb} {folder}: {transfer.memories} memories, "
         f"{transfer.sources} sources, {transfer.entries} journal entries, "
@@ -123,7 +123,7 @@ def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
 
 
 def doctor_table(findings: Iterable[Finding]) -> Table:
-    """Findings, one a line."""
+    """Return the findings of the doctor, one a line."""
     table = plain_table("", "check", "finding")
     for finding in findings:
         sign, style = _FINDING[finding.status]
@@ -136,7 +136,7 @@ def doctor_table(findings: Iterable[Finding]) -> Table:
 
 
 def reconciled_view(reconciled: Reconciled) -> Text:
-    """Whether Chroma holds what the database holds."""
+    """Return the comparison of Chroma with the database."""
     if reconciled.whole:
         return Text(
             f"✓ the index matches the database ({reconciled.checked} vectors)", style="green"

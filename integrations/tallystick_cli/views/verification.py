@@ -17,7 +17,7 @@ __all__ = ["verification_view"]
 
 
 def verification_view(verification: Verification) -> RenderableType:
-    """Whether stock and foil match, what was checked, and what that cannot prove."""
+    """Return the result for stock and foil, the checks, and the limits of the proof."""
     ok = verification.ok
     lines: list[RenderableType] = [
         Text(_verdict(verification), style="bold green" if ok else "bold red"),
