@@ -114,7 +114,7 @@ class Gate:
             self.require(actor, operation, scope)
             return
         state = PolicyState({}, self._store.clock.now())
-        if not rule_on(actor, operation, scope, state)[0]:
+        if not rule_on(actor, operation, scope, state).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, state))
 
     def require_or_none(
@@ -189,7 +189,7 @@ class Gate:
         `journaling`.
         """
         state = self._state_for(tx, operation, scope)
-        if not rule_on(actor, operation, scope, state)[0]:
+        if not rule_on(actor, operation, scope, state).allowed:
             raise Denied(decide(actor, operation, scope, state))
 
     def confirmed(

@@ -136,10 +136,9 @@ def _shorten_item(state: State, head: str, available: int, query: list[str]) -> 
     )
     if form is None:
         return None
-    reason, text = form
-    tokens = state.count(text)
+    tokens = state.count(form.content)
     return (
-        Shortened(reason, text, tokens)
+        Shortened(form.reason, form.content, tokens)
         if tokens >= state.request.compile_config.min_compressed_tokens
         else None
     )

@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlined
 from tallystick.ranking import analyze
 
-__all__ = ["GAP", "shorten"]
+__all__ = ["GAP", "ShortForm", "shorten"]
 
 GAP = " […] "
-"""Stands where something was left out."""
+"""The mark of an omission."""
 
 _JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
 """Longest list and longest string, from gentle to harsh."""
@@ -35,19 +35,26 @@ _TRACEBACK = re.compile(
 )
 
 
+class ShortForm(NamedTuple):
+    """A shorter form of a content, and the method that made it."""
+
+    reason: Literal["compressed_structural", "compressed_extractive"]
+    content: str
+
+
 def shorten(
     content: str, *, target: int, query: Sequence[str], count: Callable[[str], int]
-) -> tuple[Literal["compressed_structural", "compressed_extractive"], str] | None:
-    """`content` in at most `target` tokens as `count` counts them, and how; None when nothing that
+) -> ShortForm | None:
+    """Return `content` in at most `target` tokens as `count` counts them; None if no form that
     says something fits.
 
     `query` are the analysed words of the request. Pure, and the same on every machine.
     """
     structural = _by_structure(content, target, frozenset(query), count)
     if structural is not None:
-        return "compressed_structural", structural
+        return ShortForm("compressed_structural", structural)
     extract = _by_sentences(content, target, frozenset(query), count)
-    return None if extract is None else ("compressed_extractive", extract)
+    return None if extract is None else ShortForm("compressed_extractive", extract)
 
 
 def _by_structure(
@@ -120,7 +127,7 @@ def _cut_value(value: Any, longest_list: int, longest_text: int) -> Any:
 
 
 def _fold(lines: Sequence[str]) -> list[str]:
-    """Runs of lines that differ only in numbers, as their first line and how many were like it."""
+    """Return runs of lines that differ only in numbers, as their first line and a count."""
     folded: list[str] = []
     shape, like = None, 0
     for line in lines:
@@ -138,7 +145,7 @@ def _fold(lines: Sequence[str]) -> list[str]:
 
 
 def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int]) -> str | None:
-    """A third of the room for the first lines, the rest for the last, where errors stand."""
+    """A third of the room for the first lines, the rest for the last, where errors are."""
 
     def form(keep: int) -> str:
         head = max(1, keep // 3)
@@ -166,7 +173,7 @@ def _by_sentences(
 def _largest_that_fits(
     form: Callable[[int], str], most: int, least: int, target: int, count: Callable[[str], int]
 ) -> str | None:
-    """The form with the most parts that was found to fit, by bisection, so that few texts are
+    """Return the form with the most parts that fits, found by bisection, so that few texts are
     counted.
     """
     best: str | None = None
@@ -182,7 +189,7 @@ def _largest_that_fits(
 
 
 def _sentences(content: str) -> list[tuple[int, int]]:
-    """Character ranges of the sentences and lines that hold more than white space."""
+    """Return the character ranges of the sentences and lines that contain more than white space."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _SENTENCE_END.finditer(content):

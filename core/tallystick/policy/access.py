@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tallystick.records import (
     AccessDecision,
@@ -28,6 +28,7 @@ __all__ = [
     "ROLES",
     "AccessRole",
     "PolicyState",
+    "Ruling",
     "decide",
     "rule_on",
 ]
@@ -123,20 +124,29 @@ def decide(
             scope=scope,
             surface="unknown",
         )
-    allowed, reason = rule_on(actor, operation, scope, state)
+    ruling = rule_on(actor, operation, scope, state)
     return AccessDecision(
-        allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface
+        allowed=ruling.allowed,
+        reason=ruling.reason,
+        operation=operation,
+        scope=scope,
+        surface=actor.surface,
     )
 
 
-def rule_on(
-    actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
-) -> tuple[bool, ReasonCode]:
+class Ruling(NamedTuple):
+    """The answer of policy, without the record of the decision."""
+
+    allowed: bool
+    reason: ReasonCode
+
+
+def rule_on(actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState) -> Ruling:
     """Return the ruling of `decide` without its record: for checks that run in every write."""
     allowed, reason = _rule_on(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
-        return False, "mutations_frozen"
-    return allowed, reason
+        return Ruling(False, "mutations_frozen")
+    return Ruling(allowed, reason)
 
 
 def _rule_on(
@@ -188,15 +198,14 @@ def _standing(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -
 def _in_diary(actor: Actor, scope: Scope) -> _Standing:
     if actor.agent is None:
         return _Standing("agent_identity_required")
-    parts = scope.diary_of
-    if parts is None:
+    diary = scope.diary_of
+    if diary is None:
         return _Standing("missing_scope_key")
-    user, agent, project = parts
-    if (user, agent) != (actor.user, actor.agent):
+    if (diary.user, diary.agent) != (actor.user, actor.agent):
         return _Standing("principal_mismatch")
-    if not project:
+    if not diary.project:
         return _Standing("missing_project_id")
-    if project not in actor.projects:
+    if diary.project not in actor.projects:
         return _Standing("unverified_membership")
     return _Standing("allowed_diary", frozenset({"diarist"}))
 

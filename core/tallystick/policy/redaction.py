@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints, TypeAdapter
 
@@ -27,6 +27,8 @@ __all__ = [
     "SECRET_RULES",
     "Finder",
     "Finding",
+    "RedactedJson",
+    "RedactedText",
     "Redactor",
     "Rule",
     "restored",
@@ -69,6 +71,22 @@ class Finding:
     start: int
     end: int
     kind: str
+
+
+class RedactedText(NamedTuple):
+    """A text with placeholders."""
+
+    text: str
+    counts: dict[str, int]
+    """Number of placeholders by kind."""
+
+
+class RedactedJson(NamedTuple):
+    """A JSON value with placeholders."""
+
+    value: Json
+    counts: dict[str, int]
+    """Number of placeholders by kind."""
 
 
 ID_KEYS = frozenset(
@@ -137,10 +155,8 @@ class Redactor:
             _without_overlaps([*_findings(text, self._rules), *self._external_findings(text)])
         )
 
-    def redact_text(
-        self, text: str, *, originals: dict[str, str] | None = None
-    ) -> tuple[str, dict[str, int]]:
-        """`text` with placeholders, and how many of each kind were replaced.
+    def redact_text(self, text: str, *, originals: dict[str, str] | None = None) -> RedactedText:
+        """Return `text` with placeholders, and the number of each kind that was replaced.
 
         Equal secrets get one number, counted by kind in order of first appearance. Placeholders
         that stand in `text` already are left alone, and new ones are numbered after them: redacting
@@ -149,7 +165,7 @@ class Redactor:
         """
         pen = _Pen(originals)
         pen.note(text)
-        return self._redacted(text, pen, self._rules), pen.counts()
+        return RedactedText(self._redacted(text, pen, self._rules), pen.counts())
 
     def redact_json(
         self,
@@ -157,8 +173,8 @@ class Redactor:
         *,
         exempt_keys: AbstractSet[str] = ID_KEYS,
         originals: dict[str, str] | None = None,
-    ) -> tuple[Json, dict[str, int]]:
-        """`value` with placeholders in its texts and keys, and how many of each kind were replaced.
+    ) -> RedactedJson:
+        """Return `value` with placeholders in its texts and keys, and the number of each kind.
 
         A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is
         redacted whole. `exempt_keys` has keys (`run_id`) or ends of key paths (`tool_calls.id`;
@@ -170,7 +186,7 @@ class Redactor:
         pen = _Pen(originals)
         for text in _texts(value):
             pen.note(text)
-        return self._walk(value, (), exempt_keys, pen), pen.counts()
+        return RedactedJson(self._walk(value, (), exempt_keys, pen), pen.counts())
 
     def _walk(
         self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen

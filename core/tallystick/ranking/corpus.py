@@ -64,6 +64,23 @@ class Entry(NamedTuple):
     valid_until: int | None = None
 
 
+class CorpusSize(NamedTuple):
+    """The live slices of a corpus, counted."""
+
+    slices: int
+    words: float
+    """Words of all these slices together."""
+
+
+class RowWords(NamedTuple):
+    """Distinct meaningful words of some rows."""
+
+    words: NDArray[np.int32]
+    """Numbers of surfaces, row after row."""
+    counts: Ints
+    """The number of words of each row."""
+
+
 class _Numbers(dict[str, int]):
     """Numbers for strings, in the order in which they are first looked up."""
 
@@ -294,14 +311,14 @@ class Corpus:
         return int(self.alive.sum())
 
     @cached_property
-    def size(self) -> tuple[int, float]:
-        """The number of live slices, and their average number of words."""
+    def size(self) -> CorpusSize:
+        """The number of live slices, and of their words."""
         slices, words = 0, 0.0
         for segment in self.segments:
             standing = segment.alive[segment.owner]
             slices += int(standing.sum())
             words += float(segment.length[standing].sum())
-        return slices, words
+        return CorpusSize(slices, words)
 
     @cached_property
     def _by_doc(self) -> tuple[Ints, Ints]:
@@ -371,8 +388,8 @@ class Corpus:
                 scores[start : start + len(segment)] = best
         return scores
 
-    def words_of(self, rows: Ints) -> tuple[NDArray[np.int32], Ints]:
-        """The distinct meaningful words of rows, one after the other, and how many each has."""
+    def words_of(self, rows: Ints) -> RowWords:
+        """Return the distinct meaningful words of rows."""
         import numpy as np
 
         place = np.searchsorted(self.starts, rows, side="right") - 1
@@ -386,7 +403,7 @@ class Corpus:
             counts[mine] = segment.word_offsets[local + 1] - segment.word_offsets[local]
             base += len(segment.words)
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self._all_words[np.repeat(first, counts) + within], counts
+        return RowWords(self._all_words[np.repeat(first, counts) + within], counts)
 
     @cached_property
     def _all_words(self) -> NDArray[np.int32]:
@@ -530,7 +547,7 @@ class Corpus:
 
     @cached_property
     def bytes(self) -> int:
-        """The approximate memory that it takes"""
+        """The approximate size in bytes."""
         return sum(
             sum(column.nbytes for column in segment.columns.values())
             + sum(

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["ALWAYS", "Span", "date_fit", "event_named", "moment", "spans"]
+__all__ = ["ALWAYS", "EventBound", "Span", "date_fit", "event_named", "moment", "spans"]
 
 _LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
 _DAY = 24 * 3600 * 1_000_000
@@ -160,14 +160,20 @@ def moment(text: str) -> int | None:
     return None if read is None else int(read.timestamp()) * 1_000_000
 
 
-def event_named(query: str) -> tuple[str, str] | None:
-    """("before" or "after", the event) where the query places something by an event, as "before the
-    trip".
-    """
+class EventBound(NamedTuple):
+    """An event by which a query bounds a time, as in "before the trip"."""
+
+    relation: Literal["before", "after"]
+    event: str
+
+
+def event_named(query: str) -> EventBound | None:
+    """Return the event by which the query bounds a time, or None."""
     match = _EVENT.search(query)
     if match is None:
         return None
-    return ("before" if match["word"].lower() in ("before", "until") else "after"), match["event"]
+    is_before = match["word"].lower() in ("before", "until")
+    return EventBound("before" if is_before else "after", match["event"])
 
 
 def date_fit(moment: int | None, named: Sequence[Span]) -> float:

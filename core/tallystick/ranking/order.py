@@ -219,9 +219,9 @@ def rank(
     core = np.zeros(len(docs), dtype=np.float64)
     floor = 0.0
     for name, column in own.items():
-        standard, nothing = s.standardise(column)
-        core += getattr(weights, name) * standard
-        floor += getattr(weights, name) * nothing
+        standard = s.standardise(column)
+        core += getattr(weights, name) * standard.values
+        floor += getattr(weights, name) * standard.zero
     flows = {
         "neighbours": s.neighbour_flow(
             core,
@@ -235,7 +235,7 @@ def rank(
         "answers": s.answer_flow(core, before, asks, weights.answers),
     }
     flowed = core + flows["neighbours"] + flows["answers"]
-    flows["session"], _ = s.standardise(s.best_in_session(flowed, session))
+    flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
     score = flowed - floor + weights.session * flows["session"]
     signals = _own_signals(question, pools, flags)
     signals |= extra or {}
@@ -312,10 +312,10 @@ def _words(
     )
     scores = []
     for pool in pools:
-        flat, counts = pool.corpus.words_of(pool.rows)
-        distinct, place = np.unique(flat, return_inverse=True)
+        row_words = pool.corpus.words_of(pool.rows)
+        distinct, place = np.unique(row_words.words, return_inverse=True)
         likeness = _likeness(question, question_words, pool.corpus, distinct, vectors)
-        scores.append(s.best_words(likeness[place], counts))
+        scores.append(s.best_words(likeness[place], row_words.counts))
     best = np.concatenate(scores)
     if structured:
         best = s.word_flow(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.ranking.corpus import ASKS, TELLS_TIME
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 __all__ = [
+    "Standardised",
     "answer_flow",
     "asks_assistant",
     "asks_when",
@@ -29,10 +30,10 @@ __all__ = [
     "best_words",
     "has_time_word",
     "is_assistant",
-    "text_flags",
     "names_source",
     "neighbour_flow",
     "standardise",
+    "text_flags",
     "word_flow",
 ]
 
@@ -97,20 +98,28 @@ _ASKS_ASSISTANT = re.compile(
 )
 
 
-def standardise(values: Floats) -> tuple[Floats, float]:
-    """Each value's distance from the mean in standard deviations, and where 0 would stand on the
-    same scale.
+class Standardised(NamedTuple):
+    """Values on the scale of their own spread."""
+
+    values: Floats
+    """Distance of each value from the mean, in standard deviations."""
+    zero: float
+    """The place of 0 on the same scale."""
+
+
+def standardise(values: Floats) -> Standardised:
+    """Return values as distances from their mean in standard deviations.
 
     A spread below a tenth of the largest value counts as that tenth, so that among few or much
     alike candidates a small difference stays small. All 0.0 where nothing differs from nothing.
     """
     if not len(values):
-        return values, 0.0
+        return Standardised(values, 0.0)
     mean = float(values.mean())
     spread = max(float(values.std()), float(abs(values).max()) / 10)
     if spread == 0:
-        return values * 0.0, 0.0
-    return (values - mean) / spread, -mean / spread
+        return Standardised(values * 0.0, 0.0)
+    return Standardised((values - mean) / spread, -mean / spread)
 
 
 def best_words(likeness: Floats, counts: Ints) -> Floats:

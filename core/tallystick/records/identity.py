@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import quote, unquote
 
 from pydantic import AfterValidator, field_validator, model_serializer, model_validator
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, field_validator, model_serializer, model_va
 from tallystick.errors import InvalidScope
 from tallystick.records._base import Names, Record
 
-__all__ = ["Actor", "Role", "Scope", "ScopeKind"]
+__all__ = ["Actor", "Diary", "Role", "Scope", "ScopeKind"]
 
 ScopeKind = Literal[
     "private", "project", "delegated", "team", "organization", "shared", "public", "diary"
@@ -31,6 +31,14 @@ def _whole(value: str) -> str:
 
 
 _Name = Annotated[str, AfterValidator(_whole)]
+
+
+class Diary(NamedTuple):
+    """The parts of the key of a diary: one agent of one principal in one project."""
+
+    user: str
+    agent: str
+    project: str
 
 
 class Scope(Record):
@@ -90,15 +98,13 @@ class Scope(Record):
         return cls(kind="diary", key=key, organization=organization)
 
     @property
-    def diary_of(self) -> tuple[str, str, str] | None:
-        """(user, agent, project) of a diary's key; None for other scopes and for a key of another
-        form.
-        """
+    def diary_of(self) -> Diary | None:
+        """The parts of a diary's key; None for other scopes and for a key of another form."""
         parts = self.key.split("/")
         if self.kind != "diary" or len(parts) != 3:
             return None
         user, agent, project = (unquote(part) for part in parts)
-        return user, agent, project
+        return Diary(user, agent, project)
 
     def within(self, organization: str | None) -> Scope:
         """Return this scope as seen from `organization`, if it does not name one itself."""

@@ -355,7 +355,7 @@ class Hit(Record):
     path: str = "exact"
     """The search for its vector: `exact`, `chroma` or `none`."""
     fresh: bool = True
-    """False if the memory is superseded or out of its validity, or older than a memory it was
+    """False if the memory is superseded or out of its validity, or ranked below a memory it was
     derived from.
     """
     history: bool = False
