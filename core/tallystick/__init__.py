@@ -50,7 +50,7 @@ __version__ = "0.1.0"
 
 
 _ROOMS = {"BoundTally": "tally", "Tally": "tally", "TallystickError": "errors"}
-"""Where a name of the face lives, if not among the records."""
+"""The module of each public name that is not among the records."""
 
 
 def __getattr__(name: str) -> Any:

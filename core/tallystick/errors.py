@@ -287,7 +287,7 @@ _REMEDIES: Mapping[str, str] = {
     "confirm_token_required": "Preview it, and confirm with the token that the preview gives.",
     "mutations_frozen": "An operator suspended every change; wait until it is taken back.",
 }
-"""What to do about a refusal, by its reason code. docs/policy.md says more."""
+"""The remedy for a refusal, by its reason code. docs/policy.md says more."""
 
 
 class Denied(TallystickError):

@@ -52,23 +52,25 @@ class Settings(BaseSettings):
     recall_cache_mb: int = Field(default=512, ge=1)
     """Searchable text that recall keeps in memory, in MB; the scopes used last stay."""
     rerank_deadline_ms: int = Field(default=300, ge=1)
-    """How long recall waits for a reranker before it goes on without."""
+    """How long recall waits for a reranker before it continues without, milliseconds."""
     chroma: str | None = None
     """Address of a Chroma server, such as http://localhost:8000; None uses the embedded one."""
     retention: Retention = "redacted_payloads"
     """The payloads that recorded steps keep."""
     forget_window_days: int = Field(default=30, ge=0)
-    """How long a forgotten memory can be recovered."""
+    """Days for which a forgotten memory can be recovered."""
     done_jobs_days: int = Field(default=7, ge=0)
-    """How long jobs that are done are kept."""
+    """Days for which finished jobs are kept."""
     dead_jobs_days: int = Field(default=90, ge=0)
-    """How long jobs that failed for good are kept, to be looked into."""
+    """Days for which jobs that failed for good are kept, for investigation."""
     idempotency_days: int = Field(default=30, ge=1)
-    """How long the first answer under an idempotency key is kept: a later call is carried out
+    """Days for which the first answer under an idempotency key is kept: a later call is carried out
     anew.
     """
     manual_override_days: int = Field(default=30, ge=0)
-    """How long a person's edit is locked against agents, where asked for without an end."""
+    """Days for which a person's edit is locked against agents, if the lock has no end of its
+    own.
+    """
     allow_download: bool = False
     """True if token encodings may be downloaded."""
     token_cache: Path | None = None
@@ -76,8 +78,8 @@ class Settings(BaseSettings):
     readers: int = Field(default=4, ge=1)
     """Database connections kept open for reading."""
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
-    """How often an actor may `read`, `inspect`, `preview` or `export` in a minute, in each process;
-    empty: no limit.
+    """Number of times an actor may `read`, `inspect`, `preview` or `export` in a minute, in each
+    process; empty: no limit.
     """
     redact_pii: bool = False
     """True to redact names, addresses and numbers of people like secrets."""

@@ -29,7 +29,7 @@ from tallystick.recorder import Player
 from tallystick.records import ReplayResult, RunRecord, Verification
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
-from tallystick_cli import render
+from tallystick_cli import views
 from tallystick_langchain import TallyCallbackHandler, TapeChatModel, chat_model_call, tape_tools
 from tallystick_langgraph import TallySaver
 from tallystick_llama_index import TallyRetriever
@@ -111,7 +111,7 @@ def play(
     console.print(Rule("[bold]What was remembered"))
     tally.drain()
     hits = bound.recall("how is money rounded?", limit=2)
-    console.print(render.hit_table(hits, query="how is money rounded?"))
+    console.print(views.hit_table(hits, query="how is money rounded?"))
 
     console.print(Rule("[bold]Session 2: PydanticAI, next day, on the same tally"))
     console.print(Text(f"“How do we round money here?”\n{_ask_pydantic_ai(bound, model)}"))
@@ -123,17 +123,17 @@ def play(
 
     console.print(Rule("[bold]Replay of the patch step"))
     exact = bound.recordings.replay(agent.patch_step, call=_replay_call(model, bound))
-    console.print(render.replay_view(exact))
+    console.print(views.replay_view(exact))
     smaller = bound.recordings.replay(
         agent.patch_step, token_budget=_smaller_budget(bound, agent.patch_step)
     )
-    console.print(render.replay_view(_shorten(smaller)))
+    console.print(views.replay_view(_shorten(smaller)))
 
     console.print(Rule("[bold]The whole agent again, on tape"))
     console.print(_play_tape(bound, bound.recordings.run(run.id), model))
 
     console.print(Rule("[bold]The receipt"))
-    console.print(render.verification_view(bound.verify(run.id, foil=foil)))
+    console.print(views.verification_view(bound.verify(run.id, foil=foil)))
 
     console.print(Rule("[bold]Somebody tampers with it"))
     for title, verified in tampering.attempts(
@@ -148,10 +148,10 @@ def _show_patch(
 ) -> None:
     request, compiled = bound.recordings.compiled(step)
     title = "The patch step: what the model saw, and why"
-    console.print(render.decision_table(request, compiled, title=title, width=console.width))
+    console.print(views.decision_table(request, compiled, title=title, width=console.width))
     if svg is not None:
         picture = Console(record=True, width=120, file=io.StringIO())
-        picture.print(render.decision_table(request, compiled, title=title, width=picture.width))
+        picture.print(views.decision_table(request, compiled, title=title, width=picture.width))
         # Rich names fonts on a server; a picture that asks nobody shows in the reader's own
         # monospace font.
         drawing = re.sub(
@@ -282,10 +282,10 @@ def _goodbye(console: Console, tally: Tally, run_id: str, step_id: str) -> None:
     where = "" if Path(tally.location) == Path(".tally").absolute() else f" -t {tally.location}"
     lines = [
         f"tally runs{where}",
-        f"tally show {render.short(step_id)}{where}",
-        f"tally why {render.short(step_id)}{where}",
+        f"tally show {views.short(step_id)}{where}",
+        f"tally why {views.short(step_id)}{where}",
         f"tally recall 'rounding of money'{where}",
-        f"tally verify {render.short(run_id)}{where}",
+        f"tally verify {views.short(run_id)}{where}",
     ]
     console.print(
         Panel(

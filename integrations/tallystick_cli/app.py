@@ -14,12 +14,16 @@ from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import governance, memory, receipts, render, spaces
-from tallystick_cli.options import AsJson, InScope, Limit, Terminal, Where
-from tallystick_cli.options import acting as _acting
-from tallystick_cli.options import opened as _opened
-from tallystick_cli.options import print_json as _print_json
-from tallystick_cli.options import printed as _print
+from tallystick_cli import governance, memory, receipts, spaces, views
+from tallystick_cli.options import (
+    AsJson,
+    CheckOnly,
+    InScope,
+    Limit,
+    Where,
+)
+from tallystick_cli.output import Terminal, print_json, print_view
+from tallystick_cli.session import open_as_owner, set_actor
 from tallystick_cli.surface import command_help
 
 __all__ = ["app", "main"]
@@ -47,12 +51,8 @@ def who(
     ] = None,
 ) -> None:
     """Say who acts, where the tally does not."""
-    _acting(user, project or ())
+    set_actor(user, project or ())
 
-
-CheckOnly = Annotated[
-    bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")
-]
 
 memory.register(app)
 governance.register(app)
@@ -65,17 +65,17 @@ def runs(
     where: Where = ".tally", limit: Limit = 20, scope: InScope = None, as_json: AsJson = False
 ) -> None:
     """List the recorded runs, newest first."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         scopes = [Scope.parse(scope)] if scope else owner.tally.scopes()
         listed = owner.recordings.runs(scopes, limit=limit)
         counts = owner.recordings.step_counts(listed)
-        found = [(run, counts.get(run.run_id, 0)) for run in listed]
+        rows = [(run, counts.get(run.run_id, 0)) for run in listed]
         if as_json:
-            _print_json([{**run.dump(), "steps": steps} for run, steps in found])
-        elif not found:
-            _print(Text("No runs are recorded here yet.", style="dim"))
+            print_json([{**run.dump(), "steps": steps} for run, steps in rows])
+        elif not rows:
+            print_view(Text("No runs are recorded here yet.", style="dim"))
         else:
-            _print(render.run_table(found))
+            print_view(views.run_table(rows))
 
 
 @app.command(help=command_help("show"))
@@ -87,12 +87,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
-    with _opened(where) as owner:
-        found = owner.recordings.find(identity)
-        if isinstance(found, RunRecord):
-            _show_run(owner, found, as_json)
+    with open_as_owner(where) as owner:
+        record = owner.recordings.find(identity)
+        if isinstance(record, RunRecord):
+            _show_run(owner, record, as_json)
         else:
-            _show_step(owner, found, as_json)
+            _show_step(owner, record, as_json)
 
 
 @app.command(help=command_help("recall"))
@@ -104,17 +104,17 @@ def recall(
     as_json: AsJson = False,
 ) -> None:
     """Recall memories that answer TEXT, with the reason for each."""
-    with _opened(where) as owner:
-        wanted: list[str | Scope] = [scope] if scope else list(_home_scopes(owner))
-        found = owner.recall(text, limit=limit, scopes=wanted)
+    with open_as_owner(where) as owner:
+        scopes: list[str | Scope] = [scope] if scope else list(_home_scopes(owner))
+        hits = owner.recall(text, limit=limit, scopes=scopes)
         if as_json:
-            _print_json([hit.dump() for hit in found])
+            print_json([hit.dump() for hit in hits])
             return
-        for warning in found.warnings:
-            _print(Text(f"! {warning}", style="yellow"))
-        _print(
-            render.hit_table(found, query=text)
-            if len(found)
+        for warning in hits.warnings:
+            print_view(Text(f"! {warning}", style="yellow"))
+        print_view(
+            views.hit_table(hits, query=text)
+            if len(hits)
             else Text("Nothing is remembered that answers this.")
         )
 
@@ -147,7 +147,7 @@ def recompile(
     as_json: AsJson = False,
 ) -> None:
     """Compile a recorded step anew with a change, and show what differs. No model is called."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         step = owner.recordings.find(identity)
         if isinstance(step, RunRecord):
             raise InvalidInput(
@@ -164,15 +164,15 @@ def recompile(
             changes["policy_rules"] = load_rules(rules)
         result = (owner.replay if keep else owner.recordings.replay)(step.step_id, **changes)
         if as_json:
-            _print_json(result.dump())
+            print_json(result.dump())
         else:
-            _print(render.replay_view(result))
+            print_view(views.replay_view(result))
             if result.step_id is not None:
-                _print(Text(f"Kept as step {result.step_id}.", style="dim"))
+                print_view(Text(f"Kept as step {result.step_id}.", style="dim"))
 
 
 def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
-    """Tokens, or a share of the budget that the step had."""
+    """Return tokens, or a share of the step's budget."""
     number = text.removesuffix("%")
     if not number.isdigit() or int(number) < 1:
         raise InvalidInput(
@@ -180,14 +180,14 @@ def _budget(owner: BoundTally, step: StepRecord, text: str) -> int:
         )
     if number == text:
         return int(number)
-    asked = next(
+    request = next(
         (e.payload for e in owner.recordings.entries(step.step_id) if e.kind == "compile_request"),
         None,
     )
-    had = asked.get("token_budget") if isinstance(asked, dict) else None
-    if not isinstance(had, int):
+    budget = request.get("token_budget") if isinstance(request, dict) else None
+    if not isinstance(budget, int):
         raise InvalidInput(f"Step {step.step_id} recorded no compile.")
-    return max(1, had * int(number) // 100)
+    return max(1, budget * int(number) // 100)
 
 
 @app.command()
@@ -204,22 +204,22 @@ def state(
     """Show the checkpoints of a thread, what was written at each, and the recorded steps that wrote
     it.
     """
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         bound = owner.tally.bind(owner.actor, scope).on("cli")
-        found = [
-            one
-            for one in bound.threads.history(thread)
-            if checkpoint is None or one.id == checkpoint
+        checkpoints = [
+            item
+            for item in bound.threads.history(thread)
+            if checkpoint is None or item.id == checkpoint
         ][:limit]
-        if not found:
+        if not checkpoints:
             raise NotFound(
                 f"There is no thread {thread}, or no such checkpoint of it, in {bound.scope}."
             )
-        shown = []
-        for one in found:
+        rows = []
+        for item in checkpoints:
             tasks: dict[str, list[str]] = {}
             for task, channel in bound.threads.tasks_at(
-                thread, namespace=one.namespace, checkpoint_id=one.id
+                thread, namespace=item.namespace, checkpoint_id=item.id
             ):
                 tasks.setdefault(task, []).append(channel)
             writes = [
@@ -230,20 +230,20 @@ def state(
                 }
                 for task, channels in tasks.items()
             ]
-            shown.append(
+            rows.append(
                 {
-                    "checkpoint": one.id,
-                    "namespace": one.namespace,
-                    "parent": one.parent_id,
-                    "metadata": dict(one.metadata),
-                    "channels": sorted(one.channels),
+                    "checkpoint": item.id,
+                    "namespace": item.namespace,
+                    "parent": item.parent_id,
+                    "metadata": dict(item.metadata),
+                    "channels": sorted(item.channels),
                     "writes": writes,
                 }
             )
         if as_json:
-            _print_json(shown)
+            print_json(rows)
         else:
-            _print(render.state_table(shown))
+            print_view(views.state_table(rows))
 
 
 @app.command("verify-threads")
@@ -257,15 +257,15 @@ def verify_threads(
     """Check every checkpoint and every piece of state. Exits with 1 when something does not
     match.
     """
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         threads = owner.tally.bind(owner.actor, scope).on("cli").threads
         names = threads.names() if thread is None else [thread]
         problems = threads.verify(thread)
     for problem in problems:
-        _print(Text(f"✗ {problem.where}: {problem.problem}", style="red"))
+        print_view(Text(f"✗ {problem.where}: {problem.problem}", style="red"))
     if problems:
         raise typer.Exit(1)
-    _print(Text(f"✓ {len(names)} threads match what was put", style="green"))
+    print_view(Text(f"✓ {len(names)} threads match what was put", style="green"))
 
 
 @app.command("import-checkpoints")
@@ -285,23 +285,25 @@ def import_checkpoints(
     from tallystick_langgraph import TallySaver
     from tallystick_langgraph import import_checkpoints as copied
 
-    types = [tuple(one.split(":", 1)) for one in allow or ()]
-    if any(len(one) != 2 for one in types):
+    types = [tuple(name.split(":", 1)) for name in allow or ()]
+    if any(len(name) != 2 for name in types):
         raise typer.BadParameter("Write a type as module:Name, such as shop.state:Order.")
-    with _opened(where, create=True) as owner:
+    with open_as_owner(where, create=True) as owner:
         saver = TallySaver(owner.tally.bind(owner.actor, scope).on("cli"), allow=types)
         with Progress(
             TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TextColumn("threads")
         ) as bar:
             task = bar.add_task("import", total=None)
-            found = copied(
+            counts = copied(
                 source,
                 saver,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
+                progress=lambda copied_threads, total: bar.update(
+                    task, completed=copied_threads, total=total
+                ),
             )
-    _print(
+    print_view(
         Text(
-            f"✓ {found.threads} threads with {found.checkpoints} checkpoints and {found.writes} "
+            f"✓ {counts.threads} threads with {counts.checkpoints} checkpoints and {counts.writes} "
             f"writes, each compared",
             style="green",
         )
@@ -311,19 +313,19 @@ def import_checkpoints(
 @app.command("rebuild-index", help=command_help("rebuild-index"))
 def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
     """Make the Chroma index anew from the database. With --check only say whether it matches."""
-    with _opened(where) as owner:
+    with open_as_owner(where) as owner:
         if check:
-            found = owner.tally.reconcile_index(repair=False)
-            _print(render.reconciled_view(found))
-            if not found.whole:
+            reconciled = owner.tally.reconcile_index(repair=False)
+            print_view(views.reconciled_view(reconciled))
+            if not reconciled.whole:
                 raise typer.Exit(1)
             return
         with Progress(TextColumn("Rebuilding the index"), BarColumn(), MofNCompleteColumn()) as bar:
             task = bar.add_task("rebuild", total=None)
             count = owner.tally.rebuild_index(
-                lambda done, total: bar.update(task, completed=done, total=total)
+                lambda count_done, total: bar.update(task, completed=count_done, total=total)
             )
-        _print(Text(f"✓ {count} vectors in the index", style="green"))
+        print_view(Text(f"✓ {count} vectors in the index", style="green"))
 
 
 def main() -> None:
@@ -333,19 +335,19 @@ def main() -> None:
     try:
         app()
     except TallystickError as error:
-        told = str(error)
+        message = str(error)
     except OSError as error:
         if error.filename is None:
             raise
-        told = f"{error.filename}: {error.strerror}."
+        message = f"{error.filename}: {error.strerror}."
     else:
         return
-    Terminal(stderr=True).print(Text(f"tally: {told}", style="red"), soft_wrap=True)
+    Terminal(stderr=True).print(Text(f"tally: {message}", style="red"), soft_wrap=True)
     sys.exit(2)
 
 
 def _home_scopes(owner: BoundTally) -> list[Scope]:
-    """The scopes that the owner may read: the private one and those of its projects."""
+    """Return the scopes that the owner may read: the private one and those of its projects."""
     actor = owner.actor
     projects = [
         Scope(kind="project", key=name, organization=actor.organization)
@@ -357,10 +359,10 @@ def _home_scopes(owner: BoundTally) -> list[Scope]:
 def _show_run(owner: BoundTally, run: RunRecord, as_json: bool) -> None:
     steps = owner.recordings.steps(run.run_id)
     if as_json:
-        _print_json({**run.dump(), "steps": [step.dump() for step in steps]})
+        print_json({**run.dump(), "steps": [step.dump() for step in steps]})
         return
-    _print(render.run_table([(run, len(steps))]))
-    _print(render.step_table(steps))
+    print_view(views.run_table([(run, len(steps))]))
+    print_view(views.step_table(steps))
 
 
 def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
@@ -376,11 +378,11 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
         compiled = None
     places = _state_of(owner, step, recordings.run(step.run_id).scope)
     if as_json:
-        shown: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
-        _print_json({**shown, "receipt": receipt.dump() if receipt else None, "state": places})
+        fields: dict[str, Any] = {**step.dump(), "entries": [entry.dump() for entry in entries]}
+        print_json({**fields, "receipt": receipt.dump() if receipt else None, "state": places})
         return
-    _print(
-        render.step_view(
+    print_view(
+        views.step_view(
             recordings.run(step.run_id),
             step,
             receipt,
@@ -393,7 +395,7 @@ def _show_step(owner: BoundTally, step: StepRecord, as_json: bool) -> None:
 
 
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
-    """Where the task of a graph in which this step was recorded wrote, as thread and checkpoint
+    """Return the checkpoints that the graph task of this step wrote, as thread and checkpoint
     id.
     """
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")

@@ -1,4 +1,4 @@
-"""Commands that decide over memory: let it into other scopes, prove that it is gone, suspend every
+"""Commands of governance: copy a memory to other scopes, prove that it is gone, suspend every
 change.
 """
 
@@ -10,17 +10,25 @@ import typer
 from rich.text import Text
 
 from tallystick_cli import views
-from tallystick_cli.memory import Apply, Id, Key, Reason, Token, identity, shown
-from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli.options import (
+    Apply,
+    AsJson,
+    Into,
+    Key,
+    MemoryId,
+    Reason,
+    Token,
+    Where,
+)
+from tallystick_cli.output import print_json, print_preview, print_view
+from tallystick_cli.session import memory_id_of, open_as_owner
 from tallystick_cli.surface import command_help, help_of
 
 __all__ = ["register"]
 
-Into = Annotated[str, typer.Argument(metavar="SCOPE", help="Where to, such as project:apollo.")]
-
 
 def promote(
-    memory: Id,
+    memory: MemoryId,
     into: Into,
     reason: Reason,
     apply: Apply = False,
@@ -36,7 +44,7 @@ def promote(
 
 
 def share(
-    memory: Id,
+    memory: MemoryId,
     into: Into,
     reason: Reason,
     apply: Apply = False,
@@ -62,9 +70,9 @@ def _cross(
     where: str,
     as_json: bool,
 ) -> None:
-    with opened(where) as owner:
-        done = getattr(owner, operation)(
-            identity(owner, memory),
+    with open_as_owner(where) as owner:
+        crossing = getattr(owner, operation)(
+            memory_id_of(owner, memory),
             into,
             reason=reason,
             mode="apply" if apply else "preview",
@@ -72,13 +80,13 @@ def _cross(
             idempotency_key=key,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(crossing.dump())
     else:
-        shown(views.crossing_view(done), done.confirm_token)
+        print_preview(views.crossing_view(crossing), crossing.confirm_token)
 
 
 def prove(
-    memory: Id,
+    memory: MemoryId,
     text: Annotated[
         str | None,
         typer.Option("--text", help=help_of("prove_erased", "text")),
@@ -89,8 +97,8 @@ def prove(
     """Prove that a forgotten memory is reached by nothing, an erased one held by nothing. Exits
     with 1 if it is.
     """
-    with opened(where) as owner:
-        name = identity(owner, memory)
+    with open_as_owner(where) as owner:
+        name = memory_id_of(owner, memory)
         erased = any(entry.event == "ERASE" for entry in owner.inspect(name).history)
         proof = (
             owner.operator.prove_erased(name, text=text)
@@ -100,7 +108,7 @@ def prove(
     if as_json:
         print_json(proof.dump())
     else:
-        printed(views.proof_view(proof))
+        print_view(views.proof_view(proof))
     if not proof.holds:
         raise typer.Exit(1)
 
@@ -109,22 +117,22 @@ def freeze(
     reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False
 ) -> None:
     """Suspend every change of memory, by anybody, until `tally thaw`."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         owner.operator.freeze(reason=reason, idempotency_key=key)
     if as_json:
         print_json({"frozen": True, "reason": reason})
         return
-    printed(Text("✓ nothing is changed until you thaw it: tally thaw --reason …", style="green"))
+    print_view(Text("✓ nothing is changed until you thaw it: tally thaw --reason …", style="green"))
 
 
 def thaw(reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Let memory be changed again."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         owner.operator.thaw(reason=reason, idempotency_key=key)
     if as_json:
         print_json({"frozen": False, "reason": reason})
         return
-    printed(Text("✓ memory may be changed again", style="green"))
+    print_view(Text("✓ memory may be changed again", style="green"))
 
 
 def register(app: typer.Typer) -> None:

@@ -10,33 +10,31 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import RenderableType
 from rich.text import Text
 
-from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import Actor, CorrectionKind, MemoryState, Scope
+from tallystick.errors import InvalidInput
+from tallystick.records import Actor, CorrectionKind, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick_cli import views
-from tallystick_cli.options import AsJson, InScope, Limit, Where, opened, print_json, printed
+from tallystick_cli.options import (
+    Apply,
+    AsJson,
+    IfVersion,
+    InScope,
+    Key,
+    Limit,
+    MemoryId,
+    Preview,
+    Reason,
+    Token,
+    Where,
+)
+from tallystick_cli.output import print_json, print_preview, print_view
+from tallystick_cli.session import memory_id_of, open_as_owner
 from tallystick_cli.surface import command_help, help_of
 
-__all__ = ["Apply", "Id", "IfVersion", "Key", "Reason", "Token", "identity", "register", "shown"]
-
-Id = Annotated[
-    str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")
-]
-Reason = Annotated[str, typer.Option("--reason", "-r", help=help_of("forget", "reason"))]
-Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]
-Preview = Annotated[bool, typer.Option("--preview", help="Only show what would be done.")]
-Token = Annotated[str | None, typer.Option("--token", help=help_of("correct", "confirm_token"))]
-Key = Annotated[
-    str | None,
-    typer.Option("--key", help=help_of("forget", "idempotency_key")),
-]
-IfVersion = Annotated[
-    int | None, typer.Option("--if-version", help=help_of("modify", "if_version"))
-]
+__all__ = ["register"]
 
 
 def init(
@@ -62,24 +60,24 @@ def init(
         )
     if journal_days is not None and journal_days != "keep" and not journal_days.isdecimal():
         raise InvalidInput("--journal-days takes a number of days, or keep.")
-    given = None
+    actor = None
     if owner != "local" or project:
-        given = Actor.load(
+        actor = Actor.load(
             {"user": owner, "projects": frozenset(project or ()), "role": "operator"}
         )
-    with Tally.open(where, owner=given, background=False) as tally:
+    with Tally.open(where, owner=actor, background=False) as tally:
         bound = tally.bind(None).on("cli")
         if journal_days is not None:
             bound.operator.choose_journal_window(
                 None if journal_days == "keep" else int(journal_days)
             )
-        told = {"place": tally.location, "owner": bound.actor.user, "journal_days": journal_days}
+        summary = {"place": tally.location, "owner": bound.actor.user, "journal_days": journal_days}
     if as_json:
-        print_json(told)
+        print_json(summary)
         return
-    printed(Text(f"✓ {told['place']} belongs to {told['owner']}", style="green"))
+    print_view(Text(f"✓ {summary['place']} belongs to {summary['owner']}", style="green"))
     if journal_days is None:
-        printed(
+        print_view(
             Text(
                 "! The journal is kept until you choose: tally init --journal-days 180",
                 style="yellow",
@@ -89,14 +87,14 @@ def init(
 
 def spaces(where: Where = ".tally", as_json: AsJson = False) -> None:
     """List the spaces that the owner may see, with their members."""
-    with opened(where) as owner:
-        found = owner.spaces.list()
+    with open_as_owner(where) as owner:
+        stored = owner.spaces.list()
     if as_json:
-        print_json([space.dump() for space in found])
+        print_json([space.dump() for space in stored])
     else:
-        printed(
-            views.space_table(found)
-            if found
+        print_view(
+            views.space_table(stored)
+            if stored
             else Text("No space was created here yet.", style="dim")
         )
 
@@ -129,25 +127,25 @@ def preview_agent(
             "delegations": set(delegation or ()),
         }
     )
-    with opened(where) as owner:
-        wanted: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
-        found = owner.preview_access(actor=subject, scopes=wanted)
+    with open_as_owner(where) as owner:
+        scopes: list[str | Scope] = list(scope) if scope else list(owner.tally.scopes())
+        access = owner.preview_access(actor=subject, scopes=scopes)
     if as_json:
-        print_json(found.dump())
+        print_json(access.dump())
     else:
-        printed(views.preview_table(found))
+        print_view(views.preview_table(access))
 
 
-def inspect(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
+def inspect(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show what a memory is, why it can or cannot be seen, what hangs on it, and what may be done
     next.
     """
-    with opened(where) as owner:
-        found = owner.inspect(identity(owner, memory))
+    with open_as_owner(where) as owner:
+        inspection = owner.inspect(memory_id_of(owner, memory))
     if as_json:
-        print_json(found.dump())
+        print_json(inspection.dump())
     else:
-        printed(views.inspection_view(found))
+        print_view(views.inspection_view(inspection))
 
 
 def explore(
@@ -168,28 +166,28 @@ def explore(
     as_json: AsJson = False,
 ) -> None:
     """Look around: what there is, what stands in a scope, what hangs on a memory."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         if around is not None and ":" not in around and around != "public":
-            around = identity(owner, around)
-        found = owner.explore(around, depth=depth, limit=limit, before=before)
+            around = memory_id_of(owner, around)
+        explored = owner.explore(around, depth=depth, limit=limit, before=before)
     if as_json:
-        print_json(found.dump())
+        print_json(explored.dump())
     else:
-        printed(views.explored_view(found))
+        print_view(views.explored_view(explored))
 
 
-def history(memory: Id, where: Where = ".tally", as_json: AsJson = False) -> None:
+def history(memory: MemoryId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show everything that happened to a memory."""
-    with opened(where) as owner:
-        found = owner.history(identity(owner, memory))
+    with open_as_owner(where) as owner:
+        entries = owner.history(memory_id_of(owner, memory))
     if as_json:
-        print_json([entry.dump() for entry in found])
+        print_json([entry.dump() for entry in entries])
     else:
-        printed(views.history_table(found))
+        print_view(views.history_table(entries))
 
 
 def modify(
-    memory: Id,
+    memory: MemoryId,
     reason: Reason,
     content: Annotated[
         str | None, typer.Option("--content", help="What it says from now on.")
@@ -217,9 +215,9 @@ def modify(
         "pinned": pinned,
     }
     changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    with opened(where) as owner:
-        done = owner.modify(
-            identity(owner, memory),
+    with open_as_owner(where) as owner:
+        change = owner.modify(
+            memory_id_of(owner, memory),
             reason=reason,
             if_version=if_version,
             manual_override=lock,
@@ -227,13 +225,13 @@ def modify(
             **changes,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(change.dump())
     else:
-        printed(views.change_line(done))
+        print_view(views.change_line(change))
 
 
 def correct(
-    memory: Id,
+    memory: MemoryId,
     correction: Annotated[
         str, typer.Argument(help=f"One of {', '.join(get_args(CorrectionKind))}.")
     ],
@@ -254,23 +252,23 @@ def correct(
     as_json: AsJson = False,
 ) -> None:
     """Preview a correction and what it touches; with --apply and the preview's --token do it."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         kind: Any = correction
-        done = owner.correct(
-            identity(owner, memory),
+        result = owner.correct(
+            memory_id_of(owner, memory),
             kind,
             reason=reason,
             mode="apply" if apply else "preview",
-            by=None if by is None else identity(owner, by),
+            by=None if by is None else memory_id_of(owner, by),
             field=field,
             replacement=replacement,
             confirm_token=token,
             idempotency_key=key,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(result.dump())
     else:
-        shown(views.correction_view(done), done.confirm_token)
+        print_preview(views.correction_view(result), result.confirm_token)
 
 
 def forget(
@@ -298,11 +296,11 @@ def forget(
     """
     if preview and apply:
         raise InvalidInput("Give --preview or --apply, not both.")
-    given: str | None = None
-    with opened(where) as owner:
+    next_token: str | None = None
+    with open_as_owner(where) as owner:
         if matching:
             bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
-            found = bound.forget_matching(
+            forgetting = bound.forget_matching(
                 what,
                 reason=reason,
                 mode="execute" if apply else "preview",
@@ -310,31 +308,41 @@ def forget(
                 confirm_token=token,
                 idempotency_key=key,
             )
-            told, view, given = found.dump(), views.forgetting_view(found), found.confirm_token
-        elif preview:
-            would = owner.correct(identity(owner, what), "delete", reason=reason, force=force)
-            told, view = would.dump(), views.correction_view(would)
-        else:
-            done = owner.forget(
-                identity(owner, what), reason=reason, force=force, idempotency_key=key
+            fields, view, next_token = (
+                forgetting.dump(),
+                views.forgetting_view(forgetting),
+                forgetting.confirm_token,
             )
-            told, view = done.dump(), views.change_line(done)
+        elif preview:
+            correction = owner.correct(
+                memory_id_of(owner, what), "delete", reason=reason, force=force
+            )
+            fields, view = correction.dump(), views.correction_view(correction)
+        else:
+            change = owner.forget(
+                memory_id_of(owner, what), reason=reason, force=force, idempotency_key=key
+            )
+            fields, view = change.dump(), views.change_line(change)
     if as_json:
-        print_json(told)
+        print_json(fields)
     else:
-        shown(view, given)
+        print_preview(view, next_token)
 
 
 def recover(
-    memory: Id, reason: Reason, key: Key = None, where: Where = ".tally", as_json: AsJson = False
+    memory: MemoryId,
+    reason: Reason,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
 ) -> None:
     """Bring a forgotten memory back as it stood, within its window."""
-    with opened(where) as owner:
-        done = owner.recover(identity(owner, memory), reason=reason, idempotency_key=key)
+    with open_as_owner(where) as owner:
+        change = owner.recover(memory_id_of(owner, memory), reason=reason, idempotency_key=key)
     if as_json:
-        print_json(done.dump())
+        print_json(change.dump())
     else:
-        printed(views.change_line(done))
+        print_view(views.change_line(change))
 
 
 def erase(
@@ -351,9 +359,9 @@ def erase(
     """Preview the destruction of memories' text in every copy; with --apply and the --token do it,
     with proof.
     """
-    with opened(where) as owner:
-        ids = [identity(owner, one) for one in memory]
-        done = owner.operator.erase(
+    with open_as_owner(where) as owner:
+        ids = [memory_id_of(owner, fragment) for fragment in memory]
+        erasure = owner.operator.erase(
             ids,
             reason=reason,
             mode="apply" if apply else "preview",
@@ -361,10 +369,10 @@ def erase(
             idempotency_key=key,
         )
     if as_json:
-        print_json(done.dump())
+        print_json(erasure.dump())
     else:
-        shown(views.erasure_view(done), done.confirm_token)
-    if any(not proof.holds for proof in done.proofs):
+        print_preview(views.erasure_view(erasure), erasure.confirm_token)
+    if any(not proof.holds for proof in erasure.proofs):
         raise typer.Exit(1)
 
 
@@ -375,12 +383,12 @@ def purge(
     as_json: AsJson = False,
 ) -> None:
     """Count what is past its window; with --apply remove it. Nothing within its window goes."""
-    with opened(where) as owner:
-        done = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
+    with open_as_owner(where) as owner:
+        result = owner.operator.purge(mode="apply" if apply else "preview", idempotency_key=key)
     if as_json:
-        print_json(done.dump())
+        print_json(result.dump())
     else:
-        printed(views.purge_view(done))
+        print_view(views.purge_view(result))
 
 
 def export(
@@ -394,13 +402,13 @@ def export(
     """Write scopes to a folder of JSON lines and blobs, each with its digest; by default all that
     one may take.
     """
-    with opened(where) as owner:
-        chosen = [Scope.parse(one) for one in scope] if scope else _exportable(owner)
-        done = owner.operator.export(folder, scopes=chosen)
+    with open_as_owner(where) as owner:
+        chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
+        transfer = owner.operator.export(folder, scopes=chosen)
     if as_json:
-        print_json(done.dump())
+        print_json(transfer.dump())
     else:
-        printed(views.transfer_view(done, verb="exported to", folder=folder))
+        print_view(views.transfer_view(transfer, verb="exported to", folder=folder))
 
 
 def import_(
@@ -410,12 +418,12 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Bring an export into a new tally; every digest is checked before anything is written."""
-    with opened(where, create=True) as owner:
-        done = owner.operator.import_from(folder, idempotency_key=key)
+    with open_as_owner(where, create=True) as owner:
+        transfer = owner.operator.import_from(folder, idempotency_key=key)
     if as_json:
-        print_json(done.dump())
+        print_json(transfer.dump())
     else:
-        printed(views.transfer_view(done, verb="imported from", folder=folder))
+        print_view(views.transfer_view(transfer, verb="imported from", folder=folder))
 
 
 def doctor(
@@ -426,13 +434,13 @@ def doctor(
     """Check chains, commitments, jobs, retention and the index. Exits with 1 when something is
     wrong.
     """
-    with opened(where) as owner:
-        found = owner.operator.doctor(repair=repair)
+    with open_as_owner(where) as owner:
+        findings = owner.operator.doctor(repair=repair)
     if as_json:
-        print_json([finding.dump() for finding in found])
+        print_json([finding.dump() for finding in findings])
     else:
-        printed(views.doctor_table(found))
-    if any(finding.status == "problem" for finding in found):
+        print_view(views.doctor_table(findings))
+    if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -449,14 +457,16 @@ def memories(
     text.
     """
     states: Any = tuple(state) if state else ("active",)
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         bound = owner if scope is None else owner.tally.bind(owner.actor, scope).on("cli")
-        found = bound.memories(states=states, limit=limit)
+        listed = bound.memories(states=states, limit=limit)
     if as_json:
-        print_json([memory.dump() for memory in found])
+        print_json([memory.dump() for memory in listed])
     else:
-        printed(
-            views.memory_table(found) if found else Text("Nothing is remembered here.", style="dim")
+        print_view(
+            views.memory_table(listed)
+            if listed
+            else Text("Nothing is remembered here.", style="dim")
         )
 
 
@@ -481,41 +491,9 @@ _COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this page."""
+    """Add the commands of this module."""
     for name, command in _COMMANDS:
         app.command(name, help=command_help(name))(command)
-
-
-def shown(view: RenderableType, token: str | None) -> None:
-    """A preview, and below it the token in one piece, so that it can be copied."""
-    printed(view)
-    if token is not None:
-        typer.echo(f"To do it, give the same command with:\n--apply --token {token}")
-
-
-def identity(owner: BoundTally, text: str) -> str:
-    """The id of the memory whose id is, or ends with, `text`, in the owner's scopes. Raises
-    InvalidInput, NotFound.
-    """
-    if len(text) >= 36:
-        return text
-    if len(text) < 6:
-        raise InvalidInput("Give at least 6 characters of the id.")
-    found = set()
-    for scope in owner.tally.scopes():
-        if scope.kind == "private" and scope != owner.actor.private_scope:
-            continue
-        preview = owner.preview_access(scopes=[scope])
-        if not preview.scopes[0].decision.allowed:
-            continue
-        bound = owner.tally.bind(owner.actor, scope).on("cli")
-        listed = bound.memories(states=get_args(MemoryState), limit=1_000_000)
-        found |= {memory.id for memory in listed if memory.id.endswith(text)}
-    if len(found) > 1:
-        raise InvalidInput(f"{len(found)} memories end with {text}. Give more of the id.")
-    if not found:
-        raise NotFound(f"There is no memory {text} that {owner.actor.user} may see.")
-    return found.pop()
 
 
 def _exportable(owner: BoundTally) -> list[Scope]:

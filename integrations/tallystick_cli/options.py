@@ -1,31 +1,29 @@
-"""What the commands have in common: options, opening the tally as its owner, and printing."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
-from tallystick.errors import InvalidInput
-from tallystick.records import Actor
-from tallystick.tally import BoundTally, Tally
+from tallystick_cli.surface import help_of
 
 __all__ = [
+    "Apply",
     "AsJson",
+    "CheckOnly",
+    "FoilText",
+    "IfVersion",
     "InScope",
+    "Into",
+    "Key",
     "Limit",
-    "Terminal",
+    "MemoryId",
+    "Preview",
+    "Reason",
+    "StepId",
+    "Token",
     "Where",
-    "acting",
-    "opened",
-    "print_json",
-    "printed",
 ]
 
 Where = Annotated[
@@ -42,67 +40,28 @@ InScope = Annotated[
         "--scope", "-s", help="Such as project:apollo; by default all scopes of the owner."
     ),
 ]
-
-
-_ACTING: ContextVar[Actor | None] = ContextVar("tallystick_cli_acting", default=None)
-
-
-def acting(user: str | None, projects: Iterable[str]) -> None:
-    """Who acts from here on, on a tally that has no owner: whoever may write to its database may
-    operate it.
-
-    Raises InvalidRecord.
-    """
-    named = {"user": user, "projects": frozenset(projects), "role": "operator"}
-    _ACTING.set(None if user is None else Actor.load(named))
-
-
-@contextmanager
-def opened(where: str, *, create: bool = False) -> Iterator[BoundTally]:
-    """The tally as its owner sees it, or without one who was named with `--as`; closed
-    afterwards.
-    """
-    with Tally.open(where, create=create, background=False) as tally:
-        if tally.owner is None and _ACTING.get() is None:
-            raise InvalidInput(
-                "This tally has no owner. Name who acts, before the command: tally --as ada "
-                "--project apollo memories …"
-            )
-        yield tally.bind(_ACTING.get() if tally.owner is None else None).on("cli")
-
-
-class Terminal(Console):
-    """A terminal that stored text cannot steer: its escapes and marks of the direction of writing
-    are left out.
-    """
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Same as rich's, of text that only says something."""
-        for segment in super().render(renderable, options):
-            yield (
-                segment
-                if segment.control
-                else Segment(segment.text.translate(_STEERING), segment.style)
-            )
-
-
-_STEERING = dict.fromkeys(
-    [
-        *(code for code in range(0x20) if code not in (0x09, 0x0A)),
-        *range(0x7F, 0xA0),
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-    ]
-)
-
-
-def printed(what: RenderableType) -> None:
-    """Show something to a person."""
-    Terminal().print(what)
-
-
-def print_json(value: Any) -> None:
-    """Show something to a program."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+MemoryId = Annotated[
+    str, typer.Argument(metavar="MEMORY", help="Id of a memory, or how it ends (8 characters do).")
+]
+Reason = Annotated[str, typer.Option("--reason", "-r", help=help_of("forget", "reason"))]
+Apply = Annotated[bool, typer.Option("--apply", help="Do it, with the token of a preview.")]
+Preview = Annotated[bool, typer.Option("--preview", help="Only show what would be done.")]
+Token = Annotated[str | None, typer.Option("--token", help=help_of("correct", "confirm_token"))]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help=help_of("forget", "idempotency_key")),
+]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", help=help_of("modify", "if_version"))
+]
+Into = Annotated[str, typer.Argument(metavar="SCOPE", help="Where to, such as project:apollo.")]
+StepId = Annotated[
+    str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")
+]
+FoilText = Annotated[
+    str | None,
+    typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off."),
+]
+CheckOnly = Annotated[
+    bool, typer.Option("--check", help="Change nothing; exit with 1 when it does not match.")
+]

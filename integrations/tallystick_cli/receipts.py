@@ -1,6 +1,4 @@
-"""The commands that ask a receipt: what was known, what changed, where it came from, and whether it
-matches.
-"""
+"""Commands about receipts: the context of a step, its changes, its origins, and verification."""
 
 from __future__ import annotations
 
@@ -17,20 +15,18 @@ from tallystick.recorder import is_bundle, verify_bundle, write_tape
 from tallystick.recorder.signing import new_key
 from tallystick.records import Foil, RunRecord, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import render
-from tallystick_cli.memory import identity
-from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli import views
+from tallystick_cli.options import (
+    AsJson,
+    FoilText,
+    StepId,
+    Where,
+)
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.session import memory_id_of, open_as_owner
 from tallystick_cli.surface import command_help, help_of
 
 __all__ = ["register"]
-
-StepId = Annotated[
-    str, typer.Argument(metavar="STEP", help="Id of a step, or how it begins or ends.")
-]
-FoilText = Annotated[
-    str | None,
-    typer.Option("--foil", help="COUNT:DIGEST that you kept, to catch what was cut off."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,13 +66,13 @@ def verify(
             "--public-key checks the signature of a bundle; `tally export-receipt` makes one."
         )
     else:
-        with opened(where) as owner:
+        with open_as_owner(where) as owner:
             run_id = owner.recordings.find(run).run_id
             answer = owner.verify(run_id, foil=_foil(run_id, foil))
     if as_json:
         print_json(answer.dump())
     else:
-        printed(render.verification_view(answer))
+        print_view(views.verification_view(answer))
     if not answer.ok:
         raise typer.Exit(1)
 
@@ -94,67 +90,72 @@ def export_receipt(
     where: Where = ".tally",
 ) -> None:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         run_id = owner.recordings.find(run).run_id
         content = owner.recordings.export_receipt(
             run_id, key=None if sign is None else sign.read_bytes()
         )
-    file = out or Path(f"{render.short(run_id)}.receipt")
+    file = out or Path(f"{views.short(run_id)}.receipt")
     file.write_bytes(content)
-    told = verify_bundle(content).foil
-    printed(
+    foil = verify_bundle(content).foil
+    print_view(
         Text(
-            f"✓ {file} ({len(content):,} bytes){', signed' if told.signature else ''}",
+            f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}",
             style="green",
         )
     )
-    printed(Text(f"  foil: {told.count}:{told.head}", style="cyan"))
+    print_view(Text(f"  foil: {foil.count}:{foil.head}", style="cyan"))
 
 
 def diff(before: StepId, after: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Show how two steps differ: what they saw, what they asked, what they were answered."""
-    with opened(where) as owner:
-        found = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
+    with open_as_owner(where) as owner:
+        result = owner.recordings.diff(_step(owner, before).step_id, _step(owner, after).step_id)
     if as_json:
-        print_json(found.dump())
+        print_json(result.dump())
     else:
-        printed(render.step_diff_view(found))
+        print_view(views.step_diff_view(result))
 
 
 def why(step: StepId, where: Where = ".tally", as_json: AsJson = False) -> None:
     """Say what the agent knew at a step and why, what it did not see, what changed since the step
     before, and what it wrote.
     """
-    with opened(where) as owner:
-        recordings, found = owner.recordings, _step(owner, step)
+    with open_as_owner(where) as owner:
+        recordings, record = owner.recordings, _step(owner, step)
         try:
-            compiled = recordings.compiled(found.step_id)
-            knew, unseen = recordings.knew(found.step_id), recordings.unseen(found.step_id)
+            compiled = recordings.compiled(record.step_id)
+            knew, unseen = recordings.knew(record.step_id), recordings.unseen(record.step_id)
         except NotFound:
             compiled, knew, unseen = None, [], []
         try:
-            changed = recordings.changed(found.step_id)
+            changed = recordings.changed(record.step_id)
         except NotFound:
             changed = None
-        written = [one for one in recordings.written(found.run_id) if one.step_id == found.step_id]
+        written = [
+            change
+            for change in recordings.written(record.run_id)
+            if change.step_id == record.step_id
+        ]
     if as_json:
         print_json(
             {
                 "knew": [item.dump() for item in knew],
                 "unseen": [item.dump() for item in unseen],
                 "changed": None if changed is None else changed.dump(),
-                "written": [one.dump() for one in written],
+                "written": [change.dump() for change in written],
             }
         )
         return
     nothing = Text("No context is kept that was compiled in this step.", style="dim")
-    parts: list[RenderableType] = [
-        nothing if compiled is None else render.decision_table(*compiled)
-    ]
+    parts: list[RenderableType] = [nothing if compiled is None else views.decision_table(*compiled)]
     if changed is not None:
-        parts.append(render.step_diff_view(changed))
-    parts += [Text(f"wrote {one.event} {one.memory_id} by {one.by.get('user')}") for one in written]
-    printed(Group(*parts))
+        parts.append(views.step_diff_view(changed))
+    parts += [
+        Text(f"wrote {change.event} {change.memory_id} by {change.by.get('user')}")
+        for change in written
+    ]
+    print_view(Group(*parts))
 
 
 def trace(
@@ -164,24 +165,24 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Say where words of a step's context came from, to the raw source."""
-    with opened(where) as owner:
-        found = owner.recordings.trace(_step(owner, step).step_id, text)
+    with open_as_owner(where) as owner:
+        origins = owner.recordings.trace(_step(owner, step).step_id, text)
     if as_json:
-        print_json([one.dump() for one in found])
+        print_json([origin.dump() for origin in origins])
         return
-    for one in found:
-        printed(Text.assemble((render.short(one.item_id), "cyan"), "  ", one.quote))
-        if one.memory_id is not None:
-            printed(Text(f"  memory {one.memory_id}", style="dim"))
-        if one.source_id is not None:
+    for origin in origins:
+        print_view(Text.assemble((views.short(origin.item_id), "cyan"), "  ", origin.quote))
+        if origin.memory_id is not None:
+            print_view(Text(f"  memory {origin.memory_id}", style="dim"))
+        if origin.source_id is not None:
             place = (
-                one.source.uri or one.source.title or one.source.source_type
-                if one.source
+                origin.source.uri or origin.source.title or origin.source.source_type
+                if origin.source
                 else "not yours to read"
             )
-            printed(Text(f"  source {one.source_id} ({place})", style="dim"))
-        if one.raw is not None:
-            printed(Text(f"  {one.raw}", style="green"))
+            print_view(Text(f"  source {origin.source_id} ({place})", style="dim"))
+        if origin.raw is not None:
+            print_view(Text(f"  {origin.raw}", style="green"))
 
 
 def uses(
@@ -190,18 +191,18 @@ def uses(
     as_json: AsJson = False,
 ) -> None:
     """List the steps that recalled, saw, left out or wrote a memory."""
-    with opened(where) as owner:
-        found = owner.recordings.uses(identity(owner, memory))
+    with open_as_owner(where) as owner:
+        memory_uses = owner.recordings.uses(memory_id_of(owner, memory))
     if as_json:
-        print_json([one.dump() for one in found])
-    elif not found:
-        printed(Text("No recorded step had to do with it.", style="dim"))
+        print_json([use.dump() for use in memory_uses])
+    elif not memory_uses:
+        print_view(Text("No recorded step had to do with it.", style="dim"))
     else:
-        printed(render.step_table([one.step for one in found]))
-        for one in found:
-            printed(
+        print_view(views.step_table([use.step for use in memory_uses]))
+        for use in memory_uses:
+            print_view(
                 Text(
-                    f"{render.short(one.step.step_id)}  {', '.join(one.how).replace('_', ' ')}",
+                    f"{views.short(use.step.step_id)}  {', '.join(use.how).replace('_', ' ')}",
                     style="dim",
                 )
             )
@@ -217,13 +218,15 @@ def tape(
     where: Where = ".tally",
 ) -> None:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
-    with opened(where) as owner:
-        found = owner.recordings.tape(owner.recordings.find(run).run_id)
-    write_tape(found, out)
-    kinds: list[str] = [call.kind for call in found.calls]
+    with open_as_owner(where) as owner:
+        recorded = owner.recordings.tape(owner.recordings.find(run).run_id)
+    write_tape(recorded, out)
+    kinds: list[str] = [call.kind for call in recorded.calls]
     counts = {kind.replace("_", " "): kinds.count(kind) for kind in ("model_call", "tool_call")}
-    told = ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items())
-    printed(Text(f"✓ {out}: {told} ({found.fidelity})", style="green"))
+    summary = ", ".join(
+        f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()
+    )
+    print_view(Text(f"✓ {out}: {summary} ({recorded.fidelity})", style="green"))
 
 
 def keygen(
@@ -241,16 +244,16 @@ def keygen(
     with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private_key)
     public.write_bytes(public_key)
-    printed(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
+    print_view(Text(f"✓ {out} (keep it secret) and {public}", style="green"))
 
 
 def _step(owner: BoundTally, fragment: str) -> StepRecord:
-    found = owner.recordings.find(fragment)
-    if isinstance(found, RunRecord):
+    record = owner.recordings.find(fragment)
+    if isinstance(record, RunRecord):
         raise InvalidInput(
             f"{fragment} is a run. Name one of its steps; `tally show {fragment}` lists them."
         )
-    return found
+    return record
 
 
 def _foil(run_id: str, text: str | None) -> Foil | None:

@@ -1,5 +1,5 @@
-"""The command that opens a scope to others: creates its space, or changes who belongs to it and
-whether it is open.
+"""The command that opens a scope to others: it creates the space, changes its members, opens or
+closes it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import typer
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import SpaceMember
 from tallystick_cli import views
-from tallystick_cli.memory import IfVersion, Key, Reason
-from tallystick_cli.options import AsJson, Where, opened, print_json, printed
+from tallystick_cli.options import AsJson, IfVersion, Key, Reason, Where
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.session import open_as_owner
 
 __all__ = ["register"]
 
@@ -57,13 +58,13 @@ def space(
     }
     changes: dict[str, Any] = {field: value for field, value in named.items() if value is not None}
     added = [_member(text) for text in member or ()]
-    with opened(where) as owner:
+    with open_as_owner(where) as owner:
         try:
             there = owner.spaces.get(scope).members
         except NotFound:
             if name is None or without or state is not None:
                 raise
-            done = owner.spaces.create(
+            result = owner.spaces.create(
                 scope,
                 name=name,
                 description=description or "",
@@ -74,26 +75,26 @@ def space(
         else:
             if added or without:
                 changes["members"] = _changed(there, added, without or ())
-            done = owner.spaces.update(
+            result = owner.spaces.update(
                 scope, reason=reason, if_version=if_version, idempotency_key=key, **changes
             )
     if as_json:
-        print_json(done.dump())
+        print_json(result.dump())
     else:
-        printed(views.space_table([done]))
+        print_view(views.space_table([result]))
 
 
 def _changed(
-    there: Iterable[SpaceMember], added: Iterable[SpaceMember], without: Iterable[str]
+    existing: Iterable[SpaceMember], added: Iterable[SpaceMember], without: Iterable[str]
 ) -> list[SpaceMember]:
     members: dict[tuple[str, str], SpaceMember] = {
-        (one.principal_type, one.principal_id): one for one in there
+        (member.principal_type, member.principal_id): member for member in existing
     }
     for text in without:
         kind, _, principal = text.partition(":")
         if members.pop((kind, principal), None) is None:
             raise InvalidInput(f"{text} is no member of this space.")
-    members |= {(one.principal_type, one.principal_id): one for one in added}
+    members |= {(member.principal_type, member.principal_id): member for member in added}
     return list(members.values())
 
 
@@ -101,10 +102,10 @@ def _member(text: str) -> SpaceMember:
     """A member as the command line names it; names may hold any sign. Raises InvalidInput,
     InvalidRecord.
     """
-    who, found, role = text.rpartition("=")
+    principal_text, separator, role = text.rpartition("=")
     role, _, day = role.partition("@")
-    kind, _, principal = who.partition(":")
-    if not found:
+    kind, _, principal = principal_text.partition(":")
+    if not separator:
         raise InvalidInput(f"{text!r} names no member. Write it like {_FORM}.")
     ends = None
     if day:

@@ -1,4 +1,5 @@
-"""What the command line offers of the table of operations, and what it leaves out and why.
+"""The part of the table of operations that the command line offers, and the reasons for the
+rest.
 
 Commands are written by hand, for a person at a terminal; a test compares their arguments, types,
 defaults and help with the table.

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.testing.evals import SUITES, Outcome, run_suites
+from tallystick.testing.evals import SUITES, SuiteResult, run_suites
 
 
 def main() -> int:
@@ -42,7 +42,7 @@ def main() -> int:
     return 0 if agree and passed == len(first) else 1
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: list[SuiteResult]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("suite", no_wrap=True)
     for name in ("", "checks", "leaks", "wrong", "src", "R@10", "nDCG", "tokens", "ms"):

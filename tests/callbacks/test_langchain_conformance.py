@@ -111,7 +111,7 @@ def _tools(middleware: Sequence[Any] = ()) -> list[BaseTool]:
 
 
 class _Played(CaptureContract):
-    def said(self, response: Json) -> str:
+    def answer_text(self, response: Json) -> str:
         assert isinstance(response, dict)
         answer = response["answer"]
         assert isinstance(answer, dict)

@@ -109,7 +109,7 @@ class TestMiddleware(AdapterContract):
 
     verbs = frozenset({"remember", "context", "tool_call"})
 
-    def as_kept(self, content: str) -> dict[str, Any]:
+    def stored_fields(self, content: str) -> dict[str, Any]:
         return {"content": content, "kind": "turn", "speaker": "alice", "conversation": "t1"}
 
     def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:

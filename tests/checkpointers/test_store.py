@@ -471,7 +471,7 @@ class TestStore(AdapterContract):
     }
     keeps_recalls = True
 
-    def as_kept(self, content: str) -> dict[str, Any]:
+    def stored_fields(self, content: str) -> dict[str, Any]:
         value = {"namespace": NOTES, "key": "heron", "value": {"text": content}}
         text = json.dumps(value, ensure_ascii=False)
         return {"content": text, "kind": "store_item", "attributes": {"store_index": ["$"]}}

@@ -41,7 +41,7 @@ class TestDirectCalls(CaptureContract):
             if scene != "text":
                 self._asked(run)
 
-    def said(self, response: Json) -> str:
+    def answer_text(self, response: Json) -> str:
         assert isinstance(response, dict)
         return str(response["text"])
 

@@ -114,7 +114,7 @@ def test_the_default_embedder_agrees_with_the_package_whose_table_it_reads() -> 
         "print(json.dumps(model.embed(json.load(sys.stdin), norm=True, batch_size=1).tolist()))"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script],
         input=json.dumps(texts),
         capture_output=True,
@@ -122,7 +122,7 @@ def test_the_default_embedder_agrees_with_the_package_whose_table_it_reads() -> 
         check=True,
     )
 
-    theirs = np.array(json.loads(done.stdout), dtype=np.float32)
+    theirs = np.array(json.loads(result.stdout), dtype=np.float32)
     assert STATIC.embed(texts) == pytest.approx(theirs, abs=1e-5)
 
 
@@ -229,9 +229,9 @@ def test_threads_share_one_table_from_its_first_use(nothing_loaded: None) -> Non
 def test_a_missing_package_is_an_error_that_says_what_to_install(
     nothing_loaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "wordllama" else found(name)
+        importlib.util, "find_spec", lambda name: None if name == "wordllama" else find_spec(name)
     )
 
     with pytest.raises(EmbedderUnavailable, match="pip install 'wordllama"):
@@ -368,10 +368,10 @@ def test_wrapping_alone_makes_no_call() -> None:
 
 
 def test_two_models_of_one_name_have_two_fingerprints() -> None:
-    one = as_embedder(Recording(lambda texts: [vector_of(text) for text in texts]))
+    first = as_embedder(Recording(lambda texts: [vector_of(text) for text in texts]))
     other = as_embedder(Recording(lambda texts: [vector_of("other " + text) for text in texts]))
 
-    assert one.fingerprint != other.fingerprint
+    assert first.fingerprint != other.fingerprint
 
 
 def test_a_fingerprint_survives_answers_that_differ_in_their_last_places() -> None:
@@ -482,7 +482,7 @@ def test_changing_an_answer_does_not_change_what_is_remembered() -> None:
 
 def test_the_guard_forgets_the_texts_used_longest_ago() -> None:
     inner = Counting()
-    guarded = GuardedEmbedder(inner, remembered=2)
+    guarded = GuardedEmbedder(inner, cache_size=2)
 
     for text in ["a", "b", "a", "c", "a", "b"]:
         guarded.embed([text])
@@ -492,7 +492,7 @@ def test_the_guard_forgets_the_texts_used_longest_ago() -> None:
 
 def test_the_guard_works_without_remembering() -> None:
     inner = Counting()
-    guarded = GuardedEmbedder(inner, remembered=0)
+    guarded = GuardedEmbedder(inner, cache_size=0)
 
     guarded.embed(["a"])
     guarded.embed(["a"])
@@ -545,7 +545,7 @@ def test_an_embedder_that_answers_short_or_in_another_size_is_caught() -> None:
 
 
 def test_threads_share_one_guard() -> None:
-    guarded = GuardedEmbedder(Counting(), remembered=5)
+    guarded = GuardedEmbedder(Counting(), cache_size=5)
     expected = guarded.embed([str(number) for number in range(20)]).tobytes()
     seen: list[bytes] = []
 

@@ -59,7 +59,9 @@ def test_a_member_may_do_what_the_table_gives_his_role(role: Any) -> None:
     state = _space("team:red", SpaceMember(principal_id="bob", role=role))
 
     allowed = {
-        one for one in OPERATIONS if decide(BOB, one, Scope.parse("team:red"), state).allowed
+        operation
+        for operation in OPERATIONS
+        if decide(BOB, operation, Scope.parse("team:red"), state).allowed
     }
 
     assert allowed == ROLES[role]
@@ -161,10 +163,10 @@ def test_a_space_opens_a_team_and_a_revoked_member_is_out_at_once(open_tally: Op
             reason="asked for",
         )
         red = tally.bind(BOB, scope="team:red")
-        kept = red.remember("The team meets on Mondays.")
+        stored = red.remember("The team meets on Mondays.")
 
         assert [hit.reason for hit in red.recall("team meets")] == ["allowed_member"]
-        assert [found.id for found in tally.bind(BOB).spaces.list()] == [space.id]
+        assert [listed.id for listed in tally.bind(BOB).spaces.list()] == [space.id]
         assert tally.bind(ALICE).spaces.list() == ()
 
         root.spaces.update("team:red", members=[], reason="left", if_version=1)
@@ -174,7 +176,7 @@ def test_a_space_opens_a_team_and_a_revoked_member_is_out_at_once(open_tally: Op
         assert refused.value.reason == "unverified_membership"
         assert refused.value.decision.audit_id is not None
         with pytest.raises(NotFound):
-            red.get(kept.memory_id)
+            red.get(stored.memory_id)
         with pytest.raises(VersionConflict):
             root.spaces.update("team:red", name="R", reason="late", if_version=1)
 
@@ -248,7 +250,7 @@ def test_a_diary_is_read_by_its_agent_alone(open_tally: OpenTally) -> None:
 
 def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        kept = tally.bind(ALICE).remember("Heron.")
+        stored = tally.bind(ALICE).remember("Heron.")
         gone = tally.bind(ALICE).remember("Egret.")
         tally.bind(ALICE).forget(gone.memory_id, reason="wrong")
 
@@ -262,12 +264,12 @@ def test_a_preview_of_another_tells_ids_only_to_who_may_inspect(open_tally: Open
                 if entry.event == "access.denied"
             ]
 
-    assert (own.visible, own.hidden, own.denied) == ((kept.memory_id,), {"deleted": 1}, ())
+    assert (own.visible, own.hidden, own.denied) == ((stored.memory_id,), {"deleted": 1}, ())
     assert (stranger.visible, stranger.hidden, stranger.denied) == ((), {}, ())
     assert (refused.decision.reason, refused.visible, refused.denied) == (
         "principal_mismatch",
         (),
-        (kept.memory_id,),
+        (stored.memory_id,),
     )
     assert denied == []
 

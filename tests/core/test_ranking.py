@@ -310,10 +310,10 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 def units(count: int, dimension: int = 256, seed: int = 7) -> NDArray[np.float32]:
     """Random unit vectors."""
     rows = np.random.default_rng(seed).normal(size=(count, dimension))
-    found: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(
+    unit_rows: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(
         np.float32
     )
-    return found
+    return unit_rows
 
 
 def test_stored_vectors_come_back_within_half_precision() -> None:
@@ -374,11 +374,11 @@ def test_importing_the_light_rooms_loads_nothing_heavy() -> None:
         f"found = {heavy} & set(sys.modules); sys.exit(str(found) if found else 0)"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_every_language_of_grammar_has_a_stemmer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("content", "query"),
     [
         ("Sie hat zwei Häuser besichtigt.", "Welches Haus?"),
         ("Sie hat zwei Häuser besichtigt.", "Haus"),
@@ -437,7 +437,7 @@ def test_every_language_of_grammar_has_a_stemmer() -> None:
         ("Соседские собаки громко лаяли.", "Какая собака лает?"),
     ],
 )
-def test_a_word_is_found_in_the_forms_that_its_language_gives_it(said: str, asked: str) -> None:
+def test_a_word_is_found_in_the_forms_that_its_language_gives_it(content: str, query: str) -> None:
     others = [
         "Wir haben das nicht gesehen und sind dann noch zum Bahnhof gegangen.",
         "The bakery opens at six.",
@@ -445,10 +445,10 @@ def test_a_word_is_found_in_the_forms_that_its_language_gives_it(said: str, aske
     corpus = Corpus.empty().updated(
         [
             Entry(doc, indexed_words([text]), 0, None, "note", None, None, None, None, None)
-            for doc, text in enumerate([*others, said])
+            for doc, text in enumerate([*others, content])
         ]
     )
-    question = ask(asked, [corpus], 0)
+    question = ask(query, [corpus], 0)
     scores = corpus.text_scores(question.weights, average=question.average_length)
     assert scores.argmax() == 2
     assert scores[2] > 0

@@ -56,9 +56,9 @@ sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".joi
 
 
 def _talk(
-    bound: BoundTally, *said: tuple[str, str], conversation: str = "talk", at: int = NOW
+    bound: BoundTally, *turns: tuple[str, str], conversation: str = "talk", at: int = NOW
 ) -> list[str]:
-    made = bound.remember_many(
+    results = bound.remember_many(
         NewMemory(
             content=text,
             speaker=who,
@@ -66,13 +66,13 @@ def _talk(
             conversation=conversation,
             occurred_at=at + place,
         )
-        for place, (who, text) in enumerate(said)
+        for place, (who, text) in enumerate(turns)
     )
-    return [one.memory_id for one in made]
+    return [result.memory_id for result in results]
 
 
-def _texts(found: Sequence[object]) -> list[str]:
-    return [hit.memory.content for hit in found]  # type: ignore[attr-defined]
+def _texts(hits: Sequence[object]) -> list[str]:
+    return [hit.memory.content for hit in hits]  # type: ignore[attr-defined]
 
 
 # Structure
@@ -125,7 +125,7 @@ def test_an_alias_names_the_speaker_who_goes_by_it(open_tally: OpenTally) -> Non
         _talk(anna, ("Melanie", "I adore sailing on the lake."), conversation="one")
         _talk(anna, ("Leo", "I adore sailing on the lake!"), conversation="two")
         assert "speaker" not in anna.recall("Does Mel adore sailing?")[0].signals
-        told = anna.remember(
+        alias = anna.remember(
             "Melanie goes by Mel.",
             kind="entity",
             subject="Melanie",
@@ -133,7 +133,7 @@ def test_an_alias_names_the_speaker_who_goes_by_it(open_tally: OpenTally) -> Non
         )
         first = anna.recall("Does Mel adore sailing?", kinds=["turn"])[0]
         assert (first.memory.who, first.signals["speaker"]) == ("Melanie", 1.0)
-        anna.forget(told.memory_id, reason="test")
+        anna.forget(alias.memory_id, reason="test")
         assert "speaker" not in anna.recall("Does Mel adore sailing?")[0].signals
 
 
@@ -157,19 +157,19 @@ def test_loose_notes_have_no_signals_of_position(open_tally: OpenTally) -> None:
 
 
 def test_turns_may_be_appended_out_of_order(open_tally: OpenTally) -> None:
-    said = [
+    turns = [
         ("Mia", "Which instrument do you practise?"),
         ("Leo", "The cello."),
         ("Mia", "And in summer?"),
         ("Leo", "Tennis."),
     ]
     orders = ([0, 1, 2, 3], [3, 1, 0, 2])
-    found = []
+    answers = []
     with open_tally() as tally:
         for number, order in enumerate(orders):
             bound = tally.bind(Actor(user=f"user{number}"))
             for place in order:
-                who, text = said[place]
+                who, text = turns[place]
                 bound.remember(
                     text,
                     speaker=who,
@@ -178,13 +178,13 @@ def test_turns_may_be_appended_out_of_order(open_tally: OpenTally) -> None:
                     position=place,
                     occurred_at=NOW,
                 )
-            found.append(
+            answers.append(
                 {
                     hit.memory.content: (hit.score, hit.signals)
                     for hit in bound.recall("Which instrument is practised?")
                 }
             )
-    assert found[0] == found[1]
+    assert answers[0] == answers[1]
 
 
 def test_a_long_text_is_found_by_any_of_its_slices(open_tally: OpenTally) -> None:
@@ -271,13 +271,13 @@ def test_an_event_bounds_the_time(open_tally: OpenTally) -> None:
         anna.remember("We bought tickets and a tent.", occurred_at=NOW - 40 * DAY)
         anna.remember("Our Iceland trip begins today.", occurred_at=NOW - 30 * DAY)
         anna.remember("We bought frames for the pictures.", occurred_at=NOW - 20 * DAY)
-        for word, wanted in (("before", "We bought tickets"), ("after", "We bought frames")):
+        for word, expected in (("before", "We bought tickets"), ("after", "We bought frames")):
             bought = [
                 text
                 for text in _texts(anna.recall(f"What was bought {word} the trip?"))
                 if "bought" in text
             ]
-            assert bought[0].startswith(wanted)
+            assert bought[0].startswith(expected)
 
 
 # Filters and budgets
@@ -329,13 +329,13 @@ class _Broken:
 @pytest.mark.parametrize("reranker", [_Slow(), _Broken()], ids=["slow", "broken"])
 def test_a_reranker_that_does_not_answer_changes_nothing(tmp_path: Path, reranker: object) -> None:
     texts = ["The heron is grey.", "The heron nests.", "A boat."]
-    found = []
+    answers = []
     for name, chosen in (("with", reranker), ("without", None)):
         with Tally.open(tmp_path / name, reranker=chosen, background=False) as tally:  # type: ignore[arg-type]
             tally.bind().remember_many(texts)
-            found.append(tally.bind().recall("heron"))
-    assert _texts(found[0]) == _texts(found[1])
-    assert any("reranker was not used" in warning for warning in found[0].warnings)
+            answers.append(tally.bind().recall("heron"))
+    assert _texts(answers[0]) == _texts(answers[1])
+    assert any("reranker was not used" in warning for warning in answers[0].warnings)
 
 
 def test_a_reranker_orders_anew(tmp_path: Path) -> None:
@@ -345,11 +345,11 @@ def test_a_reranker_orders_anew(tmp_path: Path) -> None:
         assert "rerank" in first.signals
 
 
-def _ones(bound: BoundTally, query: str, signal: str, **asked: object) -> list[str]:
+def _ones(bound: BoundTally, query: str, signal: str, **options: object) -> list[str]:
     """What a boost speaks for, with that boost alone at work; each must come first."""
-    found = bound.recall(query, weights=RecallWeights(**{signal: 9.0}), **asked)  # type: ignore[arg-type]
-    boosted = [hit.memory.content for hit in found if hit.signals.get(signal)]
-    assert _texts(found[: len(boosted)]) == boosted
+    hits = bound.recall(query, weights=RecallWeights(**{signal: 9.0}), **options)  # type: ignore[arg-type]
+    boosted = [hit.memory.content for hit in hits if hit.signals.get(signal)]
+    assert _texts(hits[: len(boosted)]) == boosted
     return boosted
 
 
@@ -415,12 +415,14 @@ def test_an_embedder_far_away_holds_no_reader(tmp_path: Path) -> None:
         tmp_path / "tally", embedder=FarAway(), settings=settings, background=False
     ) as tally:
         anna = tally.bind(ANNA)
-        kept = anna.remember("The heron nests in March.").memory_id
+        memory_id = anna.remember("The heron nests in March.").memory_id
         with ThreadPoolExecutor(20) as threads:
-            asked = [threads.submit(anna.recall, "heron nests") for _ in range(20)]
-            assert anna.get(kept) is not None
+            futures = [threads.submit(anna.recall, "heron nests") for _ in range(20)]
+            assert anna.get(memory_id) is not None
             FarAway.waiting.wait(timeout=60)
-            assert all(_texts(one.result()) == ["The heron nests in March."] for one in asked)
+            assert all(
+                _texts(future.result()) == ["The heron nests in March."] for future in futures
+            )
 
 
 def test_weights_are_the_users(tmp_path: Path) -> None:
@@ -442,17 +444,17 @@ def test_weights_are_the_users(tmp_path: Path) -> None:
 def test_what_others_hold_changes_no_result_and_no_score(
     tmp_path_factory: pytest.TempPathFactory, mine: list[str], theirs: list[str], query: str
 ) -> None:
-    found = []
+    answers = []
     for others in ([], theirs):
         with Tally.open(tmp_path_factory.mktemp("tally"), background=False) as tally:
             tally.bind(BEN).remember_many(others)
             anna = tally.bind(ANNA)
             anna.remember_many(mine)
             tally.bind(BEN).remember_many([f"{text} too" for text in others])
-            found.append(
+            answers.append(
                 [(hit.memory.content, hit.score, hit.signals) for hit in anna.recall(query)]
             )
-    assert found[0] == found[1]
+    assert answers[0] == answers[1]
 
 
 def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(
@@ -460,23 +462,23 @@ def test_a_forgotten_memory_leaves_at_once_and_a_recovered_one_comes_back(
 ) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        kept = anna.remember("The heron nests in March.")
+        stored = anna.remember("The heron nests in March.")
         assert anna.recall("heron")
-        anna.forget(kept.memory_id, reason="test")
+        anna.forget(stored.memory_id, reason="test")
         assert not anna.recall("heron")
-        anna.recover(kept.memory_id, reason="test")
+        anna.recover(stored.memory_id, reason="test")
         assert anna.recall("heron")
 
 
 def test_another_opened_tally_finds_what_was_written_since(tmp_path: Path) -> None:
     with (
-        Tally.open(tmp_path, background=False) as one,
+        Tally.open(tmp_path, background=False) as first,
         Tally.open(tmp_path, background=False) as two,
     ):
         assert not two.bind().recall("heron")
-        kept = one.bind().remember("The heron nests in March.")
+        stored = first.bind().remember("The heron nests in March.")
         assert _texts(two.bind().recall("heron")) == ["The heron nests in March."]
-        one.bind().modify(kept.memory_id, content="The stork nests in April.", reason="test")
+        first.bind().modify(stored.memory_id, content="The stork nests in April.", reason="test")
         assert _texts(two.bind().recall("stork")) == ["The stork nests in April."]
         assert not any("heron" in text for text in _texts(two.bind().recall("heron")))
 
@@ -506,22 +508,22 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
     )
     weights: dict[str, float] = dict.fromkeys(["heron", "walk", "paint", "boat"], 1.5)
 
-    def seen(found: Corpus) -> dict[int, tuple[float, tuple[int, ...], tuple[str, ...]]]:
-        rows = found.rows_of(sorted(doc for doc, text in standing.items() if text is not None))
-        scores = found.text_scores(weights, average=4.0)
-        docs = found.column("doc")
-        beside = [found.beside(rows, step) for step in (-2, -1, 1, 2)]
-        said = []
+    def seen(corpus: Corpus) -> dict[int, tuple[float, tuple[int, ...], tuple[str, ...]]]:
+        rows = corpus.rows_of(sorted(doc for doc, text in standing.items() if text is not None))
+        scores = corpus.text_scores(weights, average=4.0)
+        docs = corpus.column("doc")
+        beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
+        word_rows = []
         for row in rows.tolist():
-            words, _ = found.words_of(rows[rows == row])
-            said.append(
-                tuple(sorted(found.vocabulary.spelled[number] for number in words.tolist()))
+            words, _ = corpus.words_of(rows[rows == row])
+            word_rows.append(
+                tuple(sorted(corpus.vocabulary.spelled[number] for number in words.tolist()))
             )
         return {
             int(docs[row]): (
                 float(scores[row]),
                 tuple(int(docs[other[place]]) if other[place] >= 0 else -1 for other in beside),
-                said[place],
+                word_rows[place],
             )
             for place, row in enumerate(rows.tolist())
         }

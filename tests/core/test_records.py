@@ -118,13 +118,13 @@ members = st.builds(
 @cache
 def instances(record: type[Record]) -> st.SearchStrategy[Any]:
     """Any record of this class, every field filled from its own annotation and bounds."""
-    made: dict[type[Record], st.SearchStrategy[Any]] = {
+    strategies: dict[type[Record], st.SearchStrategy[Any]] = {
         Scope: scopes,
         Actor: actors,
         SpaceMember: members,
     }
-    if record in made:
-        return made[record]
+    if record in strategies:
+        return strategies[record]
     fields = {
         name: values(field.annotation, tuple(field.metadata))
         for name, field in record.model_fields.items()
@@ -172,7 +172,11 @@ def values(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy
             inner[0],
             (
                 *metadata,
-                *(limit for one in inner[1:] for limit in getattr(one, "metadata", (one,))),
+                *(
+                    limit
+                    for limits in inner[1:]
+                    for limit in getattr(limits, "metadata", (limits,))
+                ),
             ),
         )
     if origin is Literal:
@@ -264,12 +268,12 @@ def test_what_is_persisted_carries_the_version_of_its_shape() -> None:
 
 
 def test_a_wrong_field_is_named_and_its_value_is_not_told() -> None:
-    with pytest.raises(InvalidRecord) as told:
+    with pytest.raises(InvalidRecord) as raised:
         ContextItem.load({"id": "a", "kind": "note", "content": ["hunter2"], "trust_score": 101})
 
-    assert str(told.value).startswith("ContextItem: kind: ")
-    assert "trust_score: Input should be less than or equal to 100" in str(told.value)
-    assert "hunter2" not in str(told.value)
+    assert str(raised.value).startswith("ContextItem: kind: ")
+    assert "trust_score: Input should be less than or equal to 100" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -372,10 +376,10 @@ def test_a_commitment_tells_salt_and_body_apart(salt: bytes, body: bytes, cut: i
 
 
 @given(st.binary(), st.binary(min_size=1), st.binary(min_size=1))
-def test_a_part_has_its_own_key_in_each_scope(body: bytes, one: bytes, other: bytes) -> None:
+def test_a_part_has_its_own_key_in_each_scope(body: bytes, first: bytes, other: bytes) -> None:
     # HMAC pads a key with zero bytes, so keys that differ only in those are one key.
-    assert (part_key(one, body) == part_key(other, body)) == (
-        one.rstrip(b"\0") == other.rstrip(b"\0")
+    assert (part_key(first, body) == part_key(other, body)) == (
+        first.rstrip(b"\0") == other.rstrip(b"\0")
     )
 
 
@@ -408,8 +412,8 @@ def test_a_scope_reads_back_from_its_text(scope: Scope) -> None:
 
 
 @given(scopes, scopes)
-def test_two_scopes_never_share_a_text(one: Scope, other: Scope) -> None:
-    assert (str(one) == str(other)) == (one == other)
+def test_two_scopes_never_share_a_text(first: Scope, other: Scope) -> None:
+    assert (str(first) == str(other)) == (first == other)
 
 
 @given(names)

@@ -279,10 +279,10 @@ def test_terms_that_would_redact_everything_are_refused(terms: Any) -> None:
 
 
 def test_equal_secrets_share_a_number_in_order_of_first_appearance() -> None:
-    one, two = "ghp_" + made(36), "ghp_" + made(36)
+    first, two = "ghp_" + made(36), "ghp_" + made(36)
     address = "redis://:hunter22@cache"
 
-    text, counts = SECRETS.redact_text(f"{one} {two} {one} {address}")
+    text, counts = SECRETS.redact_text(f"{first} {two} {first} {address}")
 
     assert text == (
         "[redacted:github_token:1] [redacted:github_token:2] [redacted:github_token:1] redis://:[redacted:url_password:1]@cache"
@@ -313,10 +313,10 @@ def test_overlapping_findings_become_one_placeholder() -> None:
 def test_findings_are_in_order_and_apart() -> None:
     text = f"{jwt()} PASSWORD=swordfish Bearer {jwt()} jane@example.com"
 
-    found = EVERYTHING.find(text)
+    findings = EVERYTHING.find(text)
 
-    assert [finding.kind for finding in found] == ["jwt", "credential", "jwt", "email"]
-    assert all(before.end <= after.start for before, after in pairwise(found))
+    assert [finding.kind for finding in findings] == ["jwt", "credential", "jwt", "email"]
+    assert all(before.end <= after.start for before, after in pairwise(findings))
 
 
 PLACEHOLDER = re.compile(r"\[redacted:[a-z0-9_]+:\d+\]")
@@ -367,8 +367,8 @@ def test_redaction_takes_out_and_puts_in_nothing_else(text: str) -> None:
 
     rest = text
     for piece in PLACEHOLDER.split(redacted):
-        _, found, rest = rest.partition(piece) if piece else ("", "", rest)
-        assert found == piece
+        _, matched, rest = rest.partition(piece) if piece else ("", "", rest)
+        assert matched == piece
     assert sum(counts.values()) >= len(EVERYTHING.find(text))
     assert (redacted == text) == (not counts) == (not EVERYTHING.find(text))
 

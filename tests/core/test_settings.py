@@ -121,19 +121,19 @@ def test_a_misspelt_setting_is_not_passed_over() -> None:
     ):
         Settings.read(redact_pi=True)
     file = _file("redact_pi = true")
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as raised:
         Settings.read()
 
-    assert str(told.value) == f"redact_pi, from {file}: there is no such setting"
+    assert str(raised.value) == f"redact_pi, from {file}: there is no such setting"
 
 
 def test_every_bad_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYSTICK_REDACT_TERMS", "[1]")
 
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as raised:
         Settings.read(readers=0)
 
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "readers, from the arguments: Input should be greater than or equal to 1; "
         "redact_terms.0, from the variable TALLYSTICK_REDACT_TERMS: Input should be a valid string"
     )
@@ -144,10 +144,10 @@ def test_a_list_that_is_not_json_says_how_to_write_it(monkeypatch: pytest.Monkey
 
     with pytest.raises(
         SettingsError, match=r'redact_terms.*Write it like \'\["Apollo"\]\''
-    ) as told:
+    ) as raised:
         Settings.read()
 
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("content", [b"readers = ", b"\xff\xfe", b"readers = 1\nreaders = 2"])
@@ -155,10 +155,10 @@ def test_a_file_that_is_not_toml_is_named(content: bytes) -> None:
     file = Path("tallystick.toml").resolve()
     file.write_bytes(content)
 
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as raised:
         Settings.read()
 
-    assert str(told.value).startswith(f"{file} is not TOML: ")
+    assert str(raised.value).startswith(f"{file} is not TOML: ")
 
 
 def test_settings_do_not_change_after_reading() -> None:

@@ -218,7 +218,7 @@ def test_a_remote_embedder_works_as_a_job_and_the_text_is_recallable_at_once(
     with open_tally(embedder=embedder) as tally:
         alice = tally.bind(ALICE)
         stored = alice.remember("The heron nests in March.")
-        assert (stored.job_id is not None, embedder.write_queue) == (True, 0)
+        assert (stored.job_id is not None, embedder.calls) == (True, 0)
         assert [hit.memory.id for hit in alice.recall("heron")] == [stored.memory_id]
         assert tally.drain().embedded == 1
         assert alice.recall("heron")[0].signals["vector"] > 0

@@ -394,7 +394,7 @@ def test_a_text_is_counted_once() -> None:
 
 def test_only_the_counts_used_last_are_remembered() -> None:
     inner = Counting()
-    cached = CachedCounter(inner, remembered=2)
+    cached = CachedCounter(inner, cache_size=2)
 
     for text in "abacab":
         cached.count(text)
@@ -404,18 +404,18 @@ def test_only_the_counts_used_last_are_remembered() -> None:
 
 def test_remembering_less_than_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        CachedCounter(Counting(), remembered=-1)
+        CachedCounter(Counting(), cache_size=-1)
 
 
 @given(st.lists(st.text(max_size=200), max_size=30))
 def test_a_remembered_count_is_the_count(texts: list[str]) -> None:
-    cached = CachedCounter(Counting(), remembered=3)
+    cached = CachedCounter(Counting(), cache_size=3)
 
     assert [cached.count(text) for text in texts] == [len(text) for text in texts]
 
 
 def test_threads_share_one_memory_of_counts() -> None:
-    cached = CachedCounter(ESTIMATE, remembered=8)
+    cached = CachedCounter(ESTIMATE, cache_size=8)
     texts = [f"note {number} " * number for number in range(30)]
     expected = [ESTIMATE.count(text) for text in texts]
     seen: list[list[int]] = []

@@ -34,12 +34,12 @@ def place(tmp_path: Path) -> Path:
             apollo.run("coder", goal="mend the test") as run,
             run.step("model_call", name="patch") as step,
         ):
-            asked = ContextItem(id="ask", kind="user_msg", content="Mend it.")
+            request_item = ContextItem(id="ask", kind="user_msg", content="Mend it.")
             notes = [
                 ContextItem(id=f"note-{n}", kind="retrieval_doc", content=f"Note {n} of the test.")
                 for n in (1, 2)
             ]
-            apollo.compile([*notes, asked], budget=1_000)
+            apollo.compile([*notes, request_item], budget=1_000)
             step.record("request", {"prompt": "Mend it."})
         tally.drain()
     return tmp_path / "tally"
@@ -121,11 +121,11 @@ def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path:
         "policy_denied"
     }
 
-    kept = json.loads(
+    recorded = json.loads(
         tally_command("recompile", step, "--drop", "note-1", "--keep", "--json").stdout
     )
-    again = json.loads(tally_command("show", kept["run_id"], "--json").stdout)
-    assert [one["step_id"] for one in again["steps"]] == [kept["step_id"]]
+    again = json.loads(tally_command("show", recorded["run_id"], "--json").stdout)
+    assert [step_record["step_id"] for step_record in again["steps"]] == [recorded["step_id"]]
 
     refused = tally_command("recompile", step, "--budget", "half")
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -133,9 +133,9 @@ def test_a_step_is_compiled_anew_with_a_change(tally_command: Command, tmp_path:
 
 
 def test_recall_shows_what_was_remembered_and_why(tally_command: Command) -> None:
-    found = tally_command("recall", "how do we indent")
-    assert "We indent with tabs." in found.stdout
-    assert "visible to project:apollo" in " ".join(found.stdout.split())
+    output = tally_command("recall", "how do we indent")
+    assert "We indent with tabs." in output.stdout
+    assert "visible to project:apollo" in " ".join(output.stdout.split())
     assert (
         json.loads(tally_command("recall", "indent", "--json").stdout)[0]["memory"]["who"] == "Ada"
     )
@@ -152,7 +152,7 @@ def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("show", "nosuchid"), "no run or step nosuchid"),
         (("show", "x"), "at least 4 characters"),
@@ -161,12 +161,12 @@ def test_the_index_is_checked_and_rebuilt(tally_command: Command) -> None:
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(
-    tally_command: Command, arguments: tuple[str, ...], said: str
+    tally_command: Command, arguments: tuple[str, ...], expected: str
 ) -> None:
     failed = tally_command(*arguments)
 
     assert failed.returncode == 2
-    assert said in failed.stderr
+    assert expected in failed.stderr
     assert "Traceback" not in failed.stderr
 
 
@@ -188,8 +188,8 @@ def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(
 ) -> None:
     [run] = json.loads(tally_command("runs", "--json").stdout)
     key, bundle = tmp_path / "key.pem", tmp_path / "run.receipt"
-    made = entered("keygen", str(key))
-    assert "keep it secret" in made.stdout
+    output = entered("keygen", str(key))
+    assert "keep it secret" in output.stdout
     assert key.stat().st_mode & 0o077 == 0
     again = entered("keygen", str(key))
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
@@ -204,9 +204,9 @@ def test_a_receipt_goes_out_signed_and_is_verified_without_the_tally(
 def test_a_step_is_asked_why_and_compared(tally_command: Command) -> None:
     [run] = json.loads(tally_command("runs", "--json").stdout)
     [step] = json.loads(tally_command("show", run["run_id"], "--json").stdout)["steps"]
-    told = json.loads(tally_command("why", step["step_id"], "--json").stdout)
-    assert {item["item_id"] for item in told["knew"]} == {"ask", "note-1", "note-2"}
-    assert told["unseen"] == []
+    answer = json.loads(tally_command("why", step["step_id"], "--json").stdout)
+    assert {item["item_id"] for item in answer["knew"]} == {"ask", "note-1", "note-2"}
+    assert answer["unseen"] == []
     assert "Note 1 of the test." in tally_command("trace", step["step_id"], "note 1 OF").stdout
     assert "nothing differs" in tally_command("diff", step["step_id"], step["step_id"]).stdout
     assert (
@@ -217,9 +217,9 @@ def test_a_step_is_asked_why_and_compared(tally_command: Command) -> None:
 def test_a_tape_is_written_and_plays(tally_command: Command, place: Path, tmp_path: Path) -> None:
     run_id = json.loads(tally_command("runs", "--json").stdout)[0]["run_id"]
     out = tmp_path / "tapes" / "patch.json"
-    done = tally_command("tape", run_id[-8:], "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert "1 model call, 0 tool calls (exact)" in done.stdout
+    result = tally_command("tape", run_id[-8:], "--out", str(out))
+    assert result.returncode == 0, result.stderr
+    assert "1 model call, 0 tool calls (exact)" in result.stdout
 
     tape = read_tape(out)
     assert (tape.run_id, [call.request for call in tape.calls]) == (
@@ -251,19 +251,19 @@ def test_a_step_without_a_context_says_what_changed_and_what_it_wrote(
     with Tally.open(place, background=False) as tally:
         bound = tally.bind(OWNER)
         with bound.run("writer", retention="metadata_only") as run:
-            kept = bound.remember("The kiln is hot.")
+            stored = bound.remember("The kiln is hot.")
             with run.step("model_call", name="quiet") as step:
                 step.record("request", {"prompt": "secret plans"}, summary={"model": "m-1"})
         [wrote, quiet] = bound.recordings.steps(run.id)
     why = tally_command("why", wrote.step_id)
     assert why.returncode == 0
-    assert f"wrote ADD {kept.memory_id} by local" in " ".join(why.stdout.split())
+    assert f"wrote ADD {stored.memory_id} by local" in " ".join(why.stdout.split())
     assert json.loads(tally_command("why", quiet.step_id, "--json").stdout)["knew"] == []
     shown = tally_command("show", quiet.step_id).stdout
     assert "payload not kept" in shown
     assert "m-1" in shown
     assert "commitment" not in shown
-    used = tally_command("uses", kept.memory_id[-8:])
+    used = tally_command("uses", stored.memory_id[-8:])
     assert "written" in used.stdout
 
 
@@ -280,10 +280,10 @@ def test_a_difference_in_the_budget_alone_is_a_difference(
                     )
             with run.step("tool_call") as step:
                 step.record("tool_call", {"name": "look", "arguments": {}})
-        one, other, tool = (step.step_id for step in bound.recordings.steps(run.id))
-    assert "nothing differs" not in tally_command("diff", one, other).stdout
-    assert "= nothing differs" in tally_command("diff", one, one).stdout
-    unlike = tally_command("diff", one, tool).stdout
+        first, other, tool = (step.step_id for step in bound.recordings.steps(run.id))
+    assert "nothing differs" not in tally_command("diff", first, other).stdout
+    assert "= nothing differs" in tally_command("diff", first, first).stdout
+    unlike = tally_command("diff", first, tool).stdout
     assert "only one of them compiled a context" in unlike
     assert "nothing differs" not in unlike
 
@@ -311,8 +311,8 @@ def test_a_file_or_an_id_that_is_wrong_is_told_in_one_line(
         ("at least 6 characters", "uses", "nope"),
         ("There is no memory no-such-memory", "uses", "no-such-memory"),
     ]
-    for said, *command in wrong:
-        done = tally_command(*command)
-        assert done.returncode in (1, 2)
-        assert said in " ".join((done.stdout + done.stderr).split())
-        assert "Traceback" not in done.stderr
+    for expected, *command in wrong:
+        result = tally_command(*command)
+        assert result.returncode in (1, 2)
+        assert expected in " ".join((result.stdout + result.stderr).split())
+        assert "Traceback" not in result.stderr

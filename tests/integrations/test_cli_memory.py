@@ -98,8 +98,8 @@ def test_an_erasure_is_shown_done_and_proved(run: Command, place: Path) -> None:
     assert "This cannot be taken back." in shown
     assert "backups" in shown
     token = json.loads(run("erase", memory, "--reason", "asked for", "--json")[1])["confirm_token"]
-    code, done = run("erase", memory, "--reason", "asked for", "--apply", "--token", token)
-    assert (code, "nothing of it was found" in done) == (0, True)
+    code, output = run("erase", memory, "--reason", "asked for", "--apply", "--token", token)
+    assert (code, "nothing of it was found" in output) == (0, True)
     assert b"said the pelican" not in b"".join(
         file.read_bytes() for file in place.rglob("*") if file.is_file()
     )
@@ -109,15 +109,17 @@ def test_a_tally_is_made_its_journal_s_window_chosen_and_its_health_told(
     tmp_path: Path, run: Command
 ) -> None:
     fresh = str(tmp_path / "fresh")
-    made = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["init", "--owner", "ada", "--journal-days", "90", "--tally", fresh]
     )
-    assert (made.exit_code, "belongs to ada" in " ".join(made.output.split())) == (0, True)
-    found = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--tally", fresh]).output)
-    assert {one["check"]: one["text"] for one in found}["journal window"] == "90 days"
-    assert {one["status"] for one in found} == {"ok"}
-    code, told = run("doctor")
-    assert (code, "no window was chosen" in " ".join(told.split())) == (0, True)
+    assert (result.exit_code, "belongs to ada" in " ".join(result.output.split())) == (0, True)
+    findings = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--tally", fresh]).output)
+    assert {finding["check"]: finding["text"] for finding in findings}[
+        "journal window"
+    ] == "90 days"
+    assert {finding["status"] for finding in findings} == {"ok"}
+    code, output = run("doctor")
+    assert (code, "no window was chosen" in " ".join(output.split())) == (0, True)
     assert "forgotten memories" in run("purge")[1]
 
 
@@ -140,7 +142,7 @@ def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("inspect", "zzzzzzzz"), "There is no memory zzzzzzzz"),
         (("inspect", "zz"), "at least 6 characters"),
@@ -148,7 +150,7 @@ def test_scopes_are_exported_and_imported(tmp_path: Path, run: Command) -> None:
         (("correct", "zzzzzzzz", "hide", "--reason", " "), "There is no memory"),
     ],
 )
-def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], expected: str) -> None:
     command = Path(sys.executable).with_name("tally")
     failed = subprocess.run(
         [str(command), *arguments, "--tally", str(place)],
@@ -157,7 +159,7 @@ def test_a_mistake_is_one_line(place: Path, arguments: tuple[str, ...], said: st
         timeout=120,
         check=False,
     )
-    assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (
+    assert (failed.returncode, expected in failed.stderr, "Traceback" in failed.stderr) == (
         2,
         True,
         False,
@@ -192,12 +194,12 @@ def test_one_looks_around_from_scopes_to_a_memory(run: Command, place: Path) -> 
 
 def test_a_command_that_is_given_again_under_one_key_answers_as_at_first(run: Command) -> None:
     memory = _id(run, "by hand")
-    told = [
+    outputs = [
         run("modify", memory, "--tag", "t", "-r", "r", "--key", "request-1", "--json")[1]
         for _ in range(2)
     ]
-    assert told[0] == told[1]
-    assert json.loads(told[0])["version"] == 2
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0])["version"] == 2
 
 
 def test_a_memory_is_promoted_with_the_token_that_the_preview_gave(run: Command) -> None:
@@ -205,23 +207,23 @@ def test_a_memory_is_promoted_with_the_token_that_the_preview_gave(run: Command)
     code, shown = run("promote", memory, "project:apollo", "-r", "all of us need it")
     assert (code, "project:apollo" in shown, "Nothing was changed" in shown) == (0, True, True)
     token = shown.split("--token ")[1].split()[0]
-    done = run(
+    output = run(
         "promote", memory, "project:apollo", "-r", "all of us need it", "--apply", "--token", token
     )[1]
-    assert "stands in project:apollo" in done
+    assert "stands in project:apollo" in output
     assert _id(run, "pelican")
 
 
 def test_what_is_gone_is_proved_and_what_is_not_says_so(run: Command) -> None:
     memory = _id(run, "by hand")
     run("forget", memory, "-r", "r")
-    code, told = run("prove", memory)
-    assert (code, "nothing reaches it" in told) == (0, True)
+    code, proof_text = run("prove", memory)
+    assert (code, "nothing reaches it" in proof_text) == (0, True)
     token = run("erase", memory, "-r", "r")[1].split("--token ")[1].split()[0]
     assert run("erase", memory, "-r", "r", "--apply", "--token", token)[0] == 0
-    told = " ".join(run("prove", memory)[1].split())
-    assert "nothing holds it" in told
-    assert "found in 0 places" in told
+    proof_text = " ".join(run("prove", memory)[1].split())
+    assert "nothing holds it" in proof_text
+    assert "found in 0 places" in proof_text
     assert run("prove", memory, "--text", "We deploy by pipeline.")[0] == 1
 
 
@@ -249,7 +251,7 @@ def test_a_scope_is_opened_to_members_and_closed_again(run: Command) -> None:
         "we begin",
     )
     assert (code, "a=b@example.org writer until 2030-01-31" in " ".join(shown.split())) == (0, True)
-    made = json.loads(
+    stored = json.loads(
         run(
             "space",
             "team:core",
@@ -266,9 +268,9 @@ def test_a_scope_is_opened_to_members_and_closed_again(run: Command) -> None:
         )[1]
     )
     assert (
-        made["state"],
-        made["version"],
-        [(one["principal_id"], one["role"]) for one in made["members"]],
+        stored["state"],
+        stored["version"],
+        [(member["principal_id"], member["role"]) for member in stored["members"]],
     ) == (
         "closed",
         2,
@@ -281,18 +283,18 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
     """What `tally` itself says and exits with."""
     from tallystick_cli import main
 
-    told, argv = io.StringIO(), sys.argv
+    stream, argv = io.StringIO(), sys.argv
     sys.argv = ["tally", *arguments, "--tally", str(place)]
     try:
         with (
             contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(told),
+            contextlib.redirect_stderr(stream),
             pytest.raises(SystemExit) as end,
         ):
             main()
     finally:
         sys.argv = argv
-    return int(end.value.code or 0), " ".join(told.getvalue().split())
+    return int(end.value.code or 0), " ".join(stream.getvalue().split())
 
 
 @pytest.mark.parametrize(
@@ -334,20 +336,20 @@ def _told(place: Path, *arguments: str) -> tuple[int, str]:
 def test_wrong_input_is_one_line_that_says_what_to_do(
     place: Path, arguments: list[str], says: str
 ) -> None:
-    code, told = _told(place, *arguments)
-    assert (code, told.startswith("tally: "), "Traceback" in told) == (2, True, False)
-    assert says.replace("no scope", "is not a scope") in told
+    code, output = _told(place, *arguments)
+    assert (code, output.startswith("tally: "), "Traceback" in output) == (2, True, False)
+    assert says.replace("no scope", "is not a scope") in output
 
 
 def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> None:
     with Tally.open(place, background=False) as tally:
-        kept = tally.bind(OWNER, scope="project:apollo").remember(
+        stored = tally.bind(OWNER, scope="project:apollo").remember(
             "A \x1b[31mred\x1b]0;title\x07 \u202eherring\x9b2J."
         )
     for arguments in (
         ("memories", "--scope", "project:apollo"),
-        ("inspect", kept.memory_id),
-        ("history", kept.memory_id),
+        ("inspect", stored.memory_id),
+        ("history", stored.memory_id),
         ("recall", "herring"),
         ("explore", "project:apollo"),
     ):
@@ -358,27 +360,27 @@ def test_stored_text_does_not_steer_the_terminal(place: Path, run: Command) -> N
 
 def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> None:
     with Tally.open(postgres_url, background=False) as tally:
-        kept = tally.bind(OWNER, scope="project:apollo").remember("We deploy by ferry.").memory_id
+        stored = tally.bind(OWNER, scope="project:apollo").remember("We deploy by ferry.").memory_id
 
     def run(*arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(app, [*arguments, "--tally", postgres_url])
         return result.exit_code, f"{result.output}{result.exception}"
 
-    code, told = run("memories", "--scope", "project:apollo")
-    assert (code, "tally --as ada" in told) == (1, True)
+    code, output = run("memories", "--scope", "project:apollo")
+    assert (code, "tally --as ada" in output) == (1, True)
     assert (
         "by ferry"
         in run("--as", "local", "--project", "apollo", "memories", "--scope", "project:apollo")[1]
     )
-    code, told = run("--as", "eve", "memories", "--scope", "project:apollo")
-    assert "unverified_membership" in told
+    code, output = run("--as", "eve", "memories", "--scope", "project:apollo")
+    assert "unverified_membership" in output
     changed = run(
         "--as",
         "ada",
         "--project",
         "apollo",
         "modify",
-        kept,
+        stored,
         "--tag",
         "water",
         "--reason",
@@ -387,7 +389,9 @@ def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> Non
     )[1]
     assert json.loads(changed.removesuffix("None"))["version"] == 2
     history = json.loads(
-        run("--as", "ada", "--project", "apollo", "history", kept, "--json")[1].removesuffix("None")
+        run("--as", "ada", "--project", "apollo", "history", stored, "--json")[1].removesuffix(
+            "None"
+        )
     )
     assert [(entry["actor"]["user"], entry["surface"]) for entry in history] == [
         ("local", "python"),

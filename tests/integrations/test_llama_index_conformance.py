@@ -120,7 +120,7 @@ class TestInstrumentation(CaptureContract):
                 running.ctx.send_event(_event(HumanResponseEvent, response="yes"))
         await running
 
-    def said(self, response: Json) -> str:
+    def answer_text(self, response: Json) -> str:
         assert isinstance(response, dict)
         answer: Any = response["answer"]
         return str(answer["blocks"][0]["text"])

@@ -49,7 +49,7 @@ class TestMemory(AdapterContract):
 
     verbs = frozenset({"remember", "context"})
 
-    def as_kept(self, content: str) -> dict[str, Any]:
+    def stored_fields(self, content: str) -> dict[str, Any]:
         message = _user(content).model_dump(mode="json")
         attributes = {"llama_index_message": message}
         return {
@@ -76,8 +76,8 @@ class TestMemory(AdapterContract):
 class TestMemoryBlock(TestMemory):
     """What falls out of the queue of LlamaIndex's own memory."""
 
-    def as_kept(self, content: str) -> dict[str, Any]:
-        kept = super().as_kept(content)
+    def stored_fields(self, content: str) -> dict[str, Any]:
+        kept = super().stored_fields(content)
         kept["attributes"]["llama_index_message"]["additional_kwargs"] = {"session_id": "s1"}
         return kept
 

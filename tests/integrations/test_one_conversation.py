@@ -22,7 +22,13 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from tallystick.compiler import FRAMED, asked, compile_context, texts, visible
+from tallystick.compiler import (
+    FRAMED,
+    compile_context,
+    latest_request,
+    searchable_texts,
+    visible_items,
+)
 from tallystick.embedding import StaticEmbedder
 from tallystick.ranking import WorkingSets
 from tallystick.records import CompilationRequest, ContextItem
@@ -105,10 +111,12 @@ def _digests(items: list[ContextItem], budget: int) -> list[str | None]:
     request = CompilationRequest(
         request_id="r", context_items=tuple(items), token_budget=budget, as_of=1, target=FRAMED
     )
-    seen = visible(request)
-    query = asked(seen, request)
+    seen = visible_items(request)
+    query = latest_request(seen, request)
     assert query is not None
-    relevance = WorkingSets(StaticEmbedder()).relevance(query, texts(seen, request), now=1)
+    relevance = WorkingSets(StaticEmbedder()).relevance(
+        query, searchable_texts(seen, request), now=1
+    )
     compiled = compile_context(request.model_copy(update={"relevance": relevance}), counter=COUNTER)
     assert any(
         "berth 49" in item.content and item.kind == "assistant_msg"

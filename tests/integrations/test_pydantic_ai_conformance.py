@@ -114,7 +114,7 @@ class TestRecorder(CaptureContract):
             agreed = result.output.build_results(approve_all=True)
             await agent.run(message_history=result.all_messages(), deferred_tool_results=agreed)
 
-    def said(self, response: Json) -> str:
+    def answer_text(self, response: Json) -> str:
         assert isinstance(response, dict)
         answer: Any = response["answer"]
         return str(answer["parts"][0]["content"])

@@ -15,7 +15,7 @@ from typing import Any
 
 from tallystick.access.limits import Limits
 from tallystick.errors import Denied, InvalidInput, RateLimited
-from tallystick.policy import MUTATIONS, PolicyState, decide, settle
+from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
 from tallystick.records import AccessDecision, AccessKind, Actor, Limited, Scope
 from tallystick.storage import (
     Connection,
@@ -91,7 +91,7 @@ class Gate:
         """
         if scope.kind not in _ALONE or operation in MUTATIONS:
             self.require(actor, operation, scope)
-        elif not settle(actor, operation, scope, _NO_SPACES)[0]:
+        elif not rule_on(actor, operation, scope, _NO_SPACES).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, _NO_SPACES))
 
     def admit(self, actor: Actor, what: Limited, scope: Scope) -> None:
@@ -125,7 +125,7 @@ class Gate:
             self.require(actor, operation, scope)
             return
         state = PolicyState({}, self._store.clock.now())
-        if not settle(actor, operation, scope, state)[0]:
+        if not rule_on(actor, operation, scope, state).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, state))
 
     def require_or_none(
@@ -200,7 +200,7 @@ class Gate:
         `journaling`.
         """
         state = self._state_for(tx, operation, scope)
-        if not settle(actor, operation, scope, state)[0]:
+        if not rule_on(actor, operation, scope, state).allowed:
             raise Denied(decide(actor, operation, scope, state))
 
     def confirmed(

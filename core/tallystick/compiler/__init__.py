@@ -5,7 +5,7 @@ Pure: it reads nothing but the request and the token counter it is handed.
 """
 
 from tallystick.compiler.approvals import approvals
-from tallystick.compiler.candidates import asked, texts, visible
+from tallystick.compiler.candidates import latest_request, searchable_texts, visible_items
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
 from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
@@ -16,12 +16,12 @@ __all__ = [
     "Outline",
     "PASSES",
     "approvals",
-    "asked",
     "compile_context",
     "diff_compiled",
+    "latest_request",
     "outline",
     "prefix_reuse",
     "prompt_text",
-    "texts",
-    "visible",
+    "searchable_texts",
+    "visible_items",
 ]

@@ -1,4 +1,4 @@
-"""Approvals: what rules want a person to approve before a request is sent, one for each rule."""
+"""Approvals that rules want from a person before a request is sent, one for each rule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["approvals"]
 
 
 def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
-    """What waits for an approval, by the ids of the rules that want one; empty when nothing
-    does.
+    """Return the approvals to ask for, by the ids of the rules that want them; empty if no rule
+    wants one.
     """
     if not any(rule.effect == "require_approval" for rule in request.policy_rules):
         return ()
@@ -22,8 +22,8 @@ def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
         verdict = state.verdicts.get(item_id)
         if verdict is not None and verdict.rule_id is not None:
             waiting.setdefault(verdict.rule_id, []).append(item_id)
-    said = {rule.id: rule.description or rule.name for rule in request.policy_rules}
+    reasons = {rule.id: rule.description or rule.name for rule in request.policy_rules}
     return tuple(
-        ApprovalRequest(rule_id=rule_id, reason=said[rule_id], item_ids=tuple(item_ids))
+        ApprovalRequest(rule_id=rule_id, reason=reasons[rule_id], item_ids=tuple(item_ids))
         for rule_id, item_ids in sorted(waiting.items())
     )

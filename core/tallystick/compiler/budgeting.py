@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
-from tallystick.compiler.dependencies import closure, needed
-from tallystick.compiler.history import earlier_talk, held_back, turn_start, window_of
+from tallystick.compiler.dependencies import closure, needed_units
+from tallystick.compiler.history import earlier_talk, history_window, turn_reserve_of, turn_start
 from tallystick.compiler.required import may_shorten
-from tallystick.compiler.state import State, Taken
+from tallystick.compiler.state import Inclusion, State
 from tallystick.errors import BudgetInfeasible, SettingsError
 from tallystick.records import CompileReason
 
@@ -29,7 +29,8 @@ _CLEARLY_RELEVANT = 500_000
 
 
 def budget(state: State) -> State:
-    """The state with what is taken whole, and with room reserved for what is worth shortening.
+    """Return the state with the items that go in whole, and with room reserved for those worth
+    shortening.
 
     Raises BudgetInfeasible with the tokens of each required item when those alone exceed the
     budget, and SettingsError for a ceiling on a class that does not exist.
@@ -41,16 +42,16 @@ def budget(state: State) -> State:
             )
     state = _take_required(state)
     state = replace(state, turn=turn_start(state))
-    state = replace(state, held=held_back(state))
+    state = replace(state, turn_reserve=turn_reserve_of(state))
     talk = earlier_talk(state)
     ranked = _is_ranked(state, talk)
-    state = _queued(
-        replace(state, window=tuple(window_of(state, talk, ranked=ranked))), ranked=ranked
+    state = _with_queues(
+        replace(state, window=tuple(history_window(state, talk, ranked=ranked))), ranked=ranked
     )
     ledger = Ledger(state)
     for head in reversed(state.window):
         ledger.take(head)
-    state = replace(state, window=tuple(head for head in state.window if head in ledger.taken))
+    state = replace(state, window=tuple(head for head in state.window if head in ledger.included))
     for name in CLASSES:
         _serve(state, ledger, name, state.queues[name])
     # Room that later classes left may take whole what was about to be shortened.
@@ -58,49 +59,49 @@ def budget(state: State) -> State:
         ledger.release(head)
         if ledger.take(head) is None:
             ledger.reserve(head, tokens)
-    return fill(replace(state, taken=dict(ledger.taken), reserved=dict(ledger.reserved)))
+    return fill(replace(state, included=dict(ledger.included), reserved=dict(ledger.reserved)))
 
 
 def fill(state: State) -> State:
-    """The state with whatever still fits taken as well, in the order of classes."""
+    """Return the state with every other unit that still fits, in the order of classes."""
     ledger = Ledger(state)
     for name in CLASSES:
         for head in state.queues[name]:
             ledger.take(head)
-    return replace(state, taken=dict(ledger.taken))
+    return replace(state, included=dict(ledger.included))
 
 
 class Ledger:
-    """What is free, and what each class has used, while units are taken. It lives within one
+    """The free tokens, and those used by each class, while units are taken. It lives within one
     pass.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._used = dict.fromkeys(CLASSES, 0)
-        self.free = state.limit - state.held
-        self.taken = dict(state.taken)
+        self.free = state.limit - state.turn_reserve
+        self.included = dict(state.included)
         self.reserved: dict[str, int] = {}
         """First of each unit that is to go in shortened to the tokens kept free for it."""
-        for item_id in self.taken:
+        for item_id in self.included:
             if state.head(item_id) == item_id:
                 self.spend(item_id, self._cost(item_id))
         for head, tokens in state.reserved.items():
             self.reserve(head, tokens)
 
-    def context(self, name: str) -> int:
-        """Tokens that a class may still take."""
+    def available(self, name: str) -> int:
+        """Return the tokens that a class may still take."""
         percent = self._state.request.compile_config.class_ceilings.get(name)
         if percent is None:
             return self.free
         return min(self.free, self._state.limit * percent // 100 - self._used[name])
 
     def over_ceiling(self, head: str) -> bool:
-        """Whether a unit would fit, were it not for the ceiling of its class."""
+        """Return True if a unit would fit, were it not for the ceiling of its class."""
         ceilings = self._state.request.compile_config.class_ceilings
         return (
             bool(ceilings)
-            and self.context(self._state.classes[head]) < self._state.cost(head) <= self.free
+            and self.available(self._state.classes[head]) < self._state.cost(head) <= self.free
         )
 
     def reserve(self, head: str, tokens: int) -> None:
@@ -109,7 +110,7 @@ class Ledger:
         self.spend(head, tokens)
 
     def release(self, head: str) -> None:
-        """Give back what was kept free for a unit, if anything was."""
+        """Give back the tokens kept free for a unit, if any."""
         self.spend(head, -self.reserved.pop(head, 0))
 
     def spend(self, head: str, tokens: int) -> None:
@@ -118,26 +119,26 @@ class Ledger:
         self._used[self._state.classes[head]] += tokens
 
     def take(self, head: str, *, most: int | None = None) -> int | None:
-        """Take a unit and what it needs; the tokens that took, or None when it does not fit (in
-        `most`).
+        """Take a unit with the units that it needs; return the tokens used, or None if it does not
+        fit (in `most`).
         """
         state = self._state
         limit = self.free if most is None else min(self.free, most)
-        if head in self.taken or head in self.reserved or state.cost(head) > limit:
+        if head in self.included or head in self.reserved or state.cost(head) > limit:
             return None
         units: dict[str, str | None] = {}
         spent = dict.fromkeys(CLASSES, 0)
         total = 0
-        for unit, caller in needed(state, (head,), beyond=self.taken):
+        for unit, caller in needed_units(state, (head,), beyond=self.included):
             units[unit] = caller
             spent[state.classes[unit]] += state.cost(unit)
             total += state.cost(unit)
             if total > limit or unit in self.reserved:
                 return None
-        if any(tokens > self.context(name) for name, tokens in spent.items() if tokens):
+        if any(tokens > self.available(name) for name, tokens in spent.items() if tokens):
             return None
         for unit, caller in units.items():
-            self.taken |= taken_unit(state, unit, caller, "selected_by_score")
+            self.included |= unit_inclusions(state, unit, caller, "selected_by_score")
             self.spend(unit, state.cost(unit))
         return total
 
@@ -148,23 +149,23 @@ class Ledger:
         )
 
 
-def taken_unit(
+def unit_inclusions(
     state: State, head: str, caller: str | None, reason: CompileReason
-) -> dict[str, Taken]:
-    """Why each member of a unit is in: the unit's own reason for the first, its pair for the
-    others.
+) -> dict[str, Inclusion]:
+    """Return the inclusion of each member of a unit: the unit's own reason for the first, its pair
+    for the others.
     """
     first = (
-        Taken(reason, "budgeting")
+        Inclusion(reason, "budgeting")
         if caller is None
-        else Taken("dependency_of_included", "dependencies", caller)
+        else Inclusion("dependency_of_included", "dependencies", caller)
     )
-    rest = Taken("tool_pair_of_included", "budgeting", head)
+    rest = Inclusion("tool_pair_of_included", "budgeting", head)
     return {member: first if member == head else rest for member in state.members(head)}
 
 
 def by_worth(state: State, heads: Iterable[str]) -> list[str]:
-    """Units by worth per token, best first."""
+    """Return units by worth per token, best first."""
 
     def key(head: str) -> tuple[int, int, int, str]:
         group = state.groups.get(head)
@@ -181,28 +182,32 @@ def by_worth(state: State, heads: Iterable[str]) -> list[str]:
 
 
 def _take_required(state: State) -> State:
-    """The state with required units taken; those taken up already are given up first, all of them
-    or none.
+    """Return the state with required units in; results that were taken up already are given up
+    first, all of them or none.
     """
-    if state.answered and _needed(state) > state.limit:
+    if state.answered and _required_tokens(state) > state.limit:
         heads = closure(state, (head for head in _roots(state) if head not in state.answered))
-        kept = {member for head in heads for member in state.members(head)}
-        state = state.forgetting(item_id for item_id in state.required if item_id not in kept)
-    if _needed(state) > state.limit:
+        retained = {member for head in heads for member in state.members(head)}
+        state = state.not_requiring(
+            item_id for item_id in state.required if item_id not in retained
+        )
+    if _required_tokens(state) > state.limit:
         raise BudgetInfeasible(
             budget=state.limit,
             required={item_id: state.costs[item_id] for item_id in state.required},
         )
     callers = closure(state, _roots(state))
-    taken: dict[str, Taken] = {}
+    included: dict[str, Inclusion] = {}
     for item_id, reason in state.required.items():
         if reason == "dependency_of_included":
-            taken[item_id] = Taken(reason, "dependencies", callers.get(state.head(item_id)))
+            included[item_id] = Inclusion(reason, "dependencies", callers.get(state.head(item_id)))
         elif reason == "tool_pair_of_included":
-            taken[item_id] = Taken(reason, "budgeting", _cause(state, state.head(item_id)))
+            included[item_id] = Inclusion(
+                reason, "budgeting", _required_member(state, state.head(item_id))
+            )
         else:
-            taken[item_id] = Taken(reason, "budgeting")
-    return replace(state, taken=taken)
+            included[item_id] = Inclusion(reason, "budgeting")
+    return replace(state, included=included)
 
 
 def _roots(state: State) -> Iterable[str]:
@@ -212,8 +217,8 @@ def _roots(state: State) -> Iterable[str]:
     return dict.fromkeys(state.head(item_id) for item_id in roots)
 
 
-def _cause(state: State, head: str) -> str:
-    """The member for whose sake a group is required."""
+def _required_member(state: State, head: str) -> str:
+    """Return the member for whose sake a group is required."""
     causes = (
         member
         for member in state.members(head)
@@ -222,20 +227,20 @@ def _cause(state: State, head: str) -> str:
     return next(causes, head)
 
 
-def _needed(state: State) -> int:
+def _required_tokens(state: State) -> int:
     return sum(state.costs[item_id] for item_id in state.required)
 
 
-def _queued(state: State, *, ranked: bool) -> State:
-    """The state with its units in classes, and those not taken in the order in which each class is
-    served.
+def _with_queues(state: State, *, ranked: bool) -> State:
+    """Return the state with its units in classes, and those not yet in, in the order in which each
+    class is served.
     """
     groups: dict[str, list[str]] = {name: [] for name in CLASSES}
     classes: dict[str, str] = {}
-    for item_id in state.living():
+    for item_id in state.remaining():
         if state.head(item_id) == item_id:
             name = classes[item_id] = budget_class(state, item_id, ranked=ranked)
-            if item_id not in state.taken:
+            if item_id not in state.included:
                 groups[name].append(item_id)
     queues: dict[str, tuple[str, ...]] = {}
     for name, heads in groups.items():
@@ -254,7 +259,7 @@ def _queued(state: State, *, ranked: bool) -> State:
 
 
 def _is_ranked(state: State, heads: Iterable[str]) -> bool:
-    """Whether relevance says anything about these messages; otherwise recency alone orders them."""
+    """Return True if any of these messages has relevance; otherwise recency alone orders them."""
     return any(
         state.scores[member]["relevance"] for head in heads for member in state.members(head)
     )
@@ -262,14 +267,14 @@ def _is_ranked(state: State, heads: Iterable[str]) -> bool:
 
 def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str]) -> None:
     """Give a class its first share."""
-    share = ledger.context(name) * FIRST_SHARES.get(name, 100) // 100
+    share = ledger.available(name) * FIRST_SHARES.get(name, 100) // 100
     for head in heads:
         if share <= 0:
             return
         spent = ledger.take(head, most=share)
         if spent is not None:
             share -= spent
-        elif head not in ledger.taken and _worth_reserving(state, head):
+        elif head not in ledger.included and _worth_reserving(state, head):
             share -= _reserve(state, ledger, head, share)
 
 
@@ -283,7 +288,7 @@ def _reserve(state: State, ledger: Ledger, head: str, share: int) -> int:
     form.
     """
     overhead = state.overhead(head)
-    tokens = min(state.cost(head) // 3, share // 2, ledger.context(state.classes[head]) // 2)
+    tokens = min(state.cost(head) // 3, share // 2, ledger.available(state.classes[head]) // 2)
     if tokens < overhead + state.request.compile_config.min_compressed_tokens:
         return 0
     ledger.reserve(head, tokens)

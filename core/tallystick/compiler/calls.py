@@ -1,5 +1,5 @@
-"""What a provider is told of tools and calls, read back from items; what it would refuse is refused
-here.
+"""Tools and calls as a provider gets them, read back from items; calls that it would refuse are
+refused here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Call(NamedTuple):
 
 
 def calls_of(item: ContextItem) -> list[Call]:
-    """The calls of an assistant message, in its order, from its `metadata["tool_calls"]`: id, name
-    and args of each.
+    """Return the calls of an assistant message, in its order, from its `metadata["tool_calls"]`:
+    id, name and args of each.
 
     Raises InvalidContext where a call's name or arguments are not known, and for two calls with one
     id.
     """
-    known: dict[str, Call] = {}
-    told: Any = item.metadata.get("tool_calls") or []
-    for call in told:
+    calls: dict[str, Call] = {}
+    entries: Any = item.metadata.get("tool_calls") or []
+    for call in entries:
         if (
             not isinstance(call, dict)
             or not isinstance(call.get("id"), str)
@@ -45,8 +45,8 @@ def calls_of(item: ContextItem) -> list[Call]:
                 f"The arguments of {call['name']!r} in {item.id!r} are no object.",
                 item_ids=(item.id,),
             )
-        known[call["id"]] = Call(call["id"], call["name"], arguments)
-    missing = [name for name in item.tool_call_ids if name not in known]
+        calls[call["id"]] = Call(call["id"], call["name"], arguments)
+    missing = [name for name in item.tool_call_ids if name not in calls]
     if missing:
         raise InvalidContext(
             f"What the calls {', '.join(missing)} of {item.id!r} were is not known. "
@@ -55,7 +55,7 @@ def calls_of(item: ContextItem) -> list[Call]:
         )
     if len(set(item.tool_call_ids)) < len(item.tool_call_ids):
         raise InvalidContext(f"Two calls of {item.id!r} have one id.", item_ids=(item.id,))
-    return [known[name] for name in item.tool_call_ids]
+    return [calls[name] for name in item.tool_call_ids]
 
 
 def tool_of(item: ContextItem) -> dict[str, Any]:

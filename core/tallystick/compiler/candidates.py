@@ -1,5 +1,5 @@
-"""What relevance may look at: the request and the candidates, after policy took away what may not
-be seen.
+"""The input of relevance: the request and the candidates, after policy removed all that may not be
+seen.
 
 A denied item does not even lend its words to the statistics by which others are scored.
 """
@@ -12,32 +12,32 @@ from tallystick.compiler.state import CONVERSATION, State
 from tallystick.ranking import Text
 from tallystick.records import CompilationRequest, ContextItem
 
-__all__ = ["asked", "texts", "visible"]
+__all__ = ["latest_request", "searchable_texts", "visible_items"]
 
 _TALK = "talk"
 
 
-def visible(request: CompilationRequest) -> tuple[ContextItem, ...]:
-    """The candidates that may be seen as they are, in their order."""
+def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:
+    """Return the candidates that may be seen as they are, in their order."""
     state = decide(normalize(State(request=request, count=len)))
     return tuple(item for item_id, item in state.items.items() if item_id not in state.verdicts)
 
 
-def asked(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
-    """The latest user message, or None when it may not be seen."""
+def latest_request(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
+    """Return the latest user message, or None if it may not be seen."""
     latest = next(
         (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
     )
     return next((item.content for item in items if item.id == latest), None)
 
 
-def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
-    """The candidates as relevance sees them, without what is required whatever it says.
+def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
+    """Return the candidates as relevance sees them, without those that are required in any case.
 
-    The current turn is among that, so that what it brings does not change what stands before it.
+    The current turn is among the latter, so that its messages do not change the prompt before it.
     """
     memories = {memory.id: memory for memory in request.memory_records}
-    found = []
+    searchable = []
     latest = next(
         (item.id for item in reversed(request.context_items) if item.kind == "user_msg"), None
     )
@@ -60,10 +60,10 @@ def texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[T
         if memory is not None:
             at = memory.occurred_at
         kind = item.kind if memory is None else memory.kind
-        found.append(
+        searchable.append(
             Text(item.id, item.content, kind, item.source_ref.author, conversation, position, at)
         )
-    return found
+    return searchable
 
 
 _ALWAYS_IN = frozenset({"system", "policy", "tool_schema"})

@@ -28,8 +28,8 @@ _LEAST_DEFINITIONS = 3
 
 
 def is_code(lines: Sequence[str]) -> bool:
-    """Whether lines are code: several define something, and not every tenth line is prose without
-    any sign of code.
+    """Return True if lines are code: several define something, and not every tenth line is prose
+    without any sign of code.
     """
     defining = sum(_DEFINES.match(line) is not None for line in lines)
     signs = sum(
@@ -54,39 +54,39 @@ def outlined(lines: Sequence[str], query: frozenset[str], bodies: int) -> str:
 
 
 def is_diff(content: str) -> bool:
-    """Whether a text is a unified diff."""
+    """Return True if a text is a unified diff."""
     return (
         _HUNK.search(content) is not None and re.search(r"^[+-]", content, re.MULTILINE) is not None
     )
 
 
 def diff_forms(lines: Sequence[str]) -> Iterable[str]:
-    """The diff without its context lines, then with ever fewer changed lines of each hunk."""
+    """Yield the diff without its context lines, then with ever fewer changed lines of each hunk."""
     changed = [place for place, line in enumerate(lines) if line.startswith((*_HEADER, "+", "-"))]
     yield _with_gaps(lines, set(changed))
     for most in (20, 8, 3, 0):
-        kept, in_hunk = set(), 0
+        lines_in, in_hunk = set(), 0
         for place in changed:
             if lines[place].startswith(_HEADER):
-                kept.add(place)
+                lines_in.add(place)
                 in_hunk = 0
             elif in_hunk < most:
-                kept.add(place)
+                lines_in.add(place)
                 in_hunk += 1
-        yield _with_gaps(lines, kept)
+        yield _with_gaps(lines, lines_in)
 
 
-def _with_gaps(lines: Sequence[str], kept: set[int]) -> str:
-    shown: list[str] = []
+def _with_gaps(lines: Sequence[str], places: set[int]) -> str:
+    parts: list[str] = []
     missing = 0
     for place, line in enumerate(lines):
-        if place in kept:
+        if place in places:
             if missing:
-                shown.append(f"[…{missing} lines]")
+                parts.append(f"[…{missing} lines]")
             missing = 0
-            shown.append(line)
+            parts.append(line)
         elif line.strip():
             missing += 1
     if missing:
-        shown.append(f"[…{missing} lines]")
-    return "\n".join(shown)
+        parts.append(f"[…{missing} lines]")
+    return "\n".join(parts)

@@ -60,9 +60,9 @@ def _counted_once(counter: TokenCounter) -> Callable[[str], int]:
     counts: dict[str, int] = {}
 
     def count(text: str) -> int:
-        known = counts.get(text)
-        if known is None:
-            known = counts[text] = counter.count(text)
-        return known
+        tokens = counts.get(text)
+        if tokens is None:
+            tokens = counts[text] = counter.count(text)
+        return tokens
 
     return count

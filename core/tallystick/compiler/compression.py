@@ -11,7 +11,7 @@ from dataclasses import replace
 from tallystick.compiler.budgeting import Ledger, by_worth, fill
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.shorten import shorten
-from tallystick.compiler.state import Outcome, Shortened, State, Taken
+from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
 from tallystick.ranking import query_terms
 from tallystick.records import SummaryWish, text_digest
 
@@ -41,17 +41,17 @@ def summary_digest(content: str) -> str:
 
 
 def wishes(state: State) -> tuple[SummaryWish, ...]:
-    """Summaries that would have helped: of what is relevant and was left out or cut, most relevant
-    first.
+    """Return the summaries that would have helped: of relevant items that were left out or cut,
+    most relevant first.
     """
     config = state.request.compile_config
     if not config.compression:
         return ()
     relevance = state.request.relevance
-    found: list[tuple[int, SummaryWish]] = []
+    ranked: list[tuple[int, SummaryWish]] = []
     for item_id in state.tokens:
         short = state.shortened.get(item_id)
-        outcome = state.out.get(item_id)
+        outcome = state.excluded.get(item_id)
         left_out = outcome is not None and outcome.reason in {"over_budget", "class_budget"}
         cut = short is not None and short.reason == "compressed_extractive"
         long_enough = state.tokens[item_id] >= _WORTH_A_SUMMARY * config.min_compressed_tokens
@@ -59,15 +59,17 @@ def wishes(state: State) -> tuple[SummaryWish, ...]:
             continue
         key = summary_digest(state.items[item_id].content)
         if may_shorten(state, item_id) and key not in state.request.summaries:
-            context = max(config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY)
-            found.append(
+            most_tokens = max(
+                config.min_compressed_tokens, state.tokens[item_id] // _WORTH_A_SUMMARY
+            )
+            ranked.append(
                 (
                     -relevance[item_id],
-                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=context),
+                    SummaryWish(item_id=item_id, input_digest=key, max_tokens=most_tokens),
                 )
             )
-    found.sort(key=lambda pair: (pair[0], pair[1].item_id))
-    return tuple(wish for _, wish in found[:_MOST_WISHES])
+    ranked.sort(key=lambda pair: (pair[0], pair[1].item_id))
+    return tuple(wish for _, wish in ranked[:_MOST_WISHES])
 
 
 def _take_shortened(state: State) -> State:
@@ -76,42 +78,42 @@ def _take_shortened(state: State) -> State:
         head
         for queue in state.queues.values()
         for head in queue
-        if head not in state.taken and head not in state.reserved and may_shorten(state, head)
+        if head not in state.included and head not in state.reserved and may_shorten(state, head)
     ]
     query: list[str] | None = None
     failures = 0
     ledger = Ledger(state)
-    taken = dict(state.taken)
+    included = dict(state.included)
     shortened: dict[str, Shortened] = {}
     for head in (*state.reserved, *by_worth(state, waiting)):
         ledger.release(head)
         overhead = state.overhead(head)
-        context = ledger.context(state.classes[head]) - overhead
-        if any(other not in taken for other in state.needs.get(head, ())):
+        available = ledger.available(state.classes[head]) - overhead
+        if any(other not in included for other in state.needs.get(head, ())):
             continue
-        short = _summary(state, head, context)
-        if short is None and context >= least:
+        short = _summary(state, head, available)
+        if short is None and available >= least:
             query = _query(state) if query is None else query
-            short = _shortened(state, head, context, query)
+            short = _shorten_item(state, head, available, query)
         if short is None:
             failures += 1
             if failures >= _MOST_FAILURES:
                 break
             continue
         ledger.spend(head, short.tokens + overhead)
-        taken[head] = Taken(short.reason, "compression")
+        included[head] = Inclusion(short.reason, "compression")
         shortened[head] = short
-    return replace(state, taken=taken, shortened=shortened)
+    return replace(state, included=included, shortened=shortened)
 
 
 def _query(state: State) -> list[str]:
-    asked = state.request.query
-    if asked is None and state.latest is not None and state.latest not in state.out:
-        asked = state.items[state.latest].content
-    return query_terms(f"{asked or ''}\n{state.request.task_summary or ''}")
+    request_text = state.request.query
+    if request_text is None and state.latest is not None and state.latest not in state.excluded:
+        request_text = state.items[state.latest].content
+    return query_terms(f"{request_text or ''}\n{state.request.task_summary or ''}")
 
 
-def _summary(state: State, head: str, context: int) -> Shortened | None:
+def _summary(state: State, head: str, available: int) -> Shortened | None:
     if not state.request.summaries:
         return None
     text = state.request.summaries.get(summary_digest(state.items[head].content), "")
@@ -120,24 +122,23 @@ def _summary(state: State, head: str, context: int) -> Shortened | None:
     tokens = state.count(text)
     return (
         Shortened("compressed_summary", text, tokens)
-        if tokens <= context and tokens < state.tokens[head]
+        if tokens <= available and tokens < state.tokens[head]
         else None
     )
 
 
-def _shortened(state: State, head: str, context: int, query: list[str]) -> Shortened | None:
-    found = shorten(
+def _shorten_item(state: State, head: str, available: int, query: list[str]) -> Shortened | None:
+    form = shorten(
         state.items[head].content,
-        target=min(context, state.tokens[head] - 1),
+        target=min(available, state.tokens[head] - 1),
         query=query,
         count=state.count,
     )
-    if found is None:
+    if form is None:
         return None
-    reason, text = found
-    tokens = state.count(text)
+    tokens = state.count(form.content)
     return (
-        Shortened(reason, text, tokens)
+        Shortened(form.reason, form.content, tokens)
         if tokens >= state.request.compile_config.min_compressed_tokens
         else None
     )
@@ -146,26 +147,26 @@ def _shortened(state: State, head: str, context: int, query: list[str]) -> Short
 def _close(state: State) -> State:
     """The state with a reason for everything that is neither in nor out yet."""
     ledger = Ledger(state)
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     begins = state.position[state.window[0]] if state.window else -1
-    compacted = Outcome("compacted", "budgeting", state.window[0] if state.window else None)
-    for head in state.living():
-        if head in state.taken or state.head(head) != head:
+    compacted = Exclusion("compacted", "budgeting", state.window[0] if state.window else None)
+    for head in state.remaining():
+        if head in state.included or state.head(head) != head:
             continue
-        absent = [other for other in state.needs.get(head, ()) if other not in state.taken]
+        absent = [other for other in state.needs.get(head, ()) if other not in state.included]
         if ledger.over_ceiling(head):
             outcome = _CLASS_BUDGET
         elif absent and state.cost(head) <= ledger.free:
-            outcome = Outcome("dependency_excluded", "budgeting", absent[0])
+            outcome = Exclusion("dependency_excluded", "budgeting", absent[0])
         elif state.position.get(head, begins) < begins:
             outcome = compacted
         else:
             outcome = _OVER_BUDGET
-        out[head] = outcome
+        excluded[head] = outcome
         for member in state.members(head)[1:]:
-            out[member] = Outcome("tool_pair_excluded", "budgeting", head)
-    return state.dropping(out)
+            excluded[member] = Exclusion("tool_pair_excluded", "budgeting", head)
+    return state.excluding(excluded)
 
 
-_CLASS_BUDGET = Outcome("class_budget", "budgeting")
-_OVER_BUDGET = Outcome("over_budget", "budgeting")
+_CLASS_BUDGET = Exclusion("class_budget", "budgeting")
+_OVER_BUDGET = Exclusion("over_budget", "budgeting")

@@ -9,8 +9,8 @@ influence.
 
 from __future__ import annotations
 
-from tallystick.compiler.dependencies import kept, on_a_cycle, settle
-from tallystick.compiler.state import CONVERSATION, Outcome, State
+from tallystick.compiler.dependencies import exclude_dependents, items_on_cycles, retained_copy
+from tallystick.compiler.state import CONVERSATION, Exclusion, State
 from tallystick.errors import InvalidContext
 from tallystick.records import ContextItem
 
@@ -25,47 +25,49 @@ def resolve(state: State) -> State:
 
     Raises InvalidContext when items supersede one another in a circle.
     """
-    out, notes = _superseded(state)
-    losers, more = _losers(state, out)
+    excluded, notes = _superseded(state)
+    losers, more = _losers(state, excluded)
     for item_id, texts in more.items():
         notes.setdefault(item_id, []).extend(texts)
-    return settle(state.dropping({**losers, **out}).noting(notes), "conflicts")
+    return exclude_dependents(
+        state.excluding({**losers, **excluded}).with_notes(notes), "conflicts"
+    )
 
 
-def _superseded(state: State) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
+def _superseded(state: State) -> tuple[dict[str, Exclusion], dict[str, list[str]]]:
     claims: dict[str, list[str]] = {}
     for item_id, item in state.items.items():
         if item_id in state.tokens and "supersedes" in item.metadata:
             claims[item_id] = [other for other in _ids(item) if other in state.items]
-    cycle = on_a_cycle(claims)
+    cycle = items_on_cycles(claims)
     if cycle:
         raise InvalidContext(
             f"Items supersede one another in a circle: {', '.join(cycle)}.", item_ids=cycle
         )
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     notes: dict[str, list[str]] = {}
     for item_id, others in claims.items():
-        for other in (kept(state, named) for named in others):
-            if other == kept(state, item_id):
+        for other in (retained_copy(state, named) for named in others):
+            if other == retained_copy(state, item_id):
                 continue
             if other in state.required or state.items[other].kind in CONVERSATION:
                 notes.setdefault(other, []).append(f"{item_id} says it replaces this")
             else:
-                out.setdefault(other, Outcome("superseded", "conflicts", item_id))
-    return out, notes
+                excluded.setdefault(other, Exclusion("superseded", "conflicts", item_id))
+    return excluded, notes
 
 
 def _losers(
-    state: State, gone: dict[str, Outcome]
-) -> tuple[dict[str, Outcome], dict[str, list[str]]]:
+    state: State, gone: dict[str, Exclusion]
+) -> tuple[dict[str, Exclusion], dict[str, list[str]]]:
     rivals: dict[tuple[str, str, str], list[str]] = {}
-    for item_id in state.living():
+    for item_id in state.remaining():
         item = state.items[item_id]
         subject = item.metadata.get("subject")
         if isinstance(subject, str) and item_id not in gone and item.kind not in _WITHOUT_RIVALS:
             memory_kind = item.metadata.get("memory_kind")
             rivals.setdefault((item.kind, str(memory_kind), subject), []).append(item_id)
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     notes: dict[str, list[str]] = {}
     for names in rivals.values():
         winner = min(names, key=lambda item_id: _rank(state, item_id))
@@ -75,19 +77,19 @@ def _losers(
             if item_id in state.required:
                 notes.setdefault(item_id, []).append(f"contradicts {winner}")
             else:
-                out[item_id] = Outcome("conflict_loser", "conflicts", winner)
-    return out, notes
+                excluded[item_id] = Exclusion("conflict_loser", "conflicts", winner)
+    return excluded, notes
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, int, str]:
     # Trust by quarters comes before freshness, so that fresh hearsay does not displace what is well
     # known.
     item = state.items[item_id]
-    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
     return (
         item_id not in state.required,
         -(item.trust_score // 25),
-        -(known or 0),
+        -(moment or 0),
         -item.trust_score,
         -item.importance_score,
         item_id,

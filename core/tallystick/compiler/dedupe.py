@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from tallystick.compiler.state import CONVERSATION, Outcome, State
+from tallystick.compiler.state import CONVERSATION, Exclusion, State
 
 __all__ = ["dedupe"]
 
 
 def dedupe(state: State) -> State:
-    """The state with exact copies out. The required one stays, else the most trusted, important and
-    fresh one.
+    """Return the state with exact copies out. The required one stays, else the most trusted,
+    important and fresh one.
 
     Turns of a conversation are never copies of one another: two times "yes" are two turns. Redacted
     items all look alike and are never compared.
     """
     alike: dict[str, list[str]] = {}
-    for item_id in state.living():
+    for item_id in state.remaining():
         if state.items[item_id].kind not in CONVERSATION and item_id not in state.verdicts:
             alike.setdefault(state.digests[item_id], []).append(item_id)
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     for copies in alike.values():
         if len(copies) > 1:
-            kept = min(copies, key=lambda item_id: _rank(state, item_id))
-            out |= {
-                item_id: Outcome("duplicate", "dedupe", kept)
+            retained = min(copies, key=lambda item_id: _rank(state, item_id))
+            excluded |= {
+                item_id: Exclusion("duplicate", "dedupe", retained)
                 for item_id in copies
-                if item_id != kept
+                if item_id != retained
             }
-    return state.dropping(out).forgetting(out)
+    return state.excluding(excluded).not_requiring(excluded)
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, str]:
     item = state.items[item_id]
-    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
     return (
         item_id not in state.required,
         -item.trust_score,
         -item.importance_score,
-        -(known or 0),
+        -(moment or 0),
         item_id,
     )

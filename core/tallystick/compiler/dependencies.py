@@ -1,4 +1,4 @@
-"""Dependency expansion: what an item needs comes along, and what misses something it needs stays
+"""Dependency expansion: an item brings the items that it needs, and an item that misses one stays
 out.
 """
 
@@ -8,35 +8,42 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from tallystick.compiler.state import Outcome, State
+from tallystick.compiler.state import Exclusion, State
 from tallystick.records import CompileReason
 
-__all__ = ["closure", "expand", "kept", "needed", "on_a_cycle", "settle"]
+__all__ = [
+    "closure",
+    "exclude_dependents",
+    "expand",
+    "items_on_cycles",
+    "needed_units",
+    "retained_copy",
+]
 
 
 def expand(state: State) -> State:
-    """The state with every unit's needs resolved, and with what required items need required as
-    well.
+    """Return the state with every unit's needs resolved, and with the items that required ones need
+    required as well.
 
-    A need for a duplicate is met by the copy that was kept. Required items stay without what they
-    miss; a note says so.
+    A need for a duplicate is met by the copy that was retained. A required item stays although it
+    misses another; a note says so.
     """
     needs, missing = _needs(state)
-    state = replace(state, needs=needs).dropping(
+    state = replace(state, needs=needs).excluding(
         {
-            item_id: Outcome("dependency_missing", "dependencies", other)
+            item_id: Exclusion("dependency_missing", "dependencies", other)
             for item_id, other in missing.items()
             if item_id not in state.required
         }
     )
-    state = state.noting(
+    state = state.with_notes(
         {
             item_id: [f"misses {other}"]
             for item_id, other in missing.items()
             if item_id in state.required
         }
     )
-    state = settle(state, "dependencies")
+    state = exclude_dependents(state, "dependencies")
     brought = {
         member: _BROUGHT
         for head in closure(state, _required_heads(state))
@@ -46,62 +53,65 @@ def expand(state: State) -> State:
     return replace(state, required={**state.required, **brought})
 
 
-def settle(state: State, pass_name: str) -> State:
-    """The state with everything out that must leave with what is out: its tool group, and who
-    depends on it.
+def exclude_dependents(state: State, pass_name: str) -> State:
+    """Return the state in which everything that must leave with an excluded item is out: its tool
+    group, and its dependents.
 
     Required items stay, unless a call and its result would be separated.
     """
-    out = dict(state.out)
+    excluded = dict(state.excluded)
     notes: dict[str, list[str]] = {}
     dependents = _dependents(state)
-    queue = deque(item_id for item_id in state.items if item_id in out)
+    queue = deque(item_id for item_id in state.items if item_id in excluded)
     while queue:
-        gone = queue.popleft()
-        head = state.head(gone)
+        absent = queue.popleft()
+        head = state.head(absent)
         for member in state.members(head):
-            if member not in out:
-                out[member] = Outcome("tool_pair_excluded", pass_name, gone)
+            if member not in excluded:
+                excluded[member] = Exclusion("tool_pair_excluded", pass_name, absent)
                 queue.append(member)
-        for dependent in dependents.get(head, ()) if not _has_copy(out[gone]) else ():
-            if dependent in out:
+        for dependent in dependents.get(head, ()) if not _has_copy(excluded[absent]) else ():
+            if dependent in excluded:
                 continue
             if dependent in state.required:
-                notes.setdefault(dependent, []).append(f"misses {gone}")
+                notes.setdefault(dependent, []).append(f"misses {absent}")
                 continue
-            out[dependent] = Outcome("dependency_excluded", pass_name, gone)
+            excluded[dependent] = Exclusion("dependency_excluded", pass_name, absent)
             queue.append(dependent)
     fresh = {name: more for name, more in notes.items() if more[0] not in state.notes.get(name, ())}
-    return replace(state, out=out).forgetting(out).noting(fresh)
+    return replace(state, excluded=excluded).not_requiring(excluded).with_notes(fresh)
 
 
 def closure(state: State, heads: Iterable[str]) -> dict[str, str | None]:
-    """First of each unit that `heads` need, themselves included, to the unit that called for it."""
-    return dict(needed(state, heads))
+    """Return the first of each unit that `heads` need, themselves included, mapped to the unit that
+    called for it.
+    """
+    return dict(needed_units(state, heads))
 
 
-def needed(
+def needed_units(
     state: State, heads: Iterable[str], *, beyond: Collection[str] = ()
 ) -> Iterator[tuple[str, str | None]]:
-    """The units that `heads` need, themselves included, each with the unit that called for it.
+    """Yield the units that `heads` need, themselves included, each with the unit that called for
+    it.
 
-    In the order in which they are called for; units in `beyond` are there already, units that are
-    out are left.
+    They come in the order in which they are called for. Units in `beyond` are in already, and units
+    that are out are skipped.
     """
-    found: dict[str, str | None] = dict.fromkeys(heads)
-    queue = deque(found)
+    callers: dict[str, str | None] = dict.fromkeys(heads)
+    queue = deque(callers)
     while queue:
         head = queue.popleft()
-        yield head, found[head]
+        yield head, callers[head]
         for other in state.needs.get(head, ()):
-            if other not in found and other not in beyond and other not in state.out:
-                found[other] = head
+            if other not in callers and other not in beyond and other not in state.excluded:
+                callers[other] = head
                 queue.append(other)
 
 
-def kept(state: State, item_id: str) -> str:
-    """The copy that stands for an item: itself unless it is a duplicate."""
-    outcome = state.out.get(item_id)
+def retained_copy(state: State, item_id: str) -> str:
+    """Return the retained copy of an item: itself unless it is a duplicate."""
+    outcome = state.excluded.get(item_id)
     return (
         outcome.related
         if outcome is not None and outcome.related and _has_copy(outcome)
@@ -109,9 +119,9 @@ def kept(state: State, item_id: str) -> str:
     )
 
 
-def on_a_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:
-    """The names on a cycle, or between two cycles, of `edges` (name to the names it points to),
-    sorted.
+def items_on_cycles(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the names on a cycle, or between two cycles, of `edges` (name to the names it points
+    to), sorted.
     """
     ahead = {name: {other for other in others if other in edges} for name, others in edges.items()}
     for _ in range(2):  # first what leads nowhere is peeled off, then what nothing leads to
@@ -140,22 +150,22 @@ def _required_heads(state: State) -> list[str]:
     )
 
 
-def _has_copy(outcome: Outcome) -> bool:
+def _has_copy(outcome: Exclusion) -> bool:
     return outcome.reason == "duplicate" and outcome.related is not None
 
 
 def _needs(state: State) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Needs by unit, and the first missing dependency of each item that has one."""
+    """Return needs by unit, and the first missing dependency of each item that has one."""
     needs: dict[str, dict[str, None]] = {}
     missing: dict[str, str] = {}
-    for item_id in state.living():
+    for item_id in state.remaining():
         for other in state.items[item_id].dependencies:
             if other not in state.items:
                 missing.setdefault(item_id, other)
                 continue
-            head, needed = state.head(item_id), state.head(kept(state, other))
-            if head != needed:
-                needs.setdefault(head, {})[needed] = None
+            head, other_head = state.head(item_id), state.head(retained_copy(state, other))
+            if head != other_head:
+                needs.setdefault(head, {})[other_head] = None
     return {head: tuple(sorted(others)) for head, others in needs.items()}, missing
 
 

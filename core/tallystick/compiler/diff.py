@@ -8,8 +8,8 @@ __all__ = ["diff_compiled"]
 
 
 def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDiff:
-    """What went in, what fell out and what changed from `before` to `after`, each in the order of
-    ids.
+    """Return the candidates that came in, fell out or changed from `before` to `after`, each in the
+    order of ids.
 
     A candidate that stayed counts as changed when its decision, reason, tokens or shown content
     differ, and as rescored when only its score does; one that was out both times counts as
@@ -17,8 +17,8 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
     """
     old = {decision.item_id: decision for decision in before.decisions}
     new = {decision.item_id: decision for decision in after.decisions}
-    said = {item.id: item.stable_hash for item in before.selected_items}
-    says = {item.id: item.stable_hash for item in after.selected_items}
+    old_hashes = {item.id: item.stable_hash for item in before.selected_items}
+    new_hashes = {item.id: item.stable_hash for item in after.selected_items}
     added: list[DecisionChange] = []
     removed: list[DecisionChange] = []
     changed: list[DecisionChange] = []
@@ -26,18 +26,22 @@ def diff_compiled(before: CompiledContext, after: CompiledContext) -> CompileDif
     policy: list[DecisionChange] = []
     unchanged = 0
     for item_id in sorted(old.keys() | new.keys()):
-        was, now = old.get(item_id), new.get(item_id)
-        change = DecisionChange(item_id=item_id, before=was, after=now)
-        if _policy(was) != _policy(now):
+        previous, current = old.get(item_id), new.get(item_id)
+        change = DecisionChange(item_id=item_id, before=previous, after=current)
+        if _policy(previous) != _policy(current):
             policy.append(change)
-        if _is_in(now) and not _is_in(was):
+        if _is_in(current) and not _is_in(previous):
             added.append(change)
-        elif _is_in(was) and not _is_in(now):
+        elif _is_in(previous) and not _is_in(current):
             removed.append(change)
-        elif _is_in(was) and (_fate(was) != _fate(now) or said.get(item_id) != says.get(item_id)):
+        elif _is_in(previous) and (
+            _fate(previous) != _fate(current) or old_hashes.get(item_id) != new_hashes.get(item_id)
+        ):
             changed.append(change)
-        elif was is not None and now is not None:
-            if _is_in(was) and was.score_breakdown.get("total") != now.score_breakdown.get("total"):
+        elif previous is not None and current is not None:
+            if _is_in(previous) and previous.score_breakdown.get(
+                "total"
+            ) != current.score_breakdown.get("total"):
                 rescored.append(change)
             unchanged += 1
     return CompileDiff(

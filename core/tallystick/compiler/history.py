@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tallystick.compiler.state import State
 
-__all__ = ["earlier_talk", "held_back", "turn_start", "window_of"]
+__all__ = ["earlier_talk", "turn_reserve_of", "turn_start", "history_window"]
 
 _PIECES, _KEPT = 5, 1
 """Pieces of the window, and those that stay when it is compacted: each compaction is paid for with
@@ -24,70 +24,72 @@ this made.
 
 
 def turn_start(state: State) -> int:
-    """Where the current turn begins: at the latest request, else at the last unit of the
-    conversation.
+    """Return the place at which the current turn begins: the latest request, else the last unit of
+    the conversation.
     """
     places = state.position
     if state.latest is not None:
         return places[state.latest]
     return max(
-        (places[head] for head in state.living() if head in places and state.head(head) == head),
+        (places[head] for head in state.remaining() if head in places and state.head(head) == head),
         default=0,
     )
 
 
 def earlier_talk(state: State) -> list[str]:
-    """The firsts of the units of conversation before the current turn, oldest first."""
+    """Return the firsts of the units of conversation before the current turn, oldest first."""
     places = state.position
     return sorted(
         (
             head
-            for head in state.living()
+            for head in state.remaining()
             if head in places and state.head(head) == head and places[head] < state.turn
         ),
         key=lambda head: places[head],
     )
 
 
-def held_back(state: State) -> int:
-    """What `turn_share` still keeps for the current turn, after what it has brought so far; never
-    what is required.
+def turn_reserve_of(state: State) -> int:
+    """Return the tokens that `turn_share` still keeps free for the current turn, after what it has
+    used so far; never tokens of required items.
     """
     share = state.limit * state.request.compile_config.turn_share // 100
-    brought = sum(
+    used = sum(
         state.costs[item_id]
         for item_id in state.required
         if state.position.get(item_id, -1) > state.turn
     )
     spare = state.limit - sum(state.costs[item_id] for item_id in state.required)
-    return max(0, min(share - brought, spare))
+    return max(0, min(share - used, spare))
 
 
-def window_of(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
-    """Which of the units of earlier talk stand in the window, oldest first: all of them when
+def history_window(state: State, talk: Sequence[str], *, ranked: bool) -> list[str]:
+    """Return the units of earlier talk that are in the window, oldest first: all of them when
     everything fits.
 
     The window takes at most `history_share` of the budget, or all of it when there is nothing else
     to choose from and nothing says which of the older turns matter (`ranked` is False), and never
-    what required items need. A unit too large for it is passed over.
+    the tokens of required items. A unit too large for it is passed over.
     """
-    living = [head for head in state.living() if state.head(head) == head]
-    if sum(state.cost(head) for head in living) <= state.limit - state.held:
+    remaining = [head for head in state.remaining() if state.head(head) == head]
+    if sum(state.cost(head) for head in remaining) <= state.limit - state.turn_reserve:
         return list(talk)
     inside = set(talk)
     required = {state.head(item_id) for item_id in state.required}
-    context = state.limit - state.held - sum(state.cost(head) for head in required - inside)
-    others = any(head not in inside and head not in required for head in living)
-    share = state.request.compile_config.history_share if ranked or others else 100
+    available = (
+        state.limit - state.turn_reserve - sum(state.cost(head) for head in required - inside)
+    )
+    has_others = any(head not in inside and head not in required for head in remaining)
+    share = state.request.compile_config.history_share if ranked or has_others else 100
     most = state.limit * share // 100
     piece = max(1, most // _PIECES)
-    window = most if context >= most else context // piece * piece
+    window = most if available >= most else available // piece * piece
     sizes = [(head, cost) for head in talk if (cost := state.cost(head)) <= most]
     given_up = max(1, window * (_PIECES - _KEPT) // _PIECES)
     start = -(-(sum(cost for _, cost in sizes) - window) // given_up) * given_up
-    before, kept = 0, []
+    before, window_heads = 0, []
     for head, cost in sizes:
         if before >= start:
-            kept.append(head)
+            window_heads.append(head)
         before += cost
-    return kept
+    return window_heads

@@ -50,7 +50,7 @@ _NO_SOURCE = SourceRef()
 
 def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledContext:
     """The compiled context: chosen items in reading order, and one decision per candidate."""
-    shown = {item_id: _shown(state, item_id) for item_id in state.taken}
+    shown = {item_id: _visible_item(state, item_id) for item_id in state.included}
     digests = {item_id: item.stable_hash or "" for item_id, item in shown.items()}
     sections = tuple(
         _section(state, name, item_ids, digests) for name, item_ids in _sections(state).items()
@@ -75,7 +75,7 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
         selected_items=tuple(
             shown[item_id] for section in sections for item_id in section.item_ids
         ),
-        excluded_items=tuple(state.items[item_id] for item_id in sorted(state.out)),
+        excluded_items=tuple(state.items[item_id] for item_id in sorted(state.excluded)),
         decisions=decisions,
         token_allocation=_allocation(state, spent),
         token_method=token_method,
@@ -92,7 +92,7 @@ def _sections(state: State) -> dict[SectionName, list[str]]:
     task: list[tuple[int, str]] = []
     changed: list[str] = []
     talk: list[str] = []
-    for item_id in state.taken:
+    for item_id in state.included:
         item = state.items[item_id]
         if item_id in state.position:
             if state.head(item_id) == item_id:
@@ -151,7 +151,7 @@ def _final_tokens(state: State, item_id: str) -> int:
     return state.costs[item_id] if short is None else short.tokens + state.overhead(item_id)
 
 
-def _shown(state: State, item_id: str) -> ContextItem:
+def _visible_item(state: State, item_id: str) -> ContextItem:
     item = state.items[item_id]
     digest = state.digests[item_id]
     short = state.shortened.get(item_id)
@@ -173,7 +173,7 @@ def _decision(state: State, item_id: str) -> CompilationDecision:
     notes = "; ".join(dict.fromkeys(state.notes[item_id])) if item_id in state.notes else ""
     # Overhead on both sides, so that an item that went in whole has two equal numbers.
     original = state.costs.get(item_id, 0)
-    outcome = state.out.get(item_id)
+    outcome = state.excluded.get(item_id)
     if outcome is not None:
         return CompilationDecision(
             item_id=item_id,
@@ -186,27 +186,27 @@ def _decision(state: State, item_id: str) -> CompilationDecision:
             related_id=outcome.related,
             notes=notes,
         )
-    taken = state.taken[item_id]
+    inclusion = state.included[item_id]
     redacted = item_id in state.verdicts
     short = state.shortened.get(item_id)
     if redacted:
-        notes = f"{notes}; {taken.reason}"
+        notes = f"{notes}; {inclusion.reason}"
     return CompilationDecision(
         item_id=item_id,
         decision="redact" if redacted else "compress" if short is not None else "include",
-        pass_name="policy" if redacted else taken.pass_name,
-        reason_code="policy_redacted" if redacted else taken.reason,
+        pass_name="policy" if redacted else inclusion.pass_name,
+        reason_code="policy_redacted" if redacted else inclusion.reason,
         score_breakdown=state.scores.get(item_id, {}),
         original_tokens=original,
         final_tokens=_final_tokens(state, item_id),
-        related_id=taken.related,
+        related_id=inclusion.related,
         notes=notes,
     )
 
 
 def _allocation(state: State, spent: Mapping[str, int]) -> dict[str, int]:
     allocation = dict.fromkeys(CLASSES, 0)
-    for item_id in state.taken:
+    for item_id in state.included:
         allocation[state.classes[state.head(item_id)]] += spent[item_id]
     request = state.request
     used = sum(allocation.values()) + request.target.per_request
@@ -220,8 +220,8 @@ def _allocation(state: State, spent: Mapping[str, int]) -> dict[str, int]:
 
 
 def _request_row(state: State) -> list[object]:
-    """What the outcome follows from: everything but the ids of request, run and step, and denied
-    content.
+    """Return the inputs that determine the outcome: everything but the ids of request, run and
+    step, and denied content.
     """
     request = state.request
     return [

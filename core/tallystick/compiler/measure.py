@@ -15,7 +15,7 @@ from tallystick.records import ContextItem, text_digest
 __all__ = ["content_digest", "measure"]
 
 _NEVER_QUOTED = CONVERSATION | {"system", "policy", "tool_schema"}
-"""What stands for itself in a prompt; a role in front of a quoted turn is counted with the target's
+"""Kinds without a label in a prompt; a role in front of a quoted turn is counted with the target's
 overhead.
 """
 

@@ -57,9 +57,9 @@ def _memory_item(memory: Memory) -> ContextItem:
         metadata["occurred_at"] = memory.occurred_at
     if memory.sources:
         metadata["source_ids"] = [source.source_id for source in memory.sources]
-    known = memory.freshness_ts
-    if known is None:
-        known = memory.occurred_at if memory.occurred_at is not None else memory.updated_at
+    freshness = memory.freshness_ts
+    if freshness is None:
+        freshness = memory.occurred_at if memory.occurred_at is not None else memory.updated_at
     return ContextItem(
         id=memory.id,
         kind="memory",
@@ -71,10 +71,10 @@ def _memory_item(memory: Memory) -> ContextItem:
             author=memory.who,
         ),
         created_at=memory.created_at,
-        freshness_ts=known,
+        freshness_ts=freshness,
         ttl_seconds=None
         if memory.expires_at is None
-        else max(0, (memory.expires_at - known) // 1_000_000),
+        else max(0, (memory.expires_at - freshness) // 1_000_000),
         trust_score=memory.confidence,
         importance_score=memory.importance,
         sensitivity=_sensitivity(memory),
@@ -86,9 +86,9 @@ def _memory_item(memory: Memory) -> ContextItem:
 
 def _sensitivity(memory: Memory) -> Sensitivity:
     named = memory.attributes.get("sensitivity")
-    for known in get_args(Sensitivity):
-        if named == known:
-            level: Sensitivity = known
+    for level_name in get_args(Sensitivity):
+        if named == level_name:
+            level: Sensitivity = level_name
             return level
     return "internal"
 

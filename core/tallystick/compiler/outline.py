@@ -18,8 +18,8 @@ from tallystick.records.framing import framed
 __all__ = ["FRAMED", "Outline", "label", "outline", "prompt_text", "quoted"]
 
 FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=64)
-"""What the outline itself costs, in tokens, with some room: dashes, roles and separators, and the
-frame's own lines.
+"""The tokens of the outline itself, with some room: dashes, roles and separators, and the frame's
+own lines.
 """
 _MESSAGES = frozenset({"user_msg", "assistant_msg", "tool_result"})
 _ROLES = {"user_msg": "user", "assistant_msg": "assistant", "tool_result": "tool"}
@@ -73,7 +73,7 @@ def outline(compiled: CompiledContext) -> Outline:
 
 
 def prompt_text(compiled: CompiledContext) -> str:
-    """What a compiled context says as one text, for people and for diffs: no provider's request."""
+    """Return a compiled context as one text, for people and for diffs: no provider's request."""
     chosen = outline(compiled)
     parts = [
         chosen.system,
@@ -89,7 +89,7 @@ def quoted(item: ContextItem) -> str:
 
 
 def label(item: ContextItem) -> str:
-    """What stands before an item's text where it is quoted."""
+    """Return the label before an item's text where it is quoted."""
     if item.kind in _ROLES:
         return f"{item.source_ref.author or _ROLES[item.kind]}: "
     if item.kind == "memory":

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import get_args
 
-from tallystick.compiler.state import Outcome, State, Verdict
+from tallystick.compiler.state import Exclusion, State, Verdict
 from tallystick.errors import InvalidContext
 from tallystick.policy.rules import RuleSubject, applicable_rule, strongest_rule
 from tallystick.records import (
@@ -41,7 +41,7 @@ def decide(state: State) -> State:
     verdicts: dict[str, Verdict] = {}
     notes: dict[str, list[str]] = {}
     items: dict[str, ContextItem] = {}
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     ids = {item.id for item in state.candidates}
     for item, (verdict, receipt) in zip(state.candidates, _judge(state), strict=True):
         items[item.id] = item
@@ -52,11 +52,11 @@ def decide(state: State) -> State:
         verdicts[item.id] = verdict
         notes.setdefault(item.id, []).append(verdict.note)
         if verdict.effect == "redact":
-            items[item.id] = _redacted(item, verdict.placeholder, ids)
+            items[item.id] = _placeholder_for(item, verdict.placeholder, ids)
         else:
-            items[item.id] = _emptied(item)
-            out[item.id] = Outcome(_REASONS[verdict.effect], "policy")
-    return replace(state, verdicts=verdicts, items=items).dropping(out).noting(notes)
+            items[item.id] = _without_content(item)
+            excluded[item.id] = Exclusion(_REASONS[verdict.effect], "policy")
+    return replace(state, verdicts=verdicts, items=items).excluding(excluded).with_notes(notes)
 
 
 def recheck(state: State) -> State:
@@ -66,7 +66,7 @@ def recheck(state: State) -> State:
     then.
     """
     for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
-        if item.id not in state.taken or verdict is None:
+        if item.id not in state.included or verdict is None:
             continue
         shown = state.items[item.id]
         shortened = item.id in state.shortened
@@ -81,10 +81,12 @@ def recheck(state: State) -> State:
 
 
 def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
-    """A verdict, if any, and the id of a rule that wants a receipt, for each candidate in order."""
+    """Yield a verdict, if any, and the id of a rule that wants a receipt, for each candidate in
+    order.
+    """
     request = state.request
     # Many items look alike to the rules; each look is judged once.
-    known: dict[tuple[object, ...], PolicyRule | None] = {}
+    rules_by_look: dict[tuple[object, ...], PolicyRule | None] = {}
     ceiling = _RANK[request.compile_config.max_sensitivity]
     for item in state.candidates:
         memory = state.memories.get(item.id)
@@ -97,9 +99,9 @@ def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
             continue
         tool_class = state.tool_classes.get(item.id)
         look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
-        if look not in known:
-            known[look] = _rule(request, item, tool_class) if request.policy_rules else None
-        verdict, receipt = _verdict(known[look], memory)
+        if look not in rules_by_look:
+            rules_by_look[look] = _rule(request, item, tool_class) if request.policy_rules else None
+        verdict, receipt = _verdict(rules_by_look[look], memory)
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
             verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
@@ -124,7 +126,7 @@ def _rule(
     if item.kind != "memory":
         return rule
     of_memory = applicable_rule(request.policy_rules, replace(subject, applies_to="memory"))
-    return strongest_rule(found for found in (rule, of_memory) if found is not None)
+    return strongest_rule(candidate for candidate in (rule, of_memory) if candidate is not None)
 
 
 def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | None, str | None]:
@@ -144,7 +146,7 @@ def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | 
     return None, receipt
 
 
-def _emptied(item: ContextItem) -> ContextItem:
+def _without_content(item: ContextItem) -> ContextItem:
     return ContextItem(
         id=item.id,
         kind=item.kind,
@@ -156,7 +158,7 @@ def _emptied(item: ContextItem) -> ContextItem:
     )
 
 
-def _redacted(item: ContextItem, placeholder: str, ids: Collection[object]) -> ContextItem:
+def _placeholder_for(item: ContextItem, placeholder: str, ids: Collection[object]) -> ContextItem:
     # Titles, queries, checksums and free metadata can hold or betray the text, so only its place is
     # kept, and of what it replaces only the ids of other candidates.
     ref = item.source_ref

@@ -1,5 +1,5 @@
-"""Prefix: how much of one prompt begins the next, and why it is not more: what a provider's cache
-can reuse.
+"""Prefix: the part of one prompt that begins the next, which a provider's cache can reuse, and why
+it is not longer.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _CAUSES: dict[SectionName, PrefixCause] = {
 
 
 def prefix_reuse(before: CompiledContext | None, after: CompiledContext) -> PrefixReuse:
-    """How the prompt of `after` begins like that of `before`, item by item as they are said, in
-    tokens.
+    """Return the tokens of the prompt of `before` with which that of `after` begins too, item by
+    item.
 
     The zone is the stable prefix and the history window, which are there to be reused; `left` are
     the turns that left the window when it was compacted.
     """
     if before is None:
         return PrefixReuse(cause="first")
-    old, new = _said(before), _said(after)
+    old, new = _prompt_parts(before), _prompt_parts(after)
     same = 0
     while same < min(len(old), len(new)) and old[same][1] == new[same][1]:
         same += 1
     zone = [tokens for _, _, tokens, section in old if section in ("stable_prefix", "history")]
     window = {section.name: section.item_ids for section in after.sections}["history"]
-    left = tuple(
+    dropped = tuple(
         item_id
         for section in before.sections
         if section.name == "history"
@@ -42,7 +42,7 @@ def prefix_reuse(before: CompiledContext | None, after: CompiledContext) -> Pref
     at = None
     if same < len(old):
         at = old[same][0]
-        cause = "compacted" if left and old[same][3] == "history" else _CAUSES[old[same][3]]
+        cause = "compacted" if dropped and old[same][3] == "history" else _CAUSES[old[same][3]]
     return PrefixReuse(
         cause=cause,
         item_id=at,
@@ -50,12 +50,12 @@ def prefix_reuse(before: CompiledContext | None, after: CompiledContext) -> Pref
         before=sum(tokens for _, _, tokens, _ in old),
         zone_reused=sum(zone[:same]),
         zone=sum(zone),
-        left=left,
+        left=dropped,
     )
 
 
-def _said(compiled: CompiledContext) -> list[tuple[str, str, int, SectionName]]:
-    """Each item in prompt order: id, digest of what it says, tokens, section."""
+def _prompt_parts(compiled: CompiledContext) -> list[tuple[str, str, int, SectionName]]:
+    """Return each item in prompt order: id, digest of its text, tokens, section."""
     tokens = {decision.item_id: decision.final_tokens for decision in compiled.decisions}
     digests = {item.id: item.stable_hash or "" for item in compiled.selected_items}
     return [

@@ -26,7 +26,7 @@ def mark_required(state: State) -> State:
     required: dict[str, CompileReason] = {}
     for item_id, item in state.items.items():
         reason = "required_latest_request" if item_id == latest else _reason(item)
-        if reason is not None and item_id not in state.out:
+        if reason is not None and item_id not in state.excluded:
             required[item_id] = reason
     firm = dict(required)
     answered: set[str] = set()
@@ -48,8 +48,8 @@ def mark_required(state: State) -> State:
 
 
 def may_shorten(state: State, item_id: str) -> bool:
-    """Whether an item may go in shortened: never what is required, redacted, an approval or raw
-    evidence.
+    """Return True if an item may go in shortened: never if it is required, redacted, an approval or
+    raw evidence.
     """
     item = state.items[item_id]
     return (
@@ -79,23 +79,23 @@ def _reason(item: ContextItem) -> CompileReason | None:
 def _latest_request(state: State) -> str | None:
     # A denied request stays the latest one: an older one must not be answered in its place.
     for name in reversed(list(state.position)):
-        outcome = state.out.get(name)
+        outcome = state.excluded.get(name)
         if state.items[name].kind == "user_msg" and (outcome is None or outcome.reason != "empty"):
             return name
     return None
 
 
 def _current_results(state: State, latest: str | None) -> Iterator[tuple[str, bool]]:
-    """The first of each unit of tool results in the current turn, and whether a later message took
-    it up.
+    """Yield the first of each unit of tool results in the current turn, and True if a later message
+    took it up.
 
-    When nobody asked, the current turn is what has not been taken up.
+    Without a request, the current turn is every result that no later message took up.
     """
     place = state.position
     replies = [
         at
         for name, at in place.items()
-        if state.items[name].kind == "assistant_msg" and name not in state.out
+        if state.items[name].kind == "assistant_msg" and name not in state.excluded
     ]
     last_reply = max(replies, default=-1)
     for name in place:
@@ -104,7 +104,7 @@ def _current_results(state: State, latest: str | None) -> Iterator[tuple[str, bo
         ):
             continue
         members = state.members(name)
-        if any(member in state.out for member in members):
+        if any(member in state.excluded for member in members):
             continue
         end = max(place[member] for member in members)
         taken_up = end < last_reply

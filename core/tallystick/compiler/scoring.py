@@ -1,4 +1,4 @@
-"""Scoring: how much each item is worth, in millionths, as a sum whose terms are kept.
+"""Scoring: the worth of each item in millionths, as a sum whose terms are kept.
 
 Integers only, because floating-point libraries differ between machines.
 """
@@ -21,22 +21,22 @@ _DEPENDENTS_THAT_COUNT = 4
 
 
 def score(state: State) -> State:
-    """The state with a score and its terms for each item that is still in the running."""
+    """Return the state with a score and its terms for each item that is not out."""
     weights = state.weights
     relevance = _relevance(state)
     dependents: dict[str, int] = {}
     for others in state.needs.values():
         for other in others:
             dependents[other] = dependents.get(other, 0) + 1
-    living = state.living()
-    talk = [item_id for item_id in living if item_id in state.position]
+    remaining = state.remaining()
+    talk = [item_id for item_id in remaining if item_id in state.position]
     # Seen from the latest request, so that what the turn brings changes nothing of what stands
     # before it.
     now = state.position[state.latest] if state.latest is not None else len(talk)
     later = sum(state.position[item_id] > now for item_id in talk)
     ages = {item_id: max(0, age - later) for age, item_id in enumerate(reversed(talk))}
     scores: dict[str, dict[str, int]] = {}
-    for item_id in living:
+    for item_id in remaining:
         item = state.items[item_id]
         terms = {
             "relevance": weights.relevance * relevance.get(item_id, 0) // 1000,
@@ -44,7 +44,7 @@ def score(state: State) -> State:
             "trust": weights.trust * item.trust_score * 10,
             "importance": weights.importance * item.importance_score * 10,
             "dependency": weights.dependency
-            * _needed(dependents.get(state.head(item_id), 0))
+            * _dependency_worth(dependents.get(state.head(item_id), 0))
             // 1000,
             "pin": weights.pin * 1000 if "pinned" in item.tags else 0,
             "staleness": -(weights.staleness * _staleness(state, item) // 1000),
@@ -55,9 +55,9 @@ def score(state: State) -> State:
     return replace(state, scores=scores)
 
 
-def halved(age: int, half_life: int) -> int:
-    """What is left of a million after `age`, halved every `half_life`, on straight lines between
-    the halves.
+def half_life_decay(age: int, half_life: int) -> int:
+    """Return what is left of a million after `age`: halved every `half_life`, on straight lines
+    between the halves.
     """
     if age <= 0:
         return _ONE
@@ -71,16 +71,16 @@ def halved(age: int, half_life: int) -> int:
 
 
 def _relevance(state: State) -> dict[str, int]:
-    """Relevance by id; a kept item has the best of its copies, and a placeholder answers
+    """Return relevance by id; a retained item has the best of its copies, and a placeholder answers
     nothing.
     """
-    given = state.request.relevance
+    relevance = state.request.relevance
     best = {
-        item_id: min(_ONE, max(0, given[item_id]))
+        item_id: min(_ONE, max(0, relevance[item_id]))
         for item_id in state.tokens
-        if item_id in given and item_id not in state.verdicts
+        if item_id in relevance and item_id not in state.verdicts
     }
-    for item_id, outcome in state.out.items():
+    for item_id, outcome in state.excluded.items():
         if outcome.reason == "duplicate" and outcome.related is not None and item_id in best:
             best[outcome.related] = max(best.get(outcome.related, 0), best[item_id])
     return best
@@ -88,11 +88,13 @@ def _relevance(state: State) -> dict[str, int]:
 
 def _freshness(state: State, item: ContextItem, ages: dict[str, int]) -> int:
     if item.kind in CONVERSATION:
-        return halved(ages[item.id], _TURN_HALF_LIFE)
-    known = item.freshness_ts if item.freshness_ts is not None else item.created_at
-    if known is None:
+        return half_life_decay(ages[item.id], _TURN_HALF_LIFE)
+    moment = item.freshness_ts if item.freshness_ts is not None else item.created_at
+    if moment is None:
         return _UNKNOWN_AGE
-    return halved(state.request.as_of - known, state.weights.half_life_seconds * 1_000_000)
+    return half_life_decay(
+        state.request.as_of - moment, state.weights.half_life_seconds * 1_000_000
+    )
 
 
 def _staleness(state: State, item: ContextItem) -> int:
@@ -103,5 +105,5 @@ def _staleness(state: State, item: ContextItem) -> int:
     return min(_ONE, max(0, (state.request.as_of - start) * _ONE // (end - start)))
 
 
-def _needed(dependents: int) -> int:
+def _dependency_worth(dependents: int) -> int:
     return min(dependents, _DEPENDENTS_THAT_COUNT) * _ONE // _DEPENDENTS_THAT_COUNT

@@ -3,8 +3,8 @@ sentences.
 
 Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the
 one before; tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies.
-Everything else keeps the sentences that share most with the request. What is kept stands in its
-order; what is left out leaves a mark.
+Everything else keeps the sentences that share most with the request. The sentences kept stay in
+their order; what is left out leaves a mark.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlined
 from tallystick.ranking import analyze
 
-__all__ = ["GAP", "shorten"]
+__all__ = ["GAP", "ShortForm", "shorten"]
 
 GAP = " […] "
-"""Stands where something was left out."""
+"""The mark of an omission."""
 
 _JSON_STEPS = ((40, 800), (12, 300), (4, 120), (1, 60))
 """Longest list and longest string, from gentle to harsh."""
@@ -35,19 +35,26 @@ _TRACEBACK = re.compile(
 )
 
 
+class ShortForm(NamedTuple):
+    """A shorter form of a content, and the method that made it."""
+
+    reason: Literal["compressed_structural", "compressed_extractive"]
+    content: str
+
+
 def shorten(
     content: str, *, target: int, query: Sequence[str], count: Callable[[str], int]
-) -> tuple[Literal["compressed_structural", "compressed_extractive"], str] | None:
-    """`content` in at most `target` tokens as `count` counts them, and how; None when nothing that
+) -> ShortForm | None:
+    """Return `content` in at most `target` tokens as `count` counts them; None if no form that
     says something fits.
 
     `query` are the analysed words of the request. Pure, and the same on every machine.
     """
     structural = _by_structure(content, target, frozenset(query), count)
     if structural is not None:
-        return "compressed_structural", structural
+        return ShortForm("compressed_structural", structural)
     extract = _by_sentences(content, target, frozenset(query), count)
-    return None if extract is None else ("compressed_extractive", extract)
+    return None if extract is None else ShortForm("compressed_extractive", extract)
 
 
 def _by_structure(
@@ -89,14 +96,16 @@ def _json_forms(content: str) -> Iterable[str]:
     for longest_list, longest_text in _JSON_STEPS:
         try:
             form = json.dumps(
-                _cut(value, longest_list, longest_text), ensure_ascii=False, separators=(",", ":")
+                _cut_value(value, longest_list, longest_text),
+                ensure_ascii=False,
+                separators=(",", ":"),
             )
         except RecursionError:
             return
         yield form
 
 
-def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
+def _cut_value(value: Any, longest_list: int, longest_text: int) -> Any:
     if isinstance(value, str):
         return (
             value
@@ -104,17 +113,21 @@ def _cut(value: Any, longest_list: int, longest_text: int) -> Any:
             else f"{value[:longest_text]} […{len(value) - longest_text} more]"
         )
     if isinstance(value, list):
-        kept = [_cut(inner, longest_list, longest_text) for inner in value[:longest_list]]
+        shortened = [
+            _cut_value(inner, longest_list, longest_text) for inner in value[:longest_list]
+        ]
         return (
-            kept if len(value) <= longest_list else [*kept, f"[…{len(value) - longest_list} more]"]
+            shortened
+            if len(value) <= longest_list
+            else [*shortened, f"[…{len(value) - longest_list} more]"]
         )
     if isinstance(value, dict):
-        return {key: _cut(inner, longest_list, longest_text) for key, inner in value.items()}
+        return {key: _cut_value(inner, longest_list, longest_text) for key, inner in value.items()}
     return value
 
 
 def _fold(lines: Sequence[str]) -> list[str]:
-    """Runs of lines that differ only in numbers, as their first line and how many were like it."""
+    """Return runs of lines that differ only in numbers, as their first line and a count."""
     folded: list[str] = []
     shape, like = None, 0
     for line in lines:
@@ -132,7 +145,7 @@ def _fold(lines: Sequence[str]) -> list[str]:
 
 
 def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int]) -> str | None:
-    """A third of the room for the first lines, the rest for the last, where errors stand."""
+    """A third of the room for the first lines, the rest for the last, where errors are."""
 
     def form(keep: int) -> str:
         head = max(1, keep // 3)
@@ -149,10 +162,10 @@ def _by_sentences(
     spans = _sentences(content)
     if len(spans) < 2:
         return None
-    ranked = _ranked(content, spans, query)
+    ranked = _sentences_by_worth(content, spans, query)
 
     def form(keep: int) -> str:
-        return _joined(content, spans, sorted(ranked[:keep]))
+        return _join_sentences(content, spans, sorted(ranked[:keep]))
 
     return _largest_that_fits(form, len(spans) - 1, 1, target, count)
 
@@ -160,7 +173,7 @@ def _by_sentences(
 def _largest_that_fits(
     form: Callable[[int], str], most: int, least: int, target: int, count: Callable[[str], int]
 ) -> str | None:
-    """The form with the most parts that was found to fit, by bisection, so that few texts are
+    """Return the form with the most parts that fits, found by bisection, so that few texts are
     counted.
     """
     best: str | None = None
@@ -176,7 +189,7 @@ def _largest_that_fits(
 
 
 def _sentences(content: str) -> list[tuple[int, int]]:
-    """Character ranges of the sentences and lines that hold more than white space."""
+    """Return the character ranges of the sentences and lines that contain more than white space."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _SENTENCE_END.finditer(content):
@@ -186,7 +199,9 @@ def _sentences(content: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end in spans if content[start:end].strip()]
 
 
-def _ranked(content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]) -> list[int]:
+def _sentences_by_worth(
+    content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]
+) -> list[int]:
     """Places of the sentences, those that share most with the request first, earlier ones before
     later ones.
     """
@@ -201,7 +216,7 @@ def _ranked(content: str, spans: Sequence[tuple[int, int]], query: frozenset[str
     return sorted(range(len(spans)), key=key)
 
 
-def _joined(content: str, spans: Sequence[tuple[int, int]], places: Sequence[int]) -> str:
+def _join_sentences(content: str, spans: Sequence[tuple[int, int]], places: Sequence[int]) -> str:
     text = ""
     before = -1
     for place in places:

@@ -1,6 +1,4 @@
-"""What passes hand to one another: a frozen State with one column per thing known about the
-candidates.
-"""
+"""The state that passes hand on: frozen, with one column per fact about the candidates."""
 
 from __future__ import annotations
 
@@ -10,27 +8,27 @@ from typing import Literal
 
 from tallystick.records import CompilationRequest, CompileReason, ContextItem, Memory, ScoreWeights
 
-__all__ = ["CONVERSATION", "Outcome", "Shortened", "State", "Taken", "Verdict"]
+__all__ = ["CONVERSATION", "Exclusion", "Shortened", "State", "Inclusion", "Verdict"]
 
 CONVERSATION = frozenset({"user_msg", "assistant_msg", "tool_result"})
-"""Kinds whose order is meaning; of all others the order of candidates is nothing."""
+"""Kinds whose order has a meaning; the order of all other candidates has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What policy decided about one item."""
+    """The decision of policy about one item."""
 
     effect: Literal["deny", "redact", "require_approval"]
     note: str
     placeholder: str = ""
-    """What stands in place of redacted content."""
+    """The text in place of redacted content."""
     rule_id: str | None = None
     """The rule that wants an approval."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Why an item is out."""
+class Exclusion:
+    """The reason why an item is out."""
 
     reason: CompileReason
     pass_name: str
@@ -38,8 +36,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Why an item is in."""
+class Inclusion:
+    """The reason why an item is in."""
 
     reason: CompileReason
     pass_name: str
@@ -64,12 +62,12 @@ class State:
     count: Callable[[str], int]
     """Tokens of a text, counted once per distinct text."""
     candidates: tuple[ContextItem, ...] = ()
-    """Every candidate as an item: those whose order is nothing by id, then the conversation in its
-    order.
+    """Every candidate as an item: first, by id, those whose order has no meaning, then the
+    conversation in its order.
     """
     memories: Mapping[str, Memory] = field(default_factory=dict)
     expiry: Mapping[str, int] = field(default_factory=dict)
-    """Id to the time, microseconds UTC, from which it no longer holds."""
+    """Id to the time, microseconds UTC, at which the item expires."""
     tool_classes: Mapping[str, str] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     items: Mapping[str, ContextItem] = field(default_factory=dict)
@@ -79,7 +77,7 @@ class State:
     tokens: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens of the content, without overhead; denied items are not in it."""
     costs: Mapping[str, int] = field(default_factory=dict)
-    """Id to what it takes of the budget whole, overhead included."""
+    """Id to the tokens that the whole item takes of the budget, overhead included."""
     digests: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Id of a message that calls tools to itself and its results, in order: all in or all out."""
@@ -97,7 +95,7 @@ class State:
     """
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """First of a unit to the firsts of the units that it cannot go without."""
-    out: Mapping[str, Outcome] = field(default_factory=dict)
+    excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     scores: Mapping[str, dict[str, int]] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
     """First of each unit that is not out to its budget class."""
@@ -106,14 +104,14 @@ class State:
     served.
     """
     labels: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of what stands before an item where it is quoted: who said it, and when."""
+    """Tokens of the label before an item where it is quoted: its speaker and its time."""
     turn: int = 0
     """Place in the conversation at which the current turn begins."""
-    held: int = 0
-    """Tokens that are kept for what the current turn will still bring."""
+    turn_reserve: int = 0
+    """Tokens kept free for the rest of the current turn."""
     window: tuple[str, ...] = ()
-    """Firsts of the units of conversation that stand in the history window, oldest first."""
-    taken: Mapping[str, Taken] = field(default_factory=dict)
+    """Firsts of the units of conversation in the history window, oldest first."""
+    included: Mapping[str, Inclusion] = field(default_factory=dict)
     reserved: Mapping[str, int] = field(default_factory=dict)
     """Id to tokens, overhead included, kept free for its compressed form."""
     shortened: Mapping[str, Shortened] = field(default_factory=dict)
@@ -121,53 +119,53 @@ class State:
 
     @property
     def weights(self) -> ScoreWeights:
-        """The weights of the score."""
+        """Return the weights of the score."""
         return self.request.compile_config.weights
 
     @property
     def limit(self) -> int:
-        """Tokens that items may take, their overheads included."""
+        """Return the tokens that items may take, their overheads included."""
         request = self.request
         return request.token_budget - request.response_reserve - request.target.per_request
 
     def head(self, item_id: str) -> str:
-        """The first of the unit that an item belongs to; itself when it stands alone."""
+        """Return the first of the unit that an item belongs to; the item itself if it is alone."""
         return self.heads.get(item_id, item_id)
 
     def members(self, head: str) -> tuple[str, ...]:
-        """The items of a unit, in order."""
+        """Return the items of a unit, in order."""
         return self.groups.get(head) or (head,)
 
     def overhead(self, item_id: str) -> int:
-        """Tokens that the target spends around an item, with what says whose it is."""
+        """Return the tokens that the target spends around an item, its label included."""
         target = self.request.target
         if self.items[item_id].kind == "tool_schema":
             return target.per_tool
         return target.per_item + self.labels.get(item_id, 0)
 
     def cost(self, head: str) -> int:
-        """Tokens that a unit takes of the budget, overhead included."""
+        """Return the tokens that a unit takes of the budget, overhead included."""
         group = self.groups.get(head)
         return self.costs[head] if group is None else sum(self.costs[member] for member in group)
 
-    def living(self) -> list[str]:
-        """Ids that are not out, in the order of the candidates."""
-        out = self.out
-        return [item_id for item_id in self.items if item_id not in out]
+    def remaining(self) -> list[str]:
+        """Return the ids of items that are not out, in the order of the candidates."""
+        excluded = self.excluded
+        return [item_id for item_id in self.items if item_id not in excluded]
 
-    def forgetting(self, gone: Iterable[str]) -> State:
-        """This state in which `gone` are no longer required."""
-        names = set(gone)
+    def not_requiring(self, item_ids: Iterable[str]) -> State:
+        """Return this state in which `item_ids` are no longer required."""
+        names = set(item_ids)
         return replace(
             self, required={name: why for name, why in self.required.items() if name not in names}
         )
 
-    def dropping(self, out: Mapping[str, Outcome]) -> State:
-        """This state with more items out; what is out already keeps its reason."""
-        return replace(self, out={**out, **self.out}) if out else self
+    def excluding(self, excluded: Mapping[str, Exclusion]) -> State:
+        """Return this state with more items out; an item that is out already keeps its reason."""
+        return replace(self, excluded={**excluded, **self.excluded}) if excluded else self
 
-    def noting(self, notes: Mapping[str, Iterable[str]]) -> State:
-        """This state with more notes on items."""
+    def with_notes(self, notes: Mapping[str, Iterable[str]]) -> State:
+        """Return this state with more notes on items."""
         if not notes:
             return self
         joined = {item_id: (*self.notes.get(item_id, ()), *more) for item_id, more in notes.items()}

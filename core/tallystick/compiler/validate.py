@@ -1,4 +1,5 @@
-"""Validate: what may not stand in any request is refused or left out before anything is chosen.
+"""Validation: candidates that no request may contain are refused or left out before anything is
+chosen.
 
 Refused are candidates that contradict one another (two with one id, a cycle of dependencies); left
 out are empty and expired ones and tool calls and results that no provider would accept.
@@ -10,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tallystick.compiler.dependencies import on_a_cycle, settle
+from tallystick.compiler.dependencies import exclude_dependents, items_on_cycles
 from tallystick.compiler.measure import measure
 from tallystick.compiler.policy import decide
 from tallystick.compiler.required import mark_required
-from tallystick.compiler.state import CONVERSATION, Outcome, State
+from tallystick.compiler.state import CONVERSATION, Exclusion, State
 from tallystick.errors import InvalidContext
 from tallystick.records import ContextItem
 
@@ -22,17 +23,18 @@ __all__ = ["validate"]
 
 
 def validate(state: State) -> State:
-    """The state with policy decided, items measured, tool groups formed and unusable items out.
+    """Return the state with policy decided, items measured, tool groups formed and unusable items
+    out.
 
     Raises InvalidContext for ids given twice and for dependency cycles, naming the ids.
     """
     _refuse_twins(state.candidates)
     state = measure(decide(state))
-    state = state.dropping(_unusable(state))
-    state = mark_required(_pair(state))
-    state = _expire(state)
+    state = state.excluding(_unusable(state))
+    state = mark_required(_group_tool_calls(state))
+    state = _exclude_expired(state)
     _refuse_cycles(state)
-    return settle(state, "validate")
+    return exclude_dependents(state, "validate")
 
 
 def _refuse_twins(candidates: Iterable[ContextItem]) -> None:
@@ -45,45 +47,45 @@ def _refuse_twins(candidates: Iterable[ContextItem]) -> None:
         )
 
 
-def _unusable(state: State) -> dict[str, Outcome]:
-    out: dict[str, Outcome] = {}
+def _unusable(state: State) -> dict[str, Exclusion]:
+    excluded: dict[str, Exclusion] = {}
     now = state.request.as_of
     for item_id, item in state.items.items():
         memory = state.memories.get(item_id)
         if memory is not None and memory.state == "superseded":
-            out[item_id] = Outcome("superseded", "validate")
+            excluded[item_id] = Exclusion("superseded", "validate")
         elif memory is not None and memory.state == "duplicate":
-            out[item_id] = Outcome("duplicate", "validate")
-        elif memory is not None and not _holds(memory.valid_from, memory.valid_until, now):
-            out[item_id] = Outcome("stale", "validate")
-        elif not item.content.strip() and not _says_something_else(item):
-            out[item_id] = Outcome("empty", "validate")
-    return out
+            excluded[item_id] = Exclusion("duplicate", "validate")
+        elif memory is not None and not _is_valid_at(memory.valid_from, memory.valid_until, now):
+            excluded[item_id] = Exclusion("stale", "validate")
+        elif not item.content.strip() and not _has_other_payload(item):
+            excluded[item_id] = Exclusion("empty", "validate")
+    return excluded
 
 
-def _holds(start: int | None, end: int | None, now: int) -> bool:
+def _is_valid_at(start: int | None, end: int | None, now: int) -> bool:
     return (start is None or start <= now) and (end is None or now < end)
 
 
-def _says_something_else(item: ContextItem) -> bool:
+def _has_other_payload(item: ContextItem) -> bool:
     # A call without text is a message, a tool may answer with nothing, and tokens without text are
     # an image.
     return bool(item.tool_call_ids or item.tool_call_id is not None or item.token_estimate)
 
 
-def _expire(state: State) -> State:
+def _exclude_expired(state: State) -> State:
     now = state.request.as_of
     never = {"required_latest_request", "required_tool_result", "tool_pair_of_included"}
     expired = {
-        item_id: Outcome("expired", "validate")
+        item_id: Exclusion("expired", "validate")
         for item_id, at in state.expiry.items()
         if at <= now and state.required.get(item_id) not in never
     }
-    return state.dropping(expired).forgetting(expired)
+    return state.excluding(expired).not_requiring(expired)
 
 
-def _pair(state: State) -> State:
-    """Join calls and results into groups; what has no partner is out.
+def _group_tool_calls(state: State) -> State:
+    """Join calls and results into groups; a call or result without a partner is out.
 
     A result answers the nearest earlier open call of its id, so that ids which a provider counts
     anew in each turn still pair. Providers refuse a call without its result anywhere but at the
@@ -94,7 +96,7 @@ def _pair(state: State) -> State:
     waiting: dict[str, dict[str, None]] = {}
     open_calls: dict[str, str] = {}
     answers: dict[str, str] = {}
-    out: dict[str, Outcome] = {}
+    excluded: dict[str, Exclusion] = {}
     notes: dict[str, list[str]] = {}
     for item in messages:
         if item.kind == "assistant_msg" and item.tool_call_ids:
@@ -104,7 +106,7 @@ def _pair(state: State) -> State:
         elif item.kind == "tool_result" and (call := item.tool_call_id) is not None:
             head = open_calls.pop(call, None)
             if head is None:
-                out[item.id] = Outcome("unpaired_tool_result", "validate", answers.get(call))
+                excluded[item.id] = Exclusion("unpaired_tool_result", "validate", answers.get(call))
                 notes[item.id] = [
                     f"call {call} {'is answered already' if call in answers else 'is not there'}"
                 ]
@@ -112,7 +114,7 @@ def _pair(state: State) -> State:
             groups[head].append(item.id)
             del waiting[head][call]
             answers[call] = item.id
-    pending = _last_unit(messages, groups, {**out, **state.out})
+    pending = _last_unit(messages, groups, {**excluded, **state.excluded})
     for head, calls in waiting.items():
         if not calls:
             continue
@@ -120,7 +122,7 @@ def _pair(state: State) -> State:
             notes[head] = [f"waiting for {', '.join(calls)}"]
             continue
         notes[head] = [f"no result for {', '.join(calls)}"]
-        out[head] = Outcome("tool_pair_excluded", "validate")
+        excluded[head] = Exclusion("tool_pair_excluded", "validate")
     return (
         replace(
             state,
@@ -128,18 +130,24 @@ def _pair(state: State) -> State:
             heads={member: head for head, members in groups.items() for member in members},
             position={item.id: place for place, item in enumerate(messages)},
         )
-        .dropping(out)
-        .noting(notes)
+        .excluding(excluded)
+        .with_notes(notes)
     )
 
 
 def _last_unit(
-    messages: list[ContextItem], groups: Mapping[str, list[str]], out: Mapping[str, Outcome]
+    messages: list[ContextItem], groups: Mapping[str, list[str]], excluded: Mapping[str, Exclusion]
 ) -> str | None:
-    """The first of the unit that ends the conversation once results stand with their calls."""
+    """Return the first of the unit that ends the conversation once results are joined to their
+    calls.
+    """
     joined = {member for members in groups.values() for member in members[1:]}
     return next(
-        (item.id for item in reversed(messages) if item.id not in joined and item.id not in out),
+        (
+            item.id
+            for item in reversed(messages)
+            if item.id not in joined and item.id not in excluded
+        ),
         None,
     )
 
@@ -153,10 +161,10 @@ def _refuse_cycles(state: State) -> None:
             or item_id not in state.heads
             or state.heads.get(other) != state.heads[item_id]
         ]
-        for item_id in state.living()
+        for item_id in state.remaining()
         if state.items[item_id].dependencies
     }
-    cycle = on_a_cycle(edges)
+    cycle = items_on_cycles(edges)
     if cycle:
         raise InvalidContext(
             f"Items depend on one another in a cycle: {', '.join(cycle)}.", item_ids=cycle

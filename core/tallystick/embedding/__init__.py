@@ -1,4 +1,4 @@
-"""Embedding: what fills the Embedder port, by default an offline static table.
+"""Embedding: implementations of the Embedder port, by default an offline static table.
 
 Importing this loads nothing heavy; NumPy, tokenizers and the table come on first use.
 """

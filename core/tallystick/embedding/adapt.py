@@ -1,7 +1,7 @@
-"""Other people's embedders as ours: Chroma, LangChain, LlamaIndex and PydanticAI, known by their
+"""Adapters for other embedders: Chroma, LangChain, LlamaIndex and PydanticAI, recognised by their
 methods.
 
-No runtime is imported here; an object is taken for what its methods say it is.
+No runtime is imported here; the methods of an object decide its kind.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PROBE_GROUPS = 16
 class _Answer:
     vectors: Any
     model: str = ""
-    """What the answer itself says about the model that made it."""
+    """The model that made the vectors, as the answer names it."""
 
 
 _Call = Callable[[list[str]], _Answer]
 
 
 def as_embedder(embedder: Any, *, batch_size: int = 256, local: bool = False) -> Embedder:
-    """`embedder` as an Embedder: ours pass through, foreign ones are wrapped.
+    """Return `embedder` as an Embedder: ours pass through, foreign ones are wrapped.
 
     Takes a Chroma EmbeddingFunction (or any callable from a list of texts to vectors), a LangChain
     Embeddings, a LlamaIndex BaseEmbedding, and a PydanticAI Embedder or EmbeddingModel. Say
@@ -59,8 +59,8 @@ class ForeignEmbedder:
     """An embedder made of a function from texts to vectors. As thread-safe as that function.
 
     Vectors are brought to unit length. Blank texts get the zero vector and are never sent, because
-    some services refuse them. Name, dimension and fingerprint are settled by one probing call at
-    first need.
+    some services refuse them. Name, dimension and fingerprint come from one probing call at first
+    need.
     """
 
     def __init__(
@@ -70,16 +70,14 @@ class ForeignEmbedder:
         self._call = call
         self._batch_size = batch_size
         self._guard = threading.Lock()
-        self._known: tuple[str, int] | None = None
+        self._probed: tuple[str, int] | None = None
         self.local = local
-        """Whether it runs here. False unless the developer says so: then embedding is a job, after
-        the commit.
-        """
+        """True if it runs here. False by default: then embedding is a job, after the commit."""
 
     @property
-    def known(self) -> bool:
-        """Whether the probing call was made, so that fingerprint and dimension cost nothing."""
-        return self._known is not None
+    def is_probed(self) -> bool:
+        """True if the probing call was made, so that fingerprint and dimension cost nothing."""
+        return self._probed is not None
 
     @property
     def fingerprint(self) -> str:
@@ -90,12 +88,12 @@ class ForeignEmbedder:
         whose answers differ in their last places keeps its fingerprint, fine enough to tell models
         of one name apart.
         """
-        return self._probed()[0]
+        return self._probe_once()[0]
 
     @property
     def dimension(self) -> int:
         """Length of every vector. Raises EmbeddingError."""
-        return self._probed()[1]
+        return self._probe_once()[1]
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), dimension), in the order given.
@@ -104,7 +102,7 @@ class ForeignEmbedder:
         """
         import numpy as np
 
-        fingerprint, dimension = self._probed()
+        fingerprint, dimension = self._probe_once()
         result = np.zeros((len(texts), dimension), dtype=np.float32)
         places = [place for place, text in enumerate(texts) if text.strip()]
         for start in range(0, len(places), self._batch_size):
@@ -115,17 +113,17 @@ class ForeignEmbedder:
             result[batch] = rows
         return result
 
-    def _probed(self) -> tuple[str, int]:
-        known = self._known
-        if known is not None:
-            return known
+    def _probe_once(self) -> tuple[str, int]:
+        probe = self._probed
+        if probe is not None:
+            return probe
         with self._guard:
-            if self._known is None:
+            if self._probed is None:
                 rows, model = self._rows([_PROBE])
                 dimension = int(rows.shape[1])
                 name = ":".join(_plain(part) for part in (self._name, model) if part)
-                self._known = f"{name}:{_coarse_digest(rows[0])}:{dimension}", dimension
-            return self._known
+                self._probed = f"{name}:{_coarse_digest(rows[0])}:{dimension}", dimension
+            return self._probed
 
     def _rows(self, texts: list[str]) -> tuple[NDArray[np.float32], str]:
         import numpy as np
@@ -191,10 +189,10 @@ def _recognise(embedder: Any) -> tuple[str, _Call]:
             return "llama-index", lambda texts: _Answer(embedder.get_text_embedding_batch(texts))
         if _has(embedder, "embed_documents"):
             if inspect.iscoroutinefunction(embedder.embed_documents):
-                return "pydantic-ai", _awaited(embedder.embed_documents)
+                return "pydantic-ai", _async_call(embedder.embed_documents)
             return "langchain", lambda texts: _Answer(embedder.embed_documents(texts))
         if inspect.iscoroutinefunction(getattr(embedder, "embed", None)):
-            return "pydantic-ai", _awaited(embedder.embed, input_type="document")
+            return "pydantic-ai", _async_call(embedder.embed, input_type="document")
         if callable(embedder) and not inspect.iscoroutinefunction(embedder):
             return "chroma" if _has(embedder, "embed_query") else "callable", lambda texts: _Answer(
                 embedder(texts)
@@ -244,7 +242,7 @@ def _plain(name: str) -> str:
 # PydanticAI is asynchronous
 
 
-def _awaited(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) -> _Call:
+def _async_call(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) -> _Call:
     def call(texts: list[str]) -> _Answer:
         result = _loop.run(method(texts, **options))
         described = (getattr(result, "provider_name", None), getattr(result, "model_name", None))
@@ -270,7 +268,7 @@ class _Loop:
         self._pid = 0
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of `work`; blocks the calling thread, in whose context it runs."""
+        """Return the result of `work`; blocks the calling thread, in whose context it runs."""
         with self._guard:
             if self._loop is None or self._pid != os.getpid():  # a forked child has no such thread
                 self._loop = asyncio.new_event_loop()

@@ -23,43 +23,41 @@ __all__ = ["GuardedEmbedder"]
 class GuardedEmbedder:
     """Wraps an embedder. Same vectors as `embedder`, fewer calls; thread-safe if `embedder` is.
 
-    Keeps the vectors of the `remembered` texts used last, by the digest of the text.
+    Keeps the vectors of the `cache_size` texts used last, by the digest of the text.
     """
 
-    def __init__(self, embedder: Embedder, *, remembered: int = 2048) -> None:
-        if remembered < 0:
-            raise InvalidInput("`remembered` must be at least 0.")
+    def __init__(self, embedder: Embedder, *, cache_size: int = 2048) -> None:
+        if cache_size < 0:
+            raise InvalidInput("`cache_size` must be at least 0.")
         self._embedder = embedder
-        self._most = remembered
+        self._cache_size = cache_size
         self._guard = threading.Lock()
-        self._kept: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the embedder inside. Raises EmbeddingError."""
-        if not getattr(self._embedder, "known", True):
+        """Return the fingerprint of the embedder inside. Raises EmbeddingError."""
+        if not getattr(self._embedder, "is_probed", True):
             forbid_inside_transaction("the embedder")
         return self._embedder.fingerprint
 
     @property
     def dimension(self) -> int:
         """Length of every vector. Raises EmbeddingError."""
-        if not getattr(self._embedder, "known", True):
+        if not getattr(self._embedder, "is_probed", True):
             forbid_inside_transaction("the embedder")
         return self._embedder.dimension
 
     @property
     def local(self) -> bool:
-        """Whether the embedder inside says that it runs here; one that says nothing is taken as
-        remote.
-        """
+        """True if the embedder inside is local; one without `local` is taken as remote."""
         return bool(getattr(self._embedder, "local", False))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors, shape (len(texts), dimension), in the order given; a fresh array.
+        """Return unit vectors, shape (len(texts), dimension), in the order given; a fresh array.
 
-        Each distinct text that is not remembered is embedded once. Raises InsideTransaction inside
-        a write transaction, whether or not the texts are remembered, and EmbeddingError.
+        Each distinct text that is not in the cache is embedded once. Raises InsideTransaction
+        inside a write transaction, even if all texts are in the cache, and EmbeddingError.
         """
         import numpy as np
 
@@ -67,45 +65,46 @@ class GuardedEmbedder:
         if not texts:
             return np.zeros((0, self._embedder.dimension), dtype=np.float32)
         if len(texts) == 1:
-            return self._one(texts[0])
+            return self._embed_one(texts[0])
         keys = [_key(text) for text in texts]
-        found = self._remembered(keys)
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        vectors = self._cached_vectors(keys)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         if missing:
-            made = self._made(list(missing.values()))
+            new_vectors = self._embed_checked(list(missing.values()))
             fresh = {
-                key: np.array(row, dtype=np.float32) for key, row in zip(missing, made, strict=True)
+                key: np.array(row, dtype=np.float32)
+                for key, row in zip(missing, new_vectors, strict=True)
             }
-            self._remember(fresh)
-            found.update(fresh)
-        return np.stack([found[key] for key in keys])
+            self._store_vectors(fresh)
+            vectors.update(fresh)
+        return np.stack([vectors[key] for key in keys])
 
-    def _one(self, text: str) -> NDArray[np.float32]:
+    def _embed_one(self, text: str) -> NDArray[np.float32]:
         """Same as `embed` of one text, which is the most frequent call."""
         key = _key(text)
         with self._guard:
-            known = self._kept.get(key)
-            if known is not None:
-                self._kept.move_to_end(key)
-        if known is None:
-            known = self._made([text])[0].copy()
-            self._remember({key: known})
-        return known.reshape(1, -1).copy()
+            vector = self._vectors.get(key)
+            if vector is not None:
+                self._vectors.move_to_end(key)
+        if vector is None:
+            vector = self._embed_checked([text])[0].copy()
+            self._store_vectors({key: vector})
+        return vector.reshape(1, -1).copy()
 
-    def _made(self, texts: list[str]) -> NDArray[np.float32]:
-        made = self._embedder.embed(texts)
-        if made.shape[0] != len(texts):
+    def _embed_checked(self, texts: list[str]) -> NDArray[np.float32]:
+        vectors = self._embedder.embed(texts)
+        if vectors.shape[0] != len(texts):
             raise EmbeddingError(
-                f"Embedder {self._embedder.fingerprint} returned {made.shape[0]} vectors for "
+                f"Embedder {self._embedder.fingerprint} returned {vectors.shape[0]} vectors for "
                 f"{len(texts)} texts."
             )
-        if made.shape[1] != self._embedder.dimension:
+        if vectors.shape[1] != self._embedder.dimension:
             raise DimensionMismatch(
                 name=self._embedder.fingerprint,
                 expected=self._embedder.dimension,
-                got=made.shape[1],
+                got=vectors.shape[1],
             )
-        return made
+        return vectors
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32] | None:
         """Unit vectors of single words if the embedder inside offers them, else None. Raises
@@ -115,21 +114,21 @@ class GuardedEmbedder:
         offered = getattr(self._embedder, "embed_words", None)
         return None if offered is None else offered(words)
 
-    def _remembered(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        found = {}
+    def _cached_vectors(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        vectors = {}
         with self._guard:
             for key in keys:
-                vector = self._kept.get(key)
+                vector = self._vectors.get(key)
                 if vector is not None:
-                    self._kept.move_to_end(key)
-                    found[key] = vector
-        return found
+                    self._vectors.move_to_end(key)
+                    vectors[key] = vector
+        return vectors
 
-    def _remember(self, vectors: dict[bytes, NDArray[np.float32]]) -> None:
+    def _store_vectors(self, vectors: dict[bytes, NDArray[np.float32]]) -> None:
         with self._guard:
-            self._kept.update(vectors)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._vectors.update(vectors)
+            while len(self._vectors) > self._cache_size:
+                self._vectors.popitem(last=False)
 
 
 def _key(text: str) -> bytes:

@@ -33,11 +33,13 @@ _DIMENSION = 256
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _METHOD = b"mean of rows, unit length, blank text is zero; 1"
-"""How vectors are made of the table. Change it and the fingerprint changes with it."""
+"""The method by which vectors are computed from the table. If it changes, the fingerprint changes
+too.
+"""
 _SPACE = "\u2581"
-"""What stands for a space in the vocabulary."""
+"""The character for a space in the vocabulary."""
 _WORDS, _LONG_WORD = 16_384, 64
-"""How many words' pieces are kept in mind, and the characters of the longest of them."""
+"""The number of words whose pieces are cached, and the characters of the longest of them."""
 _SLICE = 8192
 """Rows gathered at once, so that a very long text needs little memory."""
 
@@ -59,20 +61,20 @@ class _Table:
         return cls(rows, tokenizer, lru_cache(maxsize=_WORDS)(of_word))
 
     def pieces(self, text: str) -> list[int]:
-        """The rows of a text's pieces, in order.
+        """Return the rows of a text's pieces, in order.
 
         No piece of the vocabulary reaches over a single space, so that a text has the pieces of its
-        words. Where a text is no plain row of words (several spaces, a special token, the mark that
-        stands for a space), it is cut whole.
+        words. Where a text is no plain row of words (several spaces, a special token, the character
+        for a space), it is cut whole.
         """
         words = text.split(" ")
         if "" in words or "<" in text or _SPACE in text or max(map(len, words)) > _LONG_WORD:
             ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
             return ids
-        found: list[int] = []
+        rows: list[int] = []
         for word in words:
-            found += self._of_word(word)
-        return found
+            rows += self._of_word(word)
+        return rows
 
 
 class StaticEmbedder:
@@ -131,10 +133,10 @@ class StaticEmbedder:
 
 @cache
 def _fingerprint() -> str:
-    found = hashlib.sha256(_METHOD)
+    fingerprint = hashlib.sha256(_METHOD)
     for name in (_WEIGHTS, _TOKENIZER):
-        found.update(hashlib.sha256(_read(_file(name))).digest())
-    return f"{_NAME}:{found.hexdigest()[:12]}:{_DIMENSION}"
+        fingerprint.update(hashlib.sha256(_read(_file(name))).digest())
+    return f"{_NAME}:{fingerprint.hexdigest()[:12]}:{_DIMENSION}"
 
 
 _tables: list[_Table] = []
@@ -192,7 +194,7 @@ _REPAIR = "Run: pip install --force-reinstall 'wordllama>=0.4.0.post1,<0.5'"
 
 
 def _file(name: str) -> Path:
-    """Where a file of the package stands; the package itself is never imported."""
+    """Return the path of a file of the package; the package itself is never imported."""
     spec = importlib.util.find_spec("wordllama")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(place) / name

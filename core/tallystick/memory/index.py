@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystick.logs import get_logger
 from tallystick.memory.context import MemoryContext, is_local_only, searchable
-from tallystick.ranking import indexed_words, marks_of, slices
+from tallystick.ranking import indexed_words, slices, text_flags
 from tallystick.records import Memory
 from tallystick.storage import Connection, memories, outbox, scopes, search, settings_rows
 
@@ -25,7 +25,7 @@ def text_row(memory: Memory) -> search.TextRow:
     text = searchable(memory.content, memory.attributes)
     return search.TextRow(
         words=indexed_words(slices(text), header=header),
-        marks=marks_of(memory.content)
+        marks=text_flags(memory.content)
         | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
         speaker=memory.who,
         tags=memory.tags,

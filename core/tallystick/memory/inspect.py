@@ -109,7 +109,8 @@ def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
     if scope.kind == "private":
         readers.append(f"user:{scope.key}")
     elif scope.diary_of is not None:
-        readers.append("agent:{1} of {0} in {2}".format(*scope.diary_of))
+        diary = scope.diary_of
+        readers.append(f"agent:{diary.agent} of {diary.user} in {diary.project}")
     elif scope.kind == "project":
         readers.append(f"project:{scope.key}")
     space = spaces.of_scopes(connection, [scope]).get(scope)

@@ -1,4 +1,4 @@
-"""Who may do what where: the one place where an access decision is made, and the table it reads.
+"""Access decisions: the one place where they are made, and the table of roles that they read.
 
 A private scope belongs to its principal, a diary to one agent of one principal in one project, a
 project scope to the members that the actor's credential names. All else is open only through a
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tallystick.records import (
     AccessDecision,
@@ -28,8 +28,9 @@ __all__ = [
     "ROLES",
     "AccessRole",
     "PolicyState",
+    "Ruling",
     "decide",
-    "settle",
+    "rule_on",
 ]
 
 AccessRole = Literal[
@@ -75,7 +76,7 @@ _WHILE_CLOSED = frozenset[AccessKind]({"inspect", "manage"})
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What is stored that a decision depends on. Without it, every scope that needs a space is
+    """The stored facts that a decision depends on. Without them, every scope that needs a space is
     closed.
     """
 
@@ -83,7 +84,7 @@ class PolicyState:
     now: int = 0
     """Microseconds UTC, for memberships that end."""
     frozen: bool = False
-    """Whether an operator has suspended every change of memory."""
+    """True if an operator has suspended every change of memory."""
 
 
 _NOTHING_STORED = PolicyState()
@@ -91,7 +92,7 @@ _NOTHING_STORED = PolicyState()
 
 @dataclass(frozen=True)
 class _Standing:
-    """What an actor is in a scope, or why nothing."""
+    """The roles of an actor in a scope, or the reason why it has none."""
 
     reason: ReasonCode
     roles: frozenset[AccessRole] = frozenset()
@@ -114,7 +115,7 @@ _SOMEBODY_ELSE = _Standing("principal_mismatch")
 def decide(
     actor: Actor | None, operation: AccessKind, scope: Scope, state: PolicyState = _NOTHING_STORED
 ) -> AccessDecision:
-    """Whether `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
+    """Decide if `actor` may do `operation` in `scope`, with the reason code either way. Pure."""
     if actor is None:
         return AccessDecision(
             allowed=False,
@@ -123,23 +124,32 @@ def decide(
             scope=scope,
             surface="unknown",
         )
-    allowed, reason = settle(actor, operation, scope, state)
+    ruling = rule_on(actor, operation, scope, state)
     return AccessDecision(
-        allowed=allowed, reason=reason, operation=operation, scope=scope, surface=actor.surface
+        allowed=ruling.allowed,
+        reason=ruling.reason,
+        operation=operation,
+        scope=scope,
+        surface=actor.surface,
     )
 
 
-def settle(
-    actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
-) -> tuple[bool, ReasonCode]:
-    """Same as `decide`, as the two values alone: for what runs in every write."""
-    allowed, reason = _settle(actor, operation, scope, state)
+class Ruling(NamedTuple):
+    """The answer of policy, without the record of the decision."""
+
+    allowed: bool
+    reason: ReasonCode
+
+
+def rule_on(actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState) -> Ruling:
+    """Return the ruling of `decide` without its record: for checks that run in every write."""
+    allowed, reason = _rule_on(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
-        return False, "mutations_frozen"
-    return allowed, reason
+        return Ruling(False, "mutations_frozen")
+    return Ruling(allowed, reason)
 
 
-def _settle(
+def _rule_on(
     actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState
 ) -> tuple[bool, ReasonCode]:
     # A lookup hashes the scope, which costs more than the rest where there are no spaces.
@@ -189,15 +199,14 @@ def _standing(actor: Actor, scope: Scope, space: MemorySpace | None, now: int) -
 def _in_diary(actor: Actor, scope: Scope) -> _Standing:
     if actor.agent is None:
         return _Standing("agent_identity_required")
-    parts = scope.diary_of
-    if parts is None:
+    diary = scope.diary_of
+    if diary is None:
         return _Standing("missing_scope_key")
-    user, agent, project = parts
-    if (user, agent) != (actor.user, actor.agent):
+    if (diary.user, diary.agent) != (actor.user, actor.agent):
         return _Standing("principal_mismatch")
-    if not project:
+    if not diary.project:
         return _Standing("missing_project_id")
-    if project not in actor.projects:
+    if diary.project not in actor.projects:
         return _Standing("unverified_membership")
     return _Standing("allowed_diary", frozenset({"diarist"}))
 

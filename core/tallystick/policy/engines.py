@@ -38,18 +38,20 @@ class KingfisherFinder:
         self._scanner: Any = None
 
     def __call__(self, text: str) -> Iterator[Finding]:
-        """Where secrets stand in `text`."""
+        """Yield the secrets in `text` with their places."""
         # Half a character has no UTF-8 form; a question mark takes its place, so that the others
         # stay where they are.
         data = text.encode("utf-8", "replace")
         with self._guard:
             if self._scanner is None:
                 self._scanner = self._compiled()
-            found = self._scanner.scan(data)
-        for one in found:
-            if one.visible:
-                start, end = (int(one.location[name]) for name in ("start_offset", "end_offset"))
-                if one.secret.encode() not in data[start:end] and not one.is_base64_encoded:
+            findings = self._scanner.scan(data)
+        for finding in findings:
+            if finding.visible:
+                start, end = (
+                    int(finding.location[name]) for name in ("start_offset", "end_offset")
+                )
+                if finding.secret.encode() not in data[start:end] and not finding.is_base64_encoded:
                     # It took the text for UTF-16, and its places are those of what it read: then
                     # all of it goes.
                     start, end = 0, len(data)
@@ -57,7 +59,7 @@ class KingfisherFinder:
                 yield Finding(
                     begins,
                     begins + len(data[start:end].decode("utf-8", "ignore")),
-                    _kind(one.rule_id),
+                    _kind(finding.rule_id),
                 )
 
     def _compiled(self) -> Any:

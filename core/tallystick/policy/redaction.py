@@ -1,8 +1,8 @@
 """Redaction: secrets (and, if asked, personal data) out of text and JSON, ids left whole.
 
-A table of rules of our own: each is anchored on what a credential begins with or stands behind,
-bounded in length, and run only where one of its keywords occurs. Best effort: a secret without a
-form and names of people pass; the terms a user configures do not. Placeholders read
+A table of rules of our own: each is anchored on the beginning of a credential or on the text before
+it, bounded in length, and run only where one of its keywords occurs. Best effort: a secret without
+a form and names of people pass; the terms a user configures do not. Placeholders read
 `[redacted:kind:n]` and never echo what they replace.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints, TypeAdapter
 
@@ -27,6 +27,8 @@ __all__ = [
     "SECRET_RULES",
     "Finder",
     "Finding",
+    "RedactedJson",
+    "RedactedText",
     "Redactor",
     "Rule",
     "restored",
@@ -35,7 +37,7 @@ __all__ = [
 Check = Callable[[re.Match[str]], bool]
 
 Finder = Callable[[str], Iterable["Finding"]]
-"""An engine of the user's own: where in a text something to redact stands."""
+"""An engine of the user's own: yields the texts to redact, with their places."""
 
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
@@ -47,7 +49,7 @@ class Rule:
     """One kind of thing to redact."""
 
     kind: str
-    """What stands in the placeholder: lower-case letters, digits and underscores."""
+    """The name in the placeholder: lower-case letters, digits and underscores."""
     pattern: re.Pattern[str]
     """Redacts the group `secret` where the pattern has one, else all of it. Quantifiers must be
     bounded.
@@ -57,18 +59,34 @@ class Rule:
     runs.
     """
     check: Check | None = None
-    """Says of a match whether it is meant: checksums, lengths, placeholders."""
+    """Confirms a match: checksums, lengths, placeholders."""
     certain: bool = False
-    """Its form alone tells it: redacted even in fields that hold ids."""
+    """True if its form alone is proof: redacted even in fields that contain ids."""
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """Where something to redact stands: from `start` up to `end`."""
+    """A text to redact: from `start` up to `end`."""
 
     start: int
     end: int
     kind: str
+
+
+class RedactedText(NamedTuple):
+    """A text with placeholders."""
+
+    text: str
+    counts: dict[str, int]
+    """Number of placeholders by kind."""
+
+
+class RedactedJson(NamedTuple):
+    """A JSON value with placeholders."""
+
+    value: Json
+    counts: dict[str, int]
+    """Number of placeholders by kind."""
 
 
 ID_KEYS = frozenset(
@@ -90,10 +108,10 @@ class Redactor:
     """Finds and replaces. Stateless between calls, so thread-safe, and pure: the same value, the
     same result.
 
-    `finders` are engines of the user's own: each says where in a text something stands, and is
-    asked once for each. `terms` are words or phrases of the user's own, found without regard to
-    case as whole words. Raises InvalidInput for a blank term and for a kind that cannot stand in a
-    placeholder.
+    `finders` are engines of the user's own: each yields its findings in a text, and is called once
+    for each text. `terms` are words or phrases of the user's own, found without regard to case as
+    whole words. Raises InvalidInput for a blank term and for a kind that a placeholder cannot
+    contain.
     """
 
     def __init__(
@@ -128,26 +146,26 @@ class Redactor:
         )
 
     def may_hold(self, text: bytes) -> bool:
-        """Whether JSON text may hold something to redact; False is certain, and quick to tell."""
+        """Return True if JSON text may contain something to redact; False is certain, and quick."""
         return self._json_gate is None or self._json_gate.opens(text) or b"[redacted:" in text
 
     def find(self, text: str) -> tuple[Finding, ...]:
-        """What stands to be redacted in `text` as it is, in order, without overlaps."""
-        return tuple(_without_overlaps([*_findings(text, self._rules), *self._found_outside(text)]))
+        """Return the findings in `text` as it is, in order, without overlaps."""
+        return tuple(
+            _without_overlaps([*_findings(text, self._rules), *self._external_findings(text)])
+        )
 
-    def redact_text(
-        self, text: str, *, originals: dict[str, str] | None = None
-    ) -> tuple[str, dict[str, int]]:
-        """`text` with placeholders, and how many of each kind were replaced.
+    def redact_text(self, text: str, *, originals: dict[str, str] | None = None) -> RedactedText:
+        """Return `text` with placeholders, and the number of each kind that was replaced.
 
         Equal secrets get one number, counted by kind in order of first appearance. Placeholders
         that stand in `text` already are left alone, and new ones are numbered after them: redacting
-        twice changes nothing. `originals` is given each placeholder with what it stands for: keep
-        it here, and `restored` undoes the work.
+        twice changes nothing. `originals` receives each placeholder with its original text: keep it
+        here, and `restored` undoes the work.
         """
         pen = _Pen(originals)
         pen.note(text)
-        return self._redacted(text, pen, self._rules), pen.counts()
+        return RedactedText(self._redacted(text, pen, self._rules), pen.counts())
 
     def redact_json(
         self,
@@ -155,11 +173,11 @@ class Redactor:
         *,
         exempt_keys: AbstractSet[str] = ID_KEYS,
         originals: dict[str, str] | None = None,
-    ) -> tuple[Json, dict[str, int]]:
-        """`value` with placeholders in its texts and keys, and how many of each kind were replaced.
+    ) -> RedactedJson:
+        """Return `value` with placeholders in its texts and keys, and the number of each kind.
 
         A text under a key that names a secret (`password`, `api_key`, `authorization`, …) is
-        redacted whole. `exempt_keys` holds keys (`run_id`) or ends of key paths (`tool_calls.id`;
+        redacted whole. `exempt_keys` has keys (`run_id`) or ends of key paths (`tool_calls.id`;
         list positions are not counted): an id there is left whole, unless it has the sure form of a
         credential. Numbering runs through the whole value, by sorted keys, so that equal values
         give equal results. A whole number is redacted where its digits would be as a text, and
@@ -168,20 +186,20 @@ class Redactor:
         pen = _Pen(originals)
         for text in _texts(value):
             pen.note(text)
-        return self._walk(value, (), exempt_keys, pen), pen.counts()
+        return RedactedJson(self._walk(value, (), exempt_keys, pen), pen.counts())
 
     def _walk(
         self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
     ) -> Json:
         if isinstance(value, dict):
-            done = {
+            redacted_items = {
                 key: (
                     self._redacted(key, pen, self._rules),
                     self._walk(value[key], (*path, key), exempt, pen),
                 )
                 for key in sorted(value)
             }
-            return {done[key][0]: done[key][1] for key in value}
+            return {redacted_items[key][0]: redacted_items[key][1] for key in value}
         if isinstance(value, list):
             return [self._walk(inner, path, exempt, pen) for inner in value]
         if isinstance(value, str) and value:
@@ -206,21 +224,25 @@ class Redactor:
             return value
         if path and _names_a_secret(path[-1], digits):
             return pen.placeholder("credential", digits)
-        whole = [one for one in self.find(digits) if (one.start, one.end) == (0, len(digits))]
+        whole = [
+            finding
+            for finding in self.find(digits)
+            if (finding.start, finding.end) == (0, len(digits))
+        ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
-    def _found_outside(self, text: str) -> list[Finding]:
-        found = [
-            one
+    def _external_findings(self, text: str) -> list[Finding]:
+        findings = [
+            finding
             for finder in self._finders
-            for one in finder(text)
-            if 0 <= one.start < one.end <= len(text)
+            for finding in finder(text)
+            if 0 <= finding.start < finding.end <= len(text)
         ]
-        kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
+        placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
         return [
-            one
-            for one in found
-            if not any(start < one.end and one.start < end for start, end in kept)
+            finding
+            for finding in findings
+            if not any(start < finding.end and finding.start < end for start, end in placeholders)
         ]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
@@ -228,18 +250,18 @@ class Redactor:
             return text
         # A secret may stand right against another one, and come into view once that is gone.
         for turn in range(_MOST_PASSES):
-            outside = self._found_outside(text) if turn == 0 and rules is self._rules else []
-            found = _without_overlaps([*_findings(text, rules), *outside])
-            if not found:
+            outside = self._external_findings(text) if turn == 0 and rules is self._rules else []
+            findings = _without_overlaps([*_findings(text, rules), *outside])
+            if not findings:
                 break
-            pieces, done = [], 0
-            for finding in found:
+            pieces, end = [], 0
+            for finding in findings:
                 pieces += [
-                    text[done : finding.start],
+                    text[end : finding.start],
                     pen.placeholder(finding.kind, text[finding.start : finding.end]),
                 ]
-                done = finding.end
-            text = "".join([*pieces, text[done:]])
+                end = finding.end
+            text = "".join([*pieces, text[end:]])
         return text
 
 
@@ -286,7 +308,8 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
 
 
 class _Gate:
-    """Tells at once that a text holds none of some words: it runs over everything that is recorded.
+    """A fast check that a text contains none of some words: it runs over everything that is
+    recorded.
 
     The words are looked for together by the regular expressions that pydantic brings, which are
     many times as fast as looking for one after the other.
@@ -301,7 +324,7 @@ class _Gate:
         self._holds = form.validator.isinstance_python
 
     def opens(self, text: str | bytes) -> bool:
-        """Whether one of the words stands in a text, or in JSON text, case aside; True of what is
+        """Return True if a text, or JSON text, contains one of the words, case aside; also if it is
         no UTF-8.
         """
         try:
@@ -320,7 +343,7 @@ _TOKEN = "token(?:[^s]|$)"
 
 
 def _words(rules: Iterable[Rule]) -> list[str] | None:
-    """Words of which a text holds one where a rule or the name of a key may find something.
+    """Words of which a text contains at least one if a rule or the name of a key may match.
 
     None where a rule runs without keywords.
     """
@@ -349,35 +372,35 @@ _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
     lowered = text.lower()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for rule in rules:
         if rule.keywords and not any(keyword in lowered for keyword in rule.keywords):
             continue
         group: str | int = "secret" if "secret" in rule.pattern.groupindex else 0
         for match in rule.pattern.finditer(text):
             if rule.check is None or rule.check(match):
-                found.append(Finding(*match.span(group), rule.kind))
-    if found and "[redacted:" in lowered:
-        kept = [match.span() for match in _PLACEHOLDER.finditer(text)]
-        found = [
-            one
-            for one in found
-            if not any(start <= one.start and one.end <= end for start, end in kept)
+                findings.append(Finding(*match.span(group), rule.kind))
+    if findings and "[redacted:" in lowered:
+        placeholders = [match.span() for match in _PLACEHOLDER.finditer(text)]
+        findings = [
+            finding
+            for finding in findings
+            if not any(start <= finding.start and finding.end <= end for start, end in placeholders)
         ]
-    return found
+    return findings
 
 
-def _without_overlaps(found: list[Finding]) -> list[Finding]:
-    """In order; where two overlap, one finding that covers both, named by the one that began first
-    or is longer.
+def _without_overlaps(findings: list[Finding]) -> list[Finding]:
+    """Return the findings in order; where two overlap, one that covers both, named by the one that
+    began first or is longer.
     """
     result: list[Finding] = []
-    for one in sorted(found, key=lambda finding: (finding.start, -finding.end)):
-        if result and one.start < result[-1].end:
-            if one.end > result[-1].end:
-                result[-1] = Finding(result[-1].start, one.end, result[-1].kind)
+    for current in sorted(findings, key=lambda finding: (finding.start, -finding.end)):
+        if result and current.start < result[-1].end:
+            if current.end > result[-1].end:
+                result[-1] = Finding(result[-1].start, current.end, result[-1].kind)
         else:
-            result.append(one)
+            result.append(current)
     return result
 
 
@@ -441,12 +464,12 @@ _NOT_A_SECRET = re.compile(
 _EXPRESSION = re.compile(r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]+)*(?:[(\[].*)?", re.DOTALL)
 
 _FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
-"""How a folder begins: shells keep the working one in `PWD`."""
+"""The beginning of a folder: shells keep the working one in `PWD`."""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 def _names_a_secret(key: str, value: str) -> bool:
-    """Whether `value` under `key` of a JSON object is to be redacted whole."""
+    """Return True if `value` under `key` of a JSON object must be redacted whole."""
     name = _CAMEL.sub("_", key).lower().replace("-", "_")
     value = _PLACEHOLDER.sub("", value)
     if not value.strip() or _NOT_A_SECRET.fullmatch(value):
@@ -469,7 +492,7 @@ def _mixed(value: str) -> bool:
 
 
 def _assigned(match: re.Match[str]) -> bool:
-    """Whether what is assigned is a secret, and not code, prose or a placeholder."""
+    """Return True if the assigned value is a secret, and not code, prose or a placeholder."""
     value, name = _PLACEHOLDER.sub("", match["secret"]), match["name"]
     if not value.strip() or _NOT_A_SECRET.fullmatch(value):
         return False
@@ -823,4 +846,4 @@ PII_RULES: tuple[Rule, ...] = (
         certain=False,
     ),
 )
-"""Personal data by its form; off unless asked for."""
+"""Personal data by its form; off by default."""

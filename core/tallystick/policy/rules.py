@@ -1,7 +1,7 @@
 """Rules: which of them decides over an item, a call or a memory, and reading them from TOML.
 
-A rule applies when each condition it gives is met. Among those that apply the highest priority
-decides, deny wins ties, and what is left is settled by the rule's id.
+A rule applies if each of its conditions is met. Among those that apply the highest priority
+decides, deny wins ties, and the smallest id decides the rest.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ __all__ = ["RuleSubject", "applicable_rule", "load_rules", "strongest_rule"]
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """What a rule is asked about. A field that is None or empty meets no condition on it."""
+    """The item, call or memory that rules decide over. A field that is None or empty meets no
+    condition on it.
+    """
 
     applies_to: str = "context_item"
-    """`context_item`, `tool_call`, `memory` or `model_call`; only rules for it are asked."""
+    """`context_item`, `tool_call`, `memory` or `model_call`; only rules for it apply."""
     agent: str | None = None
     task_type: str | None = None
     provider: str | None = None
@@ -38,15 +40,15 @@ class RuleSubject:
 
 
 def applicable_rule(rules: Iterable[PolicyRule], subject: RuleSubject) -> PolicyRule | None:
-    """The rule that decides over `subject`, or None when none applies. Pure; the order of `rules`
-    is nothing.
+    """Return the rule that decides over `subject`, or None if none applies. Pure; the order of
+    `rules` does not matter.
     """
     return strongest_rule(rule for rule in rules if _applies(rule, subject))
 
 
 def strongest_rule(rules: Iterable[PolicyRule]) -> PolicyRule | None:
-    """The rule that wins among `rules`: highest priority, deny before others, then the smallest
-    id.
+    """Return the rule that wins among `rules`: highest priority, deny before others, then the
+    smallest id.
     """
     return min(
         rules, key=lambda rule: (-rule.priority, rule.effect != "deny", rule.id), default=None
@@ -54,8 +56,8 @@ def strongest_rule(rules: Iterable[PolicyRule]) -> PolicyRule | None:
 
 
 def load_rules(path: str | Path) -> tuple[PolicyRule, ...]:
-    """The rules of a TOML file, each one a `[[rules]]` table with the fields of PolicyRule, in file
-    order.
+    """Return the rules of a TOML file, each a `[[rules]]` table with the fields of PolicyRule, in
+    file order.
 
     Raises SettingsError naming the file, the rule and the field.
     """
@@ -88,12 +90,12 @@ def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
     )
 
 
-def _meets(wanted: Sequence[str], value: str | None) -> bool:
-    return not wanted or value in wanted
+def _meets(accepted: Sequence[str], value: str | None) -> bool:
+    return not accepted or value in accepted
 
 
-def _in_scope(wanted: Sequence[str], scope: Scope | None) -> bool:
-    return scope is not None and (str(scope) in wanted or scope.kind in wanted)
+def _in_scope(accepted: Sequence[str], scope: Scope | None) -> bool:
+    return scope is not None and (str(scope) in accepted or scope.kind in accepted)
 
 
 def _tables(file: Path) -> list[Any]:
@@ -137,11 +139,11 @@ def _rule(file: Path, number: int, table: Any) -> PolicyRule:
 
 
 # A misspelt value would never match, so a rule meant to deny would quietly allow.
-def _check_known(where: str, field: str, values: Sequence[str], known: Sequence[str]) -> None:
+def _check_known(where: str, field: str, values: Sequence[str], allowed: Sequence[str]) -> None:
     for value in values:
-        if value not in known:
+        if value not in allowed:
             raise SettingsError(
-                f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(known)}."
+                f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(allowed)}."
             )
 
 

@@ -9,7 +9,7 @@ from tallystick.ranking.dates import Span, date_fit, event_named, spans
 from tallystick.ranking.fusion import Weights, fuse, quantise
 from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, rank
 from tallystick.ranking.relevance import Text, WorkingSets
-from tallystick.ranking.signals import marks_of, names_source
+from tallystick.ranking.signals import names_source, text_flags
 from tallystick.ranking.slices import slices
 from tallystick.ranking.vectors import (
     cosines,
@@ -42,7 +42,7 @@ __all__ = [
     "fuse",
     "indexed_words",
     "inverse_frequency",
-    "marks_of",
+    "text_flags",
     "names_source",
     "proposals",
     "quantise",

@@ -6,8 +6,8 @@ inverse document frequency that never turns negative:
     idf(t)      = ln(1 + (N - df(t) + 0.5) / (df(t) + 0.5)) score(q, d) = sum over t in q of  idf(t)
     * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / average))
 
-The caller hands in the statistics, which are those of the actor's scopes: what other scopes hold
-never changes a score.
+The caller passes the statistics, which are those of the actor's scopes: the contents of other
+scopes never change a score.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ def bm25(
     k1: float = 1.0,
     b: float = 0.5,
 ) -> list[float]:
-    """One score per document, in the order given; 0.0 for a document that holds none of the terms.
+    """Return one score per document, in the order given; 0.0 for a document that contains none of
+    the terms.
 
-    `documents_tf` maps a term to how often the document holds it, `lengths` are in words. A term
-    that stands twice in the query counts twice. A document frequency above `n_documents` is read as
-    `n_documents`. Raises InvalidInput when documents and lengths do not pair up.
+    `documents_tf` maps a term to its number of occurrences in the document, `lengths` are in words.
+    A term that occurs twice in the query counts twice. A document frequency above `n_documents` is
+    read as `n_documents`. Raises InvalidInput when documents and lengths do not pair up.
     """
     if len(documents_tf) != len(lengths):
         raise InvalidInput(
@@ -59,6 +60,6 @@ def bm25(
 
 
 def inverse_frequency(n_documents: int, frequency: int) -> float:
-    """How rare a term is that `frequency` of `n_documents` hold; above 0."""
+    """Return the rarity of a term that `frequency` of `n_documents` contain; above 0."""
     seen = min(max(frequency, 0), n_documents)
     return math.log(1.0 + (n_documents - seen + 0.5) / (seen + 0.5))

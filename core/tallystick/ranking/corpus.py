@@ -3,7 +3,7 @@ it at once.
 
 A corpus is an immutable snapshot. Writing makes a new one that shares what did not change: rows
 stand in segments, small segments are merged into larger ones, and a row that changed or went is
-only marked in its segment. Its statistics are its own: what stands in another scope never changes a
+only marked in its segment. Its statistics are its own: the contents of another scope never change a
 score. NumPy is imported on first use.
 """
 
@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.languages import roots, spoken
+from tallystick.ranking.languages import languages_spoken, roots
 from tallystick.ranking.words import analyze, is_stop_word, stems
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["ASKS", "NEVER", "TELLS_TIME", "Corpus", "Entry"]
 
 ASKS, TELLS_TIME = 1, 2
-"""Marks of a memory: it ends with a question; it holds a word of time."""
+"""Flags of a memory: it ends with a question; it contains a word of time."""
 NEVER = -(2**62)
-"""Stands for the moment of what has none."""
+"""The moment of a memory without one."""
 _FOREVER = 2**62
 
 K1, B = 1.0, 0.5
@@ -43,12 +43,12 @@ K1, B = 1.0, 0.5
 
 
 class Entry(NamedTuple):
-    """One memory as a corpus is told of it."""
+    """One memory as it enters a corpus."""
 
     doc: int
     words: str | None
     """Its words as `indexed_words` writes them; None when it is gone."""
-    marks: int
+    flags: int
     speaker: str | None
     kind: str
     conversation: str | None
@@ -64,8 +64,25 @@ class Entry(NamedTuple):
     valid_until: int | None = None
 
 
+class CorpusSize(NamedTuple):
+    """The live slices of a corpus, counted."""
+
+    slices: int
+    words: float
+    """Words of all these slices together."""
+
+
+class RowWords(NamedTuple):
+    """Distinct meaningful words of some rows."""
+
+    words: NDArray[np.int32]
+    """Numbers of surfaces, row after row."""
+    counts: Ints
+    """The number of words of each row."""
+
+
 class _Numbers(dict[str, int]):
-    """Numbers strings in the order in which they are first asked for."""
+    """Numbers for strings, in the order in which they are first looked up."""
 
     def __missing__(self, key: str) -> int:
         number = self[key] = len(self)
@@ -91,51 +108,55 @@ class Vocabulary:
         self.term_of = np.zeros(0, dtype=np.int32)
         """For each surface the number of its term."""
         self.says = np.zeros(0, dtype=bool)
-        """For each surface whether it carries meaning: no stop word, no single letter."""
+        """For each surface, True if it carries meaning: no stop word, no single letter."""
         self._roots: dict[str, tuple[int, dict[str, set[str]]]] = {}
-        """By language how many surfaces were looked through, and by each root the terms of the
-        words that have it.
+        """By language, the number of surfaces indexed so far, and the terms of the words of each
+        root.
         """
         self._guard = threading.Lock()
         self._meant = np.zeros(0, dtype=bool)
         self._meanings = np.zeros((0, 0), dtype=np.float32)
 
     def meanings(self, numbers: NDArray[np.int32], vectors: WordVectors) -> Vectors | None:
-        """The vectors of surfaces by their numbers, asked for once and kept; None when `vectors`
-        gives none.
+        """Return the vectors of surfaces by their numbers, each computed once and cached; None if
+        `vectors` returns none.
         """
         import numpy as np
 
         with self._guard:
             if len(self._meant) < len(self.spelled):
-                context = np.zeros(2 * len(self.spelled), dtype=bool)
-                context[: len(self._meant)] = self._meant
-                self._meant = context
+                enlarged = np.zeros(2 * len(self.spelled), dtype=bool)
+                enlarged[: len(self._meant)] = self._meant
+                self._meant = enlarged
                 if len(self._meanings):
-                    rows = np.zeros((len(context), self._meanings.shape[1]), dtype=np.float32)
+                    rows = np.zeros((len(enlarged), self._meanings.shape[1]), dtype=np.float32)
                     rows[: len(self._meanings)] = self._meanings
                     self._meanings = rows
             missing = np.unique(numbers[~self._meant[numbers]])
             if len(missing):
-                made = vectors([self.spelled[number] for number in missing.tolist()])
-                if made is None:
+                new_vectors = vectors([self.spelled[number] for number in missing.tolist()])
+                if new_vectors is None:
                     return None
                 if not len(self._meanings):
-                    self._meanings = np.zeros((len(self._meant), made.shape[1]), dtype=np.float32)
-                self._meanings[missing] = made
+                    self._meanings = np.zeros(
+                        (len(self._meant), new_vectors.shape[1]), dtype=np.float32
+                    )
+                self._meanings[missing] = new_vectors
                 self._meant[missing] = True
             return self._meanings[numbers]
 
     def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
-        """For each of some words the terms of all words here that have its root in a language."""
+        """Return, for each of some words, the terms of all words here that share its root in a
+        language.
+        """
         with self._guard:
-            done, known = self._roots.get(language, (0, {}))
-            new = [word for word in self.spelled[done:] if word.isalpha()]
+            start, terms_by_root = self._roots.get(language, (0, {}))
+            new = [word for word in self.spelled[start:] if word.isalpha()]
             for root, term in zip(roots(new, language), stems(new), strict=True):
-                known.setdefault(root, set()).add(term)
-            self._roots[language] = (len(self.spelled), known)
+                terms_by_root.setdefault(root, set()).add(term)
+            self._roots[language] = (len(self.spelled), terms_by_root)
             return {
-                word: frozenset(known.get(root, ()))
+                word: frozenset(terms_by_root.get(root, ()))
                 for word, root in zip(words, roots(words, language), strict=True)
             }
 
@@ -161,7 +182,7 @@ class _Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
 
     columns: Mapping[str, NDArray[Any]]
-    """By name, one value a row: doc, marks, speaker, kind, conversation, position, times, state."""
+    """By name, one value a row: doc, flags, speaker, kind, conversation, position, times, state."""
     alive: Flags
     owner: NDArray[np.int32]
     """For each slice its row."""
@@ -201,7 +222,7 @@ class Corpus:
     vocabulary: Vocabulary
     segments: tuple[_Segment, ...] = ()
     entries: int = 0
-    """How many entries made it, those that are gone included."""
+    """The number of entries from which it was made, removed ones included."""
     aliases: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By the memory that says so, the names by which one person goes."""
     gone: frozenset[int] = field(default_factory=frozenset)
@@ -212,7 +233,7 @@ class Corpus:
         return cls(Vocabulary())
 
     def updated(self, entries: Sequence[Entry], *, dimension: int = 0) -> Corpus:
-        """This corpus with `entries` added, replaced by `doc`, or taken out where they are gone.
+        """Return this corpus with `entries` added, replaced by `doc`, or removed if they are gone.
 
         `dimension` is the length of one vector. One thread at a time may update the snapshots of
         one scope; any number may read them. Raises DimensionMismatch for vectors of another size.
@@ -220,13 +241,13 @@ class Corpus:
         if not entries:
             return self
         docs = {entry.doc for entry in entries}
-        known = len(docs.intersection(self.gone)) + self._known(docs)
+        existing = len(docs.intersection(self.gone)) + self._count_alive(docs)
         living = [entry for entry in entries if entry.words is not None]
         segments = [*self._without(docs)]
         if living:
             segments.append(_segment(self.vocabulary, living, dimension))
         while len(segments) > 1 and len(segments[-2]) <= 2 * len(segments[-1]):
-            segments[-2:] = [_merged(segments[-2:])]
+            segments[-2:] = [_merge(segments[-2:])]
         aliases = {doc: names for doc, names in self.aliases.items() if doc not in docs}
         aliases |= {
             entry.doc: tuple(json.loads(entry.names))
@@ -237,34 +258,34 @@ class Corpus:
         return Corpus(
             self.vocabulary,
             tuple(segments),
-            entries=self.entries + len(docs) - known,
+            entries=self.entries + len(docs) - existing,
             aliases=aliases,
             gone=frozenset(gone),
         )
 
-    def _known(self, docs: Iterable[int]) -> int:
+    def _count_alive(self, docs: Iterable[int]) -> int:
         return sum(int(self.alive[row]) for row in self.rows_of(docs))
 
     def _without(self, docs: set[int]) -> Iterable[_Segment]:
         import numpy as np
 
-        wanted = np.fromiter(docs, dtype=np.int64)
+        ids = np.fromiter(docs, dtype=np.int64)
         for segment in self.segments:
-            hit = np.isin(segment.columns["doc"], wanted) & segment.alive
+            hit = np.isin(segment.columns["doc"], ids) & segment.alive
             yield replace(segment, alive=segment.alive & ~hit) if hit.any() else segment
 
     # Columns over all segments
 
     def column(self, name: str) -> NDArray[Any]:
         """One value a row."""
-        found = self._columns.get(name)
-        if found is None:
+        values = self._columns.get(name)
+        if values is None:
             import numpy as np
 
             parts = [segment.columns[name] for segment in self.segments]
-            found = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-            self._columns[name] = found
-        return found
+            values = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+            self._columns[name] = values
+        return values
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
@@ -272,7 +293,7 @@ class Corpus:
 
     @cached_property
     def alive(self) -> Flags:
-        """For each row whether it still stands."""
+        """For each row, True if it is live."""
         import numpy as np
 
         parts = [segment.alive for segment in self.segments]
@@ -290,14 +311,14 @@ class Corpus:
         return int(self.alive.sum())
 
     @cached_property
-    def size(self) -> tuple[int, float]:
-        """Slices that stand, and their words."""
+    def size(self) -> CorpusSize:
+        """The number of live slices, and of their words."""
         slices, words = 0, 0.0
         for segment in self.segments:
             standing = segment.alive[segment.owner]
             slices += int(standing.sum())
             words += float(segment.length[standing].sum())
-        return slices, words
+        return CorpusSize(slices, words)
 
     @cached_property
     def _by_doc(self) -> tuple[Ints, Ints]:
@@ -309,29 +330,29 @@ class Corpus:
         return docs[order], rows[order]
 
     def rows_of(self, docs: Iterable[int]) -> Ints:
-        """The rows of those of `docs` that stand here, in their order."""
+        """Return the live rows of `docs`, in their order."""
         import numpy as np
 
-        wanted = np.fromiter(docs, dtype=np.int64)
-        known, rows = self._by_doc
-        if not len(known) or not len(wanted):
+        ids = np.fromiter(docs, dtype=np.int64)
+        sorted_ids, rows = self._by_doc
+        if not len(sorted_ids) or not len(ids):
             return np.zeros(0, dtype=np.int64)
-        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        return cast("Ints", rows[places][known[places] == wanted])
+        places = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+        return cast("Ints", rows[places][sorted_ids[places] == ids])
 
     # Words
 
     def frequency(self, term: str) -> int:
-        """How many slices that stand hold `term`."""
+        """Return the number of live slices that contain `term`."""
         number = self.vocabulary.terms.get(term)
         if number is None:
             return 0
-        found = 0
+        count = 0
         for segment in self.segments:
             postings = segment.postings(number)
             if postings is not None:
-                found += int(segment.alive[segment.owner[postings[0]]].sum())
-        return found
+                count += int(segment.alive[segment.owner[postings[0]]].sum())
+        return count
 
     def text_scores(
         self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()
@@ -367,8 +388,8 @@ class Corpus:
                 scores[start : start + len(segment)] = best
         return scores
 
-    def words_of(self, rows: Ints) -> tuple[NDArray[np.int32], Ints]:
-        """The distinct meaningful words of rows, one after the other, and how many each has."""
+    def words_of(self, rows: Ints) -> RowWords:
+        """Return the distinct meaningful words of rows."""
         import numpy as np
 
         place = np.searchsorted(self.starts, rows, side="right") - 1
@@ -382,7 +403,7 @@ class Corpus:
             counts[mine] = segment.word_offsets[local + 1] - segment.word_offsets[local]
             base += len(segment.words)
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self._all_words[np.repeat(first, counts) + within], counts
+        return RowWords(self._all_words[np.repeat(first, counts) + within], counts)
 
     @cached_property
     def _all_words(self) -> NDArray[np.int32]:
@@ -397,7 +418,7 @@ class Corpus:
 
     @cached_property
     def vectors(self) -> int:
-        """How many rows that stand have a vector."""
+        """Return the number of live rows that have a vector."""
         import numpy as np
 
         return sum(
@@ -405,14 +426,15 @@ class Corpus:
         )
 
     def nearness(self, query: Vectors) -> Floats:
-        """The cosine of `query` with every row, of its best slice; -2 for a row without a vector.
+        """Return the cosine of `query` with the best slice of every row; -2 for a row without a
+        vector.
 
-        Good for choosing; `exact_nearness` gives values that do not depend on what else stands
-        here. Raises DimensionMismatch.
+        Good for choosing candidates; `exact_nearness` returns values that do not depend on other
+        rows. Raises DimensionMismatch.
         """
         import numpy as np
 
-        found = np.full(self.starts[-1], -2.0)
+        cosines = np.full(self.starts[-1], -2.0)
         for start, segment in zip(self.starts, self.segments, strict=False):
             if len(segment.vectors):
                 _same_size(query, segment.vectors)
@@ -420,16 +442,16 @@ class Corpus:
                 owner = segment.vector_owner
                 first = np.flatnonzero(np.diff(owner, prepend=-1))
                 best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
-                found[start + owner[first]] = best
-        return found
+                cosines[start + owner[first]] = best
+        return cosines
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
-        """The cosine of `query` with each of `rows`, of its best slice, to the last bit; -2 without
-        a vector.
+        """Return the cosine of `query` with the best slice of each of `rows`, to the last bit; -2
+        without a vector.
         """
         import numpy as np
 
-        found = np.full(len(rows), -2.0)
+        cosines = np.full(len(rows), -2.0)
         place = np.searchsorted(self.starts, rows, side="right") - 1
         for at, segment in enumerate(self.segments):
             mine = np.flatnonzero(place == at)
@@ -447,8 +469,8 @@ class Corpus:
             # einsum works row by row; a matrix product may group rows and so round them
             # differently.
             values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
-            np.maximum.at(found, mine[spread], values)
-        return found
+            np.maximum.at(cosines, mine[spread], values)
+        return cosines
 
     # Conversations
 
@@ -467,24 +489,24 @@ class Corpus:
         return order, places
 
     def beside(self, rows: Ints, step: int) -> Ints:
-        """For each of `rows` the turn `step` places further on in its conversation; -1 where there
-        is none.
+        """Return, for each of `rows`, the turn `step` places further on in its conversation; -1 if
+        there is none.
         """
         import numpy as np
 
         order, places = self._turns
         place = places[rows] + step
         inside = (places[rows] >= 0) & (place >= 0) & (place < len(order))
-        found = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
+        turns = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
         conversation = self.column("conversation")
         same = (
-            (found >= 0) & (conversation[found] == conversation[rows]) if len(order) else found >= 0
+            (turns >= 0) & (conversation[turns] == conversation[rows]) if len(order) else turns >= 0
         )
-        return np.where(same, found, -1)
+        return np.where(same, turns, -1)
 
     @cached_property
     def speakers(self) -> tuple[str, ...]:
-        """Who speaks here, in the order in which they came."""
+        """Return the speakers, in the order in which they were added."""
         import numpy as np
 
         present = np.unique(self.column("speaker")[self.alive])
@@ -493,20 +515,20 @@ class Corpus:
 
     @cached_property
     def named_by(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
-        """By each term of a name (the name, the speaker who goes by it)."""
-        known = set(self.speakers)
-        pairs = {(name, name) for name in known}
+        """The pairs (name, speaker who goes by it), by each term of the name."""
+        speakers = set(self.speakers)
+        pairs = {(name, name) for name in speakers}
         for names in self.aliases.values():
-            pairs |= {(name, who) for who in known.intersection(names) for name in names}
-        found: dict[str, list[tuple[str, str]]] = {}
+            pairs |= {(name, who) for who in speakers.intersection(names) for name in names}
+        by_term: dict[str, list[tuple[str, str]]] = {}
         for name, who in sorted(pairs):
             for term in set(_name_terms(name)):
-                found.setdefault(term, []).append((name, who))
-        return {term: tuple(named) for term, named in found.items()}
+                by_term.setdefault(term, []).append((name, who))
+        return {term: tuple(named) for term, named in by_term.items()}
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """The languages, English aside, that what stands here is written in, by its words of
+        """The languages, English aside, in which the memories are written, by their words of
         grammar.
         """
         surfaces, terms = self.vocabulary.surfaces, self.vocabulary.term_of
@@ -517,15 +539,15 @@ class Corpus:
                 return False
             postings = (segment.postings(int(terms[number])) for segment in self.segments)
             return any(
-                found is not None and bool(segment.alive[segment.owner[found[0]]].any())
-                for segment, found in zip(self.segments, postings, strict=True)
+                posting is not None and bool(segment.alive[segment.owner[posting[0]]].any())
+                for segment, posting in zip(self.segments, postings, strict=True)
             )
 
-        return spoken(holds)
+        return languages_spoken(holds)
 
     @cached_property
     def bytes(self) -> int:
-        """About how much memory it holds."""
+        """The approximate size in bytes."""
         return sum(
             sum(column.nbytes for column in segment.columns.values())
             + sum(
@@ -564,9 +586,9 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     owner: list[int] = []
     for row, entry in enumerate(entries):
         for line in (entry.words or "").split("\n"):
-            found = list(map(numbers, line.split()))
-            ids += found
-            lengths.append(len(found))
+            numbered = list(map(numbers, line.split()))
+            ids += numbered
+            lengths.append(len(numbered))
             owner.append(row)
     vocabulary.catch_up()
     surfaces = np.array(ids, dtype=np.int32)
@@ -584,7 +606,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     speakers, kinds, conversations = vocabulary.speakers, vocabulary.kinds, vocabulary.conversations
     columns = {
         "doc": np.array([entry.doc for entry in entries], dtype=np.int64),
-        "marks": np.array([entry.marks for entry in entries], dtype=np.int64),
+        "flags": np.array([entry.flags for entry in entries], dtype=np.int64),
         "speaker": np.array(
             [-1 if e.speaker is None else speakers[e.speaker] for e in entries], dtype=np.int64
         ),
@@ -609,10 +631,10 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         ),
         # Without a word on it, a memory holds since it was said.
         "valid_from": np.array(
-            [_first(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64
+            [_first_set(entry.valid_from, entry.occurred_at, NEVER) for entry in entries], np.int64
         ),
         "valid_until": np.array(
-            [_first(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64
+            [_first_set(entry.valid_until, _FOREVER) for entry in entries], dtype=np.int64
         ),
         "state": np.array([vocabulary.states[entry.state] for entry in entries], dtype=np.int64),
     }
@@ -629,7 +651,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
     )
 
 
-def _first(*moments: int | None) -> int:
+def _first_set(*moments: int | None) -> int:
     return next(moment for moment in moments if moment is not None)
 
 
@@ -668,8 +690,8 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
     return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
 
 
-def _merged(segments: Sequence[_Segment]) -> _Segment:
-    """One segment of the rows that still stand, in the same order."""
+def _merge(segments: Sequence[_Segment]) -> _Segment:
+    """Return one segment of the live rows, in the same order."""
     import numpy as np
 
     columns = {
@@ -694,10 +716,10 @@ def _merged(segments: Sequence[_Segment]) -> _Segment:
         new_slice = np.cumsum(standing) - 1 + slices
         owner.append(new_row[segment.owner[standing]])
         length.append(segment.length[standing])
-        kept = standing[segment.slice_of]
-        terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[kept])
-        slice_of.append(new_slice[segment.slice_of[kept]])
-        often.append(segment.often[kept])
+        postings = standing[segment.slice_of]
+        terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[postings])
+        slice_of.append(new_slice[segment.slice_of[postings]])
+        often.append(segment.often[postings])
         sizes = np.diff(segment.word_offsets)
         words.append(segment.words[np.repeat(segment.alive, sizes)])
         counts.append(sizes[segment.alive])

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["ALWAYS", "Span", "date_fit", "event_named", "moment", "spans"]
+__all__ = ["ALWAYS", "EventBound", "Span", "date_fit", "event_named", "moment", "spans"]
 
 _LATIN = ("en", "es", "fr", "de", "it", "pt", "nl")
 _DAY = 24 * 3600 * 1_000_000
@@ -34,7 +34,7 @@ _HINT = re.compile(
     r"|janeiro|maio|junho|julho|gisteren|vandaag|maand|jaar|vorig|mei)",
     re.IGNORECASE,
 )
-"""What a query with a date holds, or one without may."""
+"""A pattern found in every query with a date, and in some without."""
 
 _YEAR = r"(?:19|20)\d\d"
 _UNITS = ("day", "week", "month", "year")
@@ -66,7 +66,7 @@ _LEADS = re.compile(
 )
 _DIGITS = r"(?:19|20)\d\d-\d\d-\d\d|\d{1,2}/\d{1,2}/(?:19|20)\d\d"
 _LIBRARY_COUNT = re.compile(r"\(\\d.*?\)")
-"""How the library's patterns write a number."""
+"""A number in the library's patterns."""
 _NUMBERS = (
     "one",
     "two",
@@ -121,8 +121,8 @@ class Span:
 
 
 def spans(query: str, now: int) -> tuple[Span, ...]:
-    """The spans of time that `query` names, seen from `now`, in the order of the text; empty for
-    none.
+    """Return the spans of time that `query` names, seen from `now`, in the order of the text; empty
+    for none.
     """
     if _HINT.search(query) is None:
         return ()
@@ -131,12 +131,12 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
     except (OverflowError, OSError, ValueError):
         return ()
     text = _COUNT.sub(lambda match: str(_SPELLED[match[1].lower()]), query)
-    found = sorted(_found(text, today), key=lambda place: (place[0], -place[1]))
+    hits = sorted(_date_hits(text, today), key=lambda place: (place[0], -place[1]))
     apart: list[tuple[int, int, Span]] = []
-    for start, end, span in found:
+    for start, end, span in hits:
         if not apart or start >= apart[-1][1]:
             apart.append((start, end, span))
-    return tuple(dict.fromkeys(_joined(text, apart)))
+    return tuple(dict.fromkeys(_join_ranges(text, apart)))
 
 
 @lru_cache(maxsize=4096)
@@ -160,23 +160,29 @@ def moment(text: str) -> int | None:
     return None if read is None else int(read.timestamp()) * 1_000_000
 
 
-def event_named(query: str) -> tuple[str, str] | None:
-    """("before" or "after", the event) where the query places something by an event, as "before the
-    trip".
-    """
+class EventBound(NamedTuple):
+    """An event by which a query bounds a time, as in "before the trip"."""
+
+    relation: Literal["before", "after"]
+    event: str
+
+
+def event_named(query: str) -> EventBound | None:
+    """Return the event by which the query bounds a time, or None."""
     match = _EVENT.search(query)
     if match is None:
         return None
-    return ("before" if match["word"].lower() in ("before", "until") else "after"), match["event"]
+    is_before = match["word"].lower() in ("before", "until")
+    return EventBound("before" if is_before else "after", match["event"])
 
 
 def date_fit(moment: int | None, named: Sequence[Span]) -> float:
-    """How well `moment` fits the nearest of the named spans: 1.0 inside, falling with the distance,
-    0.0 for None.
+    """Return the fit of `moment` to the nearest of the named spans: 1.0 inside, falling with the
+    distance, 0.0 for None.
 
-    What happens is told of afterwards: the fit halves with every 4 days after a span and with every
-    day before it, and more slowly beside longer spans, by a quarter of their length. Outside of an
-    open span nothing fits: "before" means before.
+    Events are reported afterwards: the fit halves with every 4 days after a span and with every day
+    before it, and more slowly beside longer spans, by a quarter of their length. Outside of an open
+    span nothing fits: "before" means before.
     """
     if moment is None:
         return 0.0
@@ -197,14 +203,14 @@ def _fit(moment: int, span: Span) -> float:
     return round(fit, 6)
 
 
-def _joined(text: str, found: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
-    """Spans with "between … and …" made one and "since …" left open."""
+def _join_ranges(text: str, hits: Sequence[tuple[int, int, Span]]) -> Iterator[Span]:
+    """Yield the spans, with "between … and …" joined into one and "since …" left open."""
     skip = False
-    for place, (start, end, span) in enumerate(found):
+    for place, (start, end, span) in enumerate(hits):
         if skip:
             skip = False
             continue
-        following = found[place + 1] if place + 1 < len(found) else None
+        following = hits[place + 1] if place + 1 < len(hits) else None
         before = text[:start].lower()
         if (
             following
@@ -223,7 +229,7 @@ def _joined(text: str, found: Sequence[tuple[int, int, Span]]) -> Iterator[Span]
             yield Span(span.start if opening["word"].lower() == "since" else span.end, ALWAYS)
 
 
-def _found(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
+def _date_hits(text: str, today: date) -> Iterator[tuple[int, int, Span]]:
     """(start, end, span) of each phrase, in no order; phrases may overlap."""
     for match in _SEASON.finditer(text):
         if match["which"] or match["year"]:
@@ -261,7 +267,7 @@ def _languages(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _grammar(language: str) -> re.Pattern[str]:
-    """What a phrase that means a date looks like in a language."""
+    """Return the pattern of phrases that mean a date in a language."""
     info: dict[str, Any] = import_module(f"dateparser.data.date_translation_data.{language}").info
     spaced = language not in ("zh", "ja", "ko")
     phrases = _relative(info, spaced)
@@ -286,23 +292,23 @@ def _grammar(language: str) -> re.Pattern[str]:
 
 def _relative(info: dict[str, Any], spaced: bool) -> list[str]:
     """Phrases such as "last week" and "3 days ago", longest first."""
-    found = [
+    phrases = [
         re.escape(phrase)
-        for meaning, said in info["relative-type"].items()
-        for phrase in said
+        for meaning, spellings in info["relative-type"].items()
+        for phrase in spellings
         if any(unit in meaning for unit in (*_UNITS, *_WEEKDAYS))
         and len(phrase) > (3 if spaced else 1)
     ]
-    for meaning, said in info["relative-type-regex"].items():
+    for meaning, spellings in info["relative-type-regex"].items():
         if any(unit in meaning for unit in _UNITS):
-            counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in said]
+            counted = [_LIBRARY_COUNT.sub(r"\\d{1,3}", phrase) for phrase in spellings]
             # Abbreviations such as "3 m" are left out.
-            found += [
+            phrases += [
                 phrase
                 for phrase in counted
                 if not spaced or not re.search(r"[\s}]\w{1,2}$", phrase)
             ]
-    return sorted(found, key=len, reverse=True)
+    return sorted(phrases, key=len, reverse=True)
 
 
 def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
@@ -316,7 +322,9 @@ def _names(info: dict[str, Any], keys: Sequence[str], *, shortest: int) -> str:
 
 
 def _read(phrase: str, language: str, today: date) -> Span | None:
-    """What `dateparser` makes of a phrase; None when it is no date after all, such as 31 June."""
+    """Return the span that `dateparser` reads from a phrase; None if it is no date after all, such
+    as 31 June.
+    """
     if re.fullmatch(_YEAR, phrase):
         return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
     from dateparser.date import DateDataParser  # type: ignore[import-untyped,unused-ignore]
@@ -339,7 +347,7 @@ def _read(phrase: str, language: str, today: date) -> Span | None:
 
 
 def _period(day: date, period: str) -> Span:
-    """The day, week, month, quarter or year that `day` stands in."""
+    """Return the day, week, month, quarter or year around `day`."""
     if period == "year":
         return _between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
     if period == "quarter":

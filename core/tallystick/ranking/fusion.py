@@ -20,7 +20,7 @@ _FULL = 1_000_000
 
 
 class Weights(Record):
-    """How much each signal counts. Only their proportion changes the order; these sum to one."""
+    """The weight of each signal. Only the proportion matters for the order; defaults sum to one."""
 
     text: float = Field(default=0.6, ge=0, allow_inf_nan=False)
     """Words that query and memory share: BM25."""

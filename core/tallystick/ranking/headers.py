@@ -25,7 +25,7 @@ _SHARE = 0.6
 
 
 class Header(NamedTuple):
-    """What a line begins with."""
+    """The speaker with which a line begins."""
 
     name: str
     when: int | None
@@ -45,8 +45,8 @@ def read_header(text: str) -> Header | None:
 
 
 def speakers_of(texts: Sequence[str]) -> frozenset[str]:
-    """Who speaks in a transcript: the names before most of its lines, few and each more than once;
-    else nobody.
+    """Return the speakers of a transcript: the names before most of its lines, few and each more
+    than once; empty for other texts.
     """
     names = [header.name for text in texts if (header := read_header(text)) is not None]
     several = (

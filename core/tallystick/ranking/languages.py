@@ -25,7 +25,7 @@ __all__ = [
     "languages_of",
     "roots",
     "script_of",
-    "spoken",
+    "languages_spoken",
     "stemmed",
     "stop_words",
     "without_asking",
@@ -222,7 +222,7 @@ _LETTERS = str.maketrans(
 )
 """Latin letters that no decomposition turns into plain ones."""
 _LEAST = 3
-"""How many of its telling words a scope must hold for a language to be spoken in it."""
+"""The number of distinctive words of a language from which on a scope counts as written in it."""
 
 _local = threading.local()
 
@@ -238,49 +238,61 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def languages_of(words: Iterable[str]) -> tuple[str, ...]:
-    """The languages of which a text holds the most words of grammar; several when they share them,
-    none without any.
+    """Return the languages of which a text contains the most words of grammar; several if they
+    share them, none without any.
 
     English comes alone, and where it has as many as another it wins: so an English question is
     asked as one.
     """
-    asked = set(words)
-    found = {language: asked & stop_words(language) for language in _GRAMMAR}
+    distinct = set(words)
+    grammar = {language: distinct & stop_words(language) for language in _GRAMMAR}
     # Words such as "die" and "da" alone make no German.
-    hits = {language: len(hit) for language, hit in found.items() if any(map(_tells, hit))}
+    hits = {
+        language: len(hit) for language, hit in grammar.items() if any(map(_is_distinctive, hit))
+    }
     most = max(hits.values(), default=0)
-    if len(found[ENGLISH]) >= most:
-        return (ENGLISH,) if found[ENGLISH] else ()
+    if len(grammar[ENGLISH]) >= most:
+        return (ENGLISH,) if grammar[ENGLISH] else ()
     return tuple(sorted(language for language, count in hits.items() if count == most))
 
 
-def spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
-    """The languages, English aside, of which a scope holds enough telling words, half as many as of
-    any other.
+def languages_spoken(holds: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the languages, English aside, of which a scope contains enough distinctive words: at
+    least half as many as of any other.
     """
-    found = {language: sum(map(holds, words)) for language, words in _telling().items()}
-    most = max(found.values())
-    return tuple(sorted(one for one, count in found.items() if count >= max(_LEAST, most / 2)))
+    counts = {language: sum(map(holds, words)) for language, words in _distinctive_words().items()}
+    most = max(counts.values())
+    return tuple(
+        sorted(
+            language_name
+            for language_name, count in counts.items()
+            if count >= max(_LEAST, most / 2)
+        )
+    )
 
 
 @cache
-def _telling() -> dict[str, tuple[str, ...]]:
-    """Of each language but English the words of grammar that tell it from most others."""
+def _distinctive_words() -> dict[str, tuple[str, ...]]:
+    """Return, for each language but English, the words of grammar that distinguish it from most
+    others.
+    """
     shared: dict[str, int] = {}
     for language in _GRAMMAR:
         for word in stop_words(language):
             shared[word] = shared.get(word, 0) + 1
     return {
         language: tuple(
-            sorted(word for word in stop_words(language) if shared[word] <= 2 and _tells(word))
+            sorted(
+                word for word in stop_words(language) if shared[word] <= 2 and _is_distinctive(word)
+            )
         )
         for language in _GRAMMAR
         if language != ENGLISH
     }
 
 
-def _tells(word: str) -> bool:
-    """Whether a word of grammar is hardly ever an English word, a name or an initial."""
+def _is_distinctive(word: str) -> bool:
+    """Return True if a word of grammar is hardly ever an English word, a name or an initial."""
     return (
         (len(word) > 2 or not word.isascii())
         and word not in stop_words(ENGLISH)
@@ -313,7 +325,7 @@ _ASKING = re.compile(
     "|(?:です|ます|でした|ました|ません|でしょう)か"
     "|언제|어디(?:서|에서|에|로)?|누가|누구(?:를|와|에게)?|무엇(?:을|이)?|무슨|어떻게|어떤|왜|얼마나|몇|(?:나요|까요|습니까|입니까|인가요)"
 )
-"""How one asks in Chinese, Japanese and Korean, as far as no other word is written so."""
+"""Question words of Chinese, Japanese and Korean, as far as no other word is written so."""
 
 
 def without_asking(text: str) -> str:
@@ -335,7 +347,7 @@ def script_of(word: str) -> str | None:
 
 
 def is_latin(word: str) -> bool:
-    """Whether a word is written in Latin letters, which many languages share."""
+    """Return True if a word is written in Latin letters, which many languages share."""
     return word[0] < "\u0250"
 
 
@@ -374,12 +386,12 @@ def _stem(word: str, language: str) -> str:
 
 def _stemmer(language: str) -> Stemmer | None:
     # A stemmer keeps state while it works, so each thread has its own.
-    kept: dict[str, Any] | None = getattr(_local, "stemmers", None)
-    if kept is None:
-        kept = _local.stemmers = {}
-    if language not in kept:
+    stemmers: dict[str, Any] | None = getattr(_local, "stemmers", None)
+    if stemmers is None:
+        stemmers = _local.stemmers = {}
+    if language not in stemmers:
         from Stemmer import Stemmer, algorithms
 
         # Older releases lack some languages, whose words then stand as they are.
-        kept[language] = Stemmer(language) if language in algorithms() else None
-    return kept[language]
+        stemmers[language] = Stemmer(language) if language in algorithms() else None
+    return stemmers[language]

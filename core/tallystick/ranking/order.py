@@ -30,7 +30,7 @@ __all__ = ["Pool", "Question", "Ranked", "Statistics", "ask", "proposals", "rank
 
 
 _NEAR, _FAR = 0.5, 0.25
-"""How much a word counts that stands in the turn beside, and in the one after that."""
+"""The weight of a word in the turn beside, and in the one after that."""
 _SHARPNESS = 1.5
 """Power of the cosine of two words: the higher, the less a word counts that is only a little alike.
 """
@@ -38,14 +38,14 @@ _SHARPNESS = 1.5
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the slices of some corpora together, and of no others."""
+    """The number and average length of the slices of some corpora together, and of no others."""
 
     slices: int
     average_length: float
 
     @classmethod
     def of(cls, corpora: Iterable[Corpus]) -> Statistics:
-        """Those of these corpora."""
+        """Return the statistics of these corpora."""
         sizes = [corpus.size for corpus in corpora]
         count = sum(slices for slices, _ in sizes)
         return cls(count, sum(words for _, words in sizes) / count if count else 1.0)
@@ -53,7 +53,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, read once against what the corpora know."""
+    """A query, read once against the words of the corpora."""
 
     text: str
     words: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Question:
     weights: Mapping[str, float] = field(default_factory=dict)
     """Each term with its inverse document frequency; all terms of one word have one."""
     names: Mapping[str, float] = field(default_factory=dict)
-    """The terms of speakers' names; they are asked for in what nobody said."""
+    """The terms of speakers' names; they count in memories without a speaker."""
     speakers: frozenset[str] = frozenset()
     """Known speakers that the query names."""
     dates: tuple[Span, ...] = ()
@@ -85,27 +85,27 @@ class Ranked:
 
 
 def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
-    """Read a query, seen from `now`, against what these corpora hold."""
+    """Read a query, seen from `now`, against the words of these corpora."""
     words = query_words(query)
     terms = set(words.values())
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
     dropped = {term for name, _ in named for term in analyze(name)}
-    kept = {surface: term for surface, term in words.items() if term not in dropped}
+    surfaces = {surface: term for surface, term in words.items() if term not in dropped}
     statistics = Statistics.of(corpora)
-    forms = _forms(query, kept, corpora)
+    forms = _forms(query, surfaces, corpora)
 
     def weight(*terms: str) -> float:
-        found = sum(corpus.frequency(term) for corpus in corpora for term in terms)
-        return inverse_frequency(statistics.slices, min(found, statistics.slices))
+        frequency = sum(corpus.frequency(term) for corpus in corpora for term in terms)
+        return inverse_frequency(statistics.slices, min(frequency, statistics.slices))
 
     weights: dict[str, float] = {}
-    for surface, term in kept.items():
+    for surface, term in surfaces.items():
         every = [term, *sorted(forms.get(surface, ()))]
-        said = weight(*every)
-        weights |= {one: max(said, weights.get(one, 0.0)) for one in every}
+        inverse = weight(*every)
+        weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
     return Question(
         text=query,
-        words=kept,
+        words=surfaces,
         forms=forms,
         weights=weights,
         names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
@@ -118,37 +118,37 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
 def _forms(
     query: str, words: Mapping[str, str], corpora: Sequence[Corpus]
 ) -> dict[str, frozenset[str]]:
-    """For words of a question the other terms that its language, or those of the scopes, make of
-    their roots.
+    """Return, for the words of a question, the other terms that its language, or those of the
+    scopes, make of their roots.
 
     English and the scripts of one language need none: text is indexed by them.
     """
-    asked = [word for word in words if word.isalpha() and is_latin(word)]
-    languages = languages_of(surfaces_of(query)) if asked else (ENGLISH,)
-    found: dict[str, frozenset[str]] = {}
+    latin = [word for word in words if word.isalpha() and is_latin(word)]
+    languages = languages_of(surfaces_of(query)) if latin else (ENGLISH,)
+    forms: dict[str, frozenset[str]] = {}
     for corpus in corpora:
         for language in languages or corpus.languages:
             if language == ENGLISH:
                 continue
-            for word, terms in corpus.vocabulary.related(asked, language).items():
-                found[word] = found.get(word, frozenset()) | terms - {words[word]}
-    return {word: terms for word, terms in found.items() if terms}
+            for word, terms in corpus.vocabulary.related(latin, language).items():
+                forms[word] = forms.get(word, frozenset()) | terms - {words[word]}
+    return {word: terms for word, terms in forms.items() if terms}
 
 
 def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
-    """Who of the named (name, speaker) the query is about.
+    """Return the speakers among the named (name, speaker) that the query is about.
 
     In "What did Jon say of Gina's store" Jon; of "Jon and Gina" both.
     """
     pairs = sorted(named)
-    found = set()
+    places = set()
     for name, who in pairs:
         match = re.search(
             rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE
         )
         if match is not None:
-            found.add((match.start(), match.end(), match[1] is not None, who))
-    ordered = sorted(found)
+            places.add((match.start(), match.end(), match[1] is not None, who))
+    ordered = sorted(places)
     free = [place for place in ordered if not place[2]] or ordered
     if len(free) < 2:
         return {place[3] for place in free} or {who for _, who in pairs}
@@ -183,15 +183,15 @@ def rank(
     pools: Sequence[Pool],
     weights: RecallWeights,
     vectors: WordVectors | None,
-    known: Mapping[str, Floats] | None = None,
+    extra: Mapping[str, Floats] | None = None,
     *,
     most: int | None = None,
 ) -> list[Ranked]:
-    """The candidates, best first, `most` of them; equal scores by `doc`, lowest first.
+    """Return the candidates, best first, at most `most`; equal scores by `doc`, lowest first.
 
-    `known` adds signals that the caller knows.
+    `extra` adds signals that the caller computed.
 
-    `signals` holds what each signal said before weighting. A memory that matches nothing scores
+    `signals` has the value of each signal before weighting. A memory that matches nothing scores
     about 0; scores compare within one answer only.
     """
     import numpy as np
@@ -200,9 +200,9 @@ def rank(
         return []
     join = np.concatenate
     docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools])
-    marks = join([pool.corpus.column("marks")[pool.rows] for pool in pools])
+    flags = join([pool.corpus.column("flags")[pool.rows] for pool in pools])
     session = _sessions(pools)
-    asks = ((marks & ASKS) > 0) & (session >= 0)
+    asks = ((flags & ASKS) > 0) & (session >= 0)
     before, after, second_before, second_after = (_beside(pools, step) for step in (-1, 1, -2, 2))
     own = {
         "text": join([pool.text for pool in pools]),
@@ -219,9 +219,9 @@ def rank(
     core = np.zeros(len(docs), dtype=np.float64)
     floor = 0.0
     for name, column in own.items():
-        standard, nothing = s.standardise(column)
-        core += getattr(weights, name) * standard
-        floor += getattr(weights, name) * nothing
+        standard = s.standardise(column)
+        core += getattr(weights, name) * standard.values
+        floor += getattr(weights, name) * standard.zero
     flows = {
         "neighbours": s.neighbour_flow(
             core,
@@ -235,15 +235,15 @@ def rank(
         "answers": s.answer_flow(core, before, asks, weights.answers),
     }
     flowed = core + flows["neighbours"] + flows["answers"]
-    flows["session"], _ = s.standardise(s.best_in_session(flowed, session))
+    flows["session"] = s.standardise(s.best_in_session(flowed, session)).values
     score = flowed - floor + weights.session * flows["session"]
-    told = _told(question, pools, marks)
-    told |= known or {}
-    for name, column in told.items():
+    signals = _own_signals(question, pools, flags)
+    signals |= extra or {}
+    for name, column in signals.items():
         score += getattr(weights, name) * column
     score = np.round(score, 6)
     order = np.lexsort((docs, -score))[:most].tolist()
-    columns = {**own, **flows, **told}
+    columns = {**own, **flows, **signals}
     values = {name: np.round(column[order], 6).tolist() for name, column in columns.items()}
     always = {"text", "vector", "words"}
     return [
@@ -251,9 +251,9 @@ def rank(
             doc,
             value,
             {
-                name: found[place]
-                for name, found in values.items()
-                if name in always or found[place]
+                name: numbers[place]
+                for name, numbers in values.items()
+                if name in always or numbers[place]
             },
         )
         for place, (doc, value) in enumerate(
@@ -263,33 +263,33 @@ def rank(
 
 
 def _sessions(pools: Sequence[Pool]) -> Ints:
-    """The conversation of each candidate, numbered over all pools; -1 for loose notes."""
+    """Return the conversation of each candidate, numbered over all pools; -1 for loose notes."""
     import numpy as np
 
-    found, first = [], 0
+    numbers, first = [], 0
     for pool in pools:
         own = pool.corpus.column("conversation")[pool.rows]
-        found.append(np.where(own >= 0, own + first, -1))
+        numbers.append(np.where(own >= 0, own + first, -1))
         first += len(pool.corpus.vocabulary.conversations)
-    return np.concatenate(found)
+    return np.concatenate(numbers)
 
 
 def _beside(pools: Sequence[Pool], step: int) -> Ints:
-    """For each candidate the place among the candidates of the turn `step` further on; -1 where
-    there is none.
+    """Return for each candidate the place, among the candidates, of the turn `step` further on; -1
+    if there is none.
     """
     import numpy as np
 
-    found, first = [], 0
+    places_beside, first = [], 0
     for pool in pools:
         rows = pool.corpus.beside(pool.rows, step)
         order = np.argsort(pool.rows, kind="stable")
         ordered = pool.rows[order]
         places = np.minimum(np.searchsorted(ordered, rows), max(0, len(ordered) - 1))
         here = (rows >= 0) & (ordered[places] == rows) if len(ordered) else rows >= 0
-        found.append(np.where(here, order[places] + first, -1) if len(ordered) else rows)
+        places_beside.append(np.where(here, order[places] + first, -1) if len(ordered) else rows)
         first += len(pool.rows)
-    return np.concatenate(found)
+    return np.concatenate(places_beside)
 
 
 def _words(
@@ -301,20 +301,22 @@ def _words(
     *,
     structured: bool,
 ) -> Floats:
-    """How much of the question's words a candidate says, or the turns beside it, in words alike;
-    between 0 and 1.
+    """Return the share of the question's words that a candidate, or a turn beside it, contains in
+    the same or similar words; between 0 and 1.
     """
     import numpy as np
 
-    asked = list(question.words)
-    weights = np.array([question.weights[question.words[word]] for word in asked], dtype=np.float64)
-    found = []
+    question_words = list(question.words)
+    weights = np.array(
+        [question.weights[question.words[word]] for word in question_words], dtype=np.float64
+    )
+    scores = []
     for pool in pools:
-        flat, counts = pool.corpus.words_of(pool.rows)
-        distinct, place = np.unique(flat, return_inverse=True)
-        likeness = _likeness(question, asked, pool.corpus, distinct, vectors)
-        found.append(s.best_words(likeness[place], counts))
-    best = np.concatenate(found)
+        row_words = pool.corpus.words_of(pool.rows)
+        distinct, place = np.unique(row_words.words, return_inverse=True)
+        likeness = _likeness(question, question_words, pool.corpus, distinct, vectors)
+        scores.append(s.best_words(likeness[place], row_words.counts))
+    best = np.concatenate(scores)
     if structured:
         best = s.word_flow(
             best, [*((turn, _NEAR) for turn in near), *((turn, _FAR) for turn in far)]
@@ -327,63 +329,75 @@ def _words(
 
 def _likeness(
     question: Question,
-    asked: Sequence[str],
+    question_words: Sequence[str],
     corpus: Corpus,
     distinct: NDArray[np.int32],
     vectors: WordVectors | None,
 ) -> Floats:
-    """A row for each of the corpus's words, a column for each asked one: how alike they are; 1 for
-    equal terms.
+    """Return the likeness of words: a row for each word of the corpus, a column for each word of
+    the question; 1 for equal terms.
     """
     import numpy as np
 
-    known = corpus.vocabulary
-    meant = vectors(asked) if vectors is not None and asked and len(distinct) else None
-    rows = known.meanings(distinct, vectors) if vectors is not None and meant is not None else None
+    vocabulary = corpus.vocabulary
+    meant = (
+        vectors(question_words)
+        if vectors is not None and question_words and len(distinct)
+        else None
+    )
+    rows = (
+        vocabulary.meanings(distinct, vectors)
+        if vectors is not None and meant is not None
+        else None
+    )
     if meant is None or rows is None:
-        likeness = np.zeros((len(distinct), len(asked)), dtype=np.float64)
+        likeness = np.zeros((len(distinct), len(question_words)), dtype=np.float64)
     else:
         # Row by row rather than by a matrix product, whose threads cost more than they save here.
         likeness = (
             np.clip(np.einsum("ij,kj->ik", rows, meant), 0.0, 1.0).astype(np.float64) ** _SHARPNESS
         )
-    terms = known.term_of[distinct]
-    for column, word in enumerate(asked):
+    terms = vocabulary.term_of[distinct]
+    for column, word in enumerate(question_words):
         for term in (question.words[word], *question.forms.get(word, ())):
-            number = known.terms.get(term)
+            number = vocabulary.terms.get(term)
             if number is not None:
                 likeness[terms == number, column] = 1.0
     return likeness
 
 
-def _told(question: Question, pools: Sequence[Pool], marks: Ints) -> dict[str, Floats]:
-    """What a candidate's own text, speaker and time say, where the question makes it matter."""
+def _own_signals(question: Question, pools: Sequence[Pool], flags: Ints) -> dict[str, Floats]:
+    """Return the signals of each candidate's text, speaker and time that matter for the
+    question.
+    """
     import numpy as np
 
     join = np.concatenate
     turns = _sessions(pools) >= 0
-    found = {"question": np.where(turns, marks >> 8, 0) / 100.0}
+    signals = {"question": np.where(turns, flags >> 8, 0) / 100.0}
     if s.asks_when(question.text):
-        found["time_words"] = ((marks & TELLS_TIME) > 0).astype(np.float64)
+        signals["time_words"] = ((flags & TELLS_TIME) > 0).astype(np.float64)
     if question.dates:
         times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
         fit = {
             time: date_fit(None if time == NEVER else time, question.dates)
             for time in set(times.tolist())
         }
-        found["date"] = np.array([fit[time] for time in times.tolist()], dtype=np.float64)
+        signals["date"] = np.array([fit[time] for time in times.tolist()], dtype=np.float64)
     if len(question.speakers) == 1:
-        found["speaker"] = join([_said_by(pool, question.speakers.__contains__) for pool in pools])
+        signals["speaker"] = join(
+            [_spoken_by(pool, question.speakers.__contains__) for pool in pools]
+        )
     if not s.asks_assistant(question.text):
-        found["role"] = join([_said_by(pool, s.is_assistant) for pool in pools])
-    return found
+        signals["role"] = join([_spoken_by(pool, s.is_assistant) for pool in pools])
+    return signals
 
 
-def _said_by(pool: Pool, wanted: Callable[[str], bool]) -> Floats:
+def _spoken_by(pool: Pool, is_named: Callable[[str], bool]) -> Floats:
     import numpy as np
 
     # A list first: another thread may add a speaker meanwhile.
     numbers = [
-        number for name, number in list(pool.corpus.vocabulary.speakers.items()) if wanted(name)
+        number for name, number in list(pool.corpus.vocabulary.speakers.items()) if is_named(name)
     ]
     return np.isin(pool.corpus.column("speaker")[pool.rows], numbers).astype(np.float64)

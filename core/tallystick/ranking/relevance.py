@@ -19,7 +19,7 @@ from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
 from tallystick.ranking.order import Pool, Question, ask, proposals, rank
-from tallystick.ranking.signals import marks_of
+from tallystick.ranking.signals import text_flags
 from tallystick.ranking.slices import slices
 from tallystick.ranking.vectors import to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Text", "WorkingSets"]
 
 _LEAST = 200
-"""How many candidates each of words and vectors proposes, at least."""
+"""The least number of candidates that words, and vectors, propose."""
 _ANALYSED = 20_000
 """Texts whose words and vectors are kept."""
 
@@ -54,11 +54,11 @@ class Text(NamedTuple):
     position: int | None = None
     """Its place there; None where turns are given in their order."""
     at: int | None = None
-    """When it was said or known to hold, microseconds UTC."""
+    """The time at which it was said or valid, microseconds UTC."""
 
     @property
     def in_order(self) -> bool:
-        """Whether its place is that in which it is given."""
+        """True if its position is its place among the texts."""
         return self.conversation is not None and self.position is None
 
 
@@ -95,8 +95,8 @@ class WorkingSets:
     def relevance(
         self, query: str, texts: Sequence[Text], *, now: int, most: int = 0
     ) -> dict[str, int]:
-        """Candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for what says
-        nothing of it.
+        """Return candidate id to relevance in 0..1,000,000: 1,000,000 for the best, 0 for those
+        that match nothing.
 
         At least `most` candidates are scored, the likeliest; the others have no relevance. An
         embedder that fails or runs elsewhere costs its signal, nothing else: a compile sends
@@ -111,30 +111,32 @@ class WorkingSets:
         pool = _pool(corpus, question, vector, max(_LEAST, most))
         words = None if vector is None else self._word_vectors
         ranked = rank(question, [pool], self._weights, words)
-        best = max((one.score for one in ranked[:1]), default=0.0)
+        best = max((hit.score for hit in ranked[:1]), default=0.0)
         if best <= 0:
             return {}
-        return {ids[one.doc]: quantise(one.score / best) for one in ranked if one.score > 0}
+        return {ids[hit.doc]: quantise(hit.score / best) for hit in ranked if hit.score > 0}
 
     def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
         speakers = speakers_of([text.content for text in texts if text.in_order])
-        wanted = set(texts)
-        near = max(self._sets, key=lambda one: len(wanted & one.docs.keys()), default=None)
+        distinct = set(texts)
+        near = max(
+            self._sets, key=lambda candidate: len(distinct & candidate.docs.keys()), default=None
+        )
         if (
             near is None
             or near.speakers != speakers
-            or 2 * len(wanted & near.docs.keys()) < len(wanted)
+            or 2 * len(distinct & near.docs.keys()) < len(distinct)
         ):
             near = _Set(speakers=speakers)
         else:
             self._sets.remove(near)
-        gone = [text for text in near.docs if text not in wanted]
+        gone = [text for text in near.docs if text not in distinct]
         fresh = [text for text in texts if text not in near.docs]
         turns = [near.docs[text] for text in texts if text.in_order and text in near.docs]
         if (
             turns != sorted(turns)
-            or (fresh and not _appended(texts, near.docs))
-            or len(gone) > len(wanted)
+            or (fresh and not _are_appended(texts, near.docs))
+            or len(gone) > len(distinct)
         ):
             near, gone, fresh = _Set(speakers=speakers), [], list(texts)
         entries = [
@@ -155,27 +157,27 @@ class WorkingSets:
         header = read_header(text.content) if text.in_order else None
         if header is not None and header.name in speakers:
             speaker, at = header.name, header.when if header.when is not None else at
-        words, marks, vector = self._analyse(text.content, speaker or "")
+        words, flags, vector = self._analyse(text.content, speaker or "")
         position = doc if text.in_order else text.position
         return Entry(
-            doc, words, marks, speaker, text.kind, text.conversation, position, at, None, vector
+            doc, words, flags, speaker, text.kind, text.conversation, position, at, None, vector
         )
 
     def _analyse(self, content: str, speaker: str) -> tuple[str, int, bytes | None]:
-        known = self._analysed.get((content, speaker))
-        if known is None:
+        analysis = self._analysed.get((content, speaker))
+        if analysis is None:
             parts = slices(content)
             words = indexed_words(parts, header=speaker)
-            known = self._analysed[content, speaker] = (
+            analysis = self._analysed[content, speaker] = (
                 words,
-                marks_of(content),
+                text_flags(content),
                 self._vectors(parts),
             )
             if len(self._analysed) > _ANALYSED:
                 self._analysed.popitem(last=False)
         else:
             self._analysed.move_to_end((content, speaker))
-        return known
+        return analysis
 
     def _dimension(self) -> int:
         try:
@@ -211,12 +213,12 @@ class WorkingSets:
         return vectors
 
 
-def _appended(texts: Sequence[Text], known: dict[Text, int]) -> bool:
-    """Whether every turn that is new comes after every one that is known."""
+def _are_appended(texts: Sequence[Text], existing: dict[Text, int]) -> bool:
+    """Return True if every new turn comes after every existing one."""
     new = False
     for text in texts:
         if text.in_order:
-            if text not in known:
+            if text not in existing:
                 new = True
             elif new:
                 return False

@@ -1,7 +1,7 @@
 """Signals of recall: small pure functions over the candidates of one question, one value per
 candidate.
 
-A turn is a candidate that stands in a conversation. Signals of position say nothing about loose
+A turn is a candidate that belongs to a conversation. Signals of position say nothing about loose
 notes.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.ranking.corpus import ASKS, TELLS_TIME
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 __all__ = [
+    "Standardised",
     "answer_flow",
     "asks_assistant",
     "asks_when",
@@ -29,10 +30,10 @@ __all__ = [
     "best_words",
     "has_time_word",
     "is_assistant",
-    "marks_of",
     "names_source",
     "neighbour_flow",
     "standardise",
+    "text_flags",
     "word_flow",
 ]
 
@@ -97,20 +98,28 @@ _ASKS_ASSISTANT = re.compile(
 )
 
 
-def standardise(values: Floats) -> tuple[Floats, float]:
-    """Each value's distance from the mean in standard deviations, and where 0 would stand on the
-    same scale.
+class Standardised(NamedTuple):
+    """Values on the scale of their own spread."""
+
+    values: Floats
+    """Distance of each value from the mean, in standard deviations."""
+    zero: float
+    """The place of 0 on the same scale."""
+
+
+def standardise(values: Floats) -> Standardised:
+    """Return values as distances from their mean in standard deviations.
 
     A spread below a tenth of the largest value counts as that tenth, so that among few or much
     alike candidates a small difference stays small. All 0.0 where nothing differs from nothing.
     """
     if not len(values):
-        return values, 0.0
+        return Standardised(values, 0.0)
     mean = float(values.mean())
     spread = max(float(values.std()), float(abs(values).max()) / 10)
     if spread == 0:
-        return values * 0.0, 0.0
-    return (values - mean) / spread, -mean / spread
+        return Standardised(values * 0.0, 0.0)
+    return Standardised((values - mean) / spread, -mean / spread)
 
 
 def best_words(likeness: Floats, counts: Ints) -> Floats:
@@ -144,8 +153,8 @@ def word_flow(best: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
 
 
 def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floats:
-    """What flows to each candidate from others: for each (index of the other or -1, share) that
-    share of its score.
+    """Return the score that flows to each candidate from others: for each (index of the other or
+    -1, share), that share of its score.
     """
     import numpy as np
 
@@ -157,8 +166,8 @@ def neighbour_flow(scores: Floats, beside: Sequence[tuple[Ints, float]]) -> Floa
 
 
 def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floats:
-    """What flows to each candidate from the turn before it (its index or -1) when that was a
-    question.
+    """Return the score that flows to each candidate from the turn before it (its index or -1) if
+    that was a question.
     """
     import numpy as np
 
@@ -166,24 +175,24 @@ def answer_flow(scores: Floats, before: Ints, asks: Flags, share: float) -> Floa
 
 
 def best_in_session(scores: Floats, session: Ints) -> Floats:
-    """The best score in the conversation of each candidate; one outside of any (-1) stands for
-    itself.
+    """Return the best score in the conversation of each candidate; a candidate outside of any (-1)
+    keeps its own.
     """
     import numpy as np
 
-    found = scores.copy()
+    result = scores.copy()
     turns = np.flatnonzero(session >= 0)
     if len(turns):
         numbers, place = np.unique(session[turns], return_inverse=True)
         best = np.full(len(numbers), -np.inf)
         np.maximum.at(best, place, scores[turns])
-        found[turns] = best[place]
-    return found
+        result[turns] = best[place]
+    return result
 
 
-def marks_of(text: str) -> int:
-    """What a corpus keeps of how a text speaks: the flags ASKS and TELLS_TIME, and from bit 8 on
-    the percentage of it that asks.
+def text_flags(text: str) -> int:
+    """Return the flags of a text: ASKS and TELLS_TIME, and from bit 8 on the percentage of it that
+    asks.
     """
     if not any(mark in text for mark in _ASKING):
         return TELLS_TIME if has_time_word(text) else 0
@@ -196,12 +205,12 @@ def marks_of(text: str) -> int:
 
 
 def asks_when(query: str) -> bool:
-    """Whether the query asks for a time."""
+    """Return True if the query asks for a time."""
     return _WHEN.search(query) is not None
 
 
 def has_time_word(text: str) -> bool:
-    """Whether the text holds a word of time, a year or an hour."""
+    """Return True if the text contains a word of time, a year or an hour."""
     return (
         not _TIME_WORDS.isdisjoint((_WORD if text.isascii() else _ANY_WORD).findall(text.lower()))
         or _YEAR_OR_HOUR.search(text) is not None
@@ -210,25 +219,25 @@ def has_time_word(text: str) -> bool:
 
 
 def is_assistant(speaker: str | None) -> bool:
-    """Whether the speaker is an assistant by role rather than a person by name."""
+    """Return True if the speaker is an assistant by role rather than a person by name."""
     return speaker is not None and speaker.strip().lower() in _ASSISTANTS
 
 
 def asks_assistant(query: str) -> bool:
-    """Whether the query asks what the assistant said."""
+    """Return True if the query asks what the assistant said."""
     return _ASKS_ASSISTANT.search(query) is not None
 
 
 def names_source(query: str, uri: str | None, title: str | None) -> bool:
-    """Whether a query names a source: by its title, its address, or the file at the end of its
-    address.
+    """Return True if a query names a source: by its title, its address, or the file at the end of
+    its address.
     """
     names = [title, uri]
     if uri is not None:
         file = uri.rstrip("/").rpartition("/")[2]
         names += [file, file.partition(".")[0]]
-    asked = query.casefold()
-    return any(_stands_in(name.strip().casefold(), asked) for name in names if name is not None)
+    folded = query.casefold()
+    return any(_stands_in(name.strip().casefold(), folded) for name in names if name is not None)
 
 
 def _stands_in(name: str, text: str) -> bool:

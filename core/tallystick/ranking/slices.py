@@ -15,22 +15,23 @@ _ENDS = (
     re.compile(r"(?<=[.!?…])\s|(?<=[。！？])"),
     re.compile(r"\s"),
 )
-"""Where a text may be cut, best first: paragraph, line, sentence, word."""
+"""Boundaries at which a text may be cut, best first: paragraph, line, sentence, word."""
 
 
 def slices(text: str, *, most: int = SLICE) -> list[str]:
-    """`text` cut into pieces of at most `most` characters, in order; joined they are `text` again.
+    """Return `text` cut into pieces of at most `most` characters, in order; joined they are `text`
+    again.
 
     A cut falls on the best boundary in the second half of the piece, else in the middle of a word.
     """
-    found = []
+    pieces = []
     start = 0
     while len(text) - start > most:
         end = _cut(text, start + most // 2, start + most)
-        found.append(text[start:end])
+        pieces.append(text[start:end])
         start = end
-    found.append(text[start:])
-    return found
+    pieces.append(text[start:])
+    return pieces
 
 
 def _cut(text: str, low: int, high: int) -> int:

@@ -50,7 +50,7 @@ def from_float16_bytes(blobs: Sequence[bytes]) -> NDArray[np.float32]:
 
 
 def slices_of(blob: bytes, dimension: int) -> NDArray[np.float32]:
-    """The float32 vectors of a blob that holds one or more, one after the other. Raises
+    """Return the float32 vectors of a blob that contains one or more, one after the other. Raises
     DimensionMismatch.
     """
     import numpy as np
@@ -76,24 +76,24 @@ def whole_vectors(blobs: Sequence[bytes], dimension: int) -> NDArray[np.float32]
 
 
 def cosines(query: NDArray[Any], matrix: NDArray[Any]) -> NDArray[np.float32]:
-    """The cosine of `query` with each row of `matrix`, in its order; 0 where either is a zero
-    vector.
+    """Return the cosine of `query` with each row of `matrix`, in its order; 0 where either is a
+    zero vector.
 
-    A row's cosine does not depend on which other rows stand in the matrix, to the last bit, so a
-    scan of everything and a re-scored shortlist agree. Raises DimensionMismatch.
+    A row's cosine does not depend on the other rows of the matrix, to the last bit, so a scan of
+    everything and a re-scored shortlist agree. Raises DimensionMismatch.
     """
     import numpy as np
 
-    wanted = np.ascontiguousarray(query, dtype=np.float32)
+    vector = np.ascontiguousarray(query, dtype=np.float32)
     rows = np.ascontiguousarray(matrix, dtype=np.float32)
     if rows.shape[0] == 0:
         return np.zeros(0, dtype=np.float32)
-    if wanted.ndim != 1 or rows.shape[1] != wanted.shape[0]:
-        raise DimensionMismatch(name="of the query", expected=rows.shape[1], got=wanted.shape[-1])
+    if vector.ndim != 1 or rows.shape[1] != vector.shape[0]:
+        raise DimensionMismatch(name="of the query", expected=rows.shape[1], got=vector.shape[-1])
     # einsum works row by row; a matrix product may group rows and so round them differently.
-    dots = np.einsum("ij,j->i", rows, wanted)
+    dots = np.einsum("ij,j->i", rows, vector)
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.sqrt(
-        np.einsum("j,j->", wanted, wanted)
+        np.einsum("j,j->", vector, vector)
     )
     result = np.zeros(rows.shape[0], dtype=np.float32)
     np.divide(dots, lengths, out=result, where=lengths > 0)

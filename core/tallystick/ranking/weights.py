@@ -10,7 +10,7 @@ __all__ = ["RecallWeights"]
 
 
 class RecallWeights(Record):
-    """What each signal adds to a memory's score. A weight of 0 leaves its signal out.
+    """The weight of each signal in a memory's score. A weight of 0 leaves its signal out.
 
     `text`, `vector`, `words` and `session` multiply standardised values (distance from the
     candidates' mean in standard deviations); `near`, `far` and `answers` are shares of a
@@ -34,7 +34,7 @@ class RecallWeights(Record):
     question: float = Field(default=-2.0, allow_inf_nan=False)
     """The turn asks rather than tells: the share of it that asks."""
     time_words: float = Field(default=1.5, allow_inf_nan=False)
-    """The query asks when, and the memory holds a word of time."""
+    """The query asks when, and the memory contains a word of time."""
     date: float = Field(default=4.0, allow_inf_nan=False)
     """The memory is of a date that the query names."""
     speaker: float = Field(default=3.0, allow_inf_nan=False)
@@ -56,5 +56,5 @@ class RecallWeights(Record):
     """The query names the source it was drawn from: its title, its address or its file."""
 
     def by_itself(self) -> RecallWeights:
-        """These weights for what a memory says itself, without what stands beside it."""
+        """Return these weights for the memory's own text alone, without its neighbours."""
         return self.replace(near=0.0, far=0.0, answers=0.0, session=0.0)

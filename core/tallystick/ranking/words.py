@@ -1,4 +1,4 @@
-"""Words: the one analysis by which text is indexed and asked for.
+"""Words: the one analysis of texts that are indexed and of queries.
 
 Text is compared in Unicode's compatibility form without case and without the accents of Latin
 letters. Words are stemmed as English, or by the language of their script; runs of scripts that
@@ -6,7 +6,7 @@ write no spaces (Chinese, Japanese, Korean, Thai, …) become overlapping pairs 
 Identifiers and paths are found whole and by part: `core/tally.py` gives `core`, `tally`, `py` and
 `core_tally_py`.
 
-Every token holds letters, digits and underscores only, so that tokens can be stored separated by
+Every token contains letters, digits and underscores only, so that tokens can be stored separated by
 spaces and read back as single words by SQLite's `unicode61` tokenizer (with `_` as a token
 character) and PostgreSQL.
 """
@@ -76,8 +76,8 @@ def analyze(text: str) -> list[str]:
 
 
 def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
-    """The terms to ask for: the tokens of `text` without repeats, stop words, and the words in
-    `drop`.
+    """Return the terms of a query: the tokens of `text` without repeats, stop words, and the words
+    in `drop`.
 
     `drop` takes words or names as a person would write them. If nothing would be left, all terms
     are kept.
@@ -85,13 +85,13 @@ def query_terms(text: str, *, drop: Iterable[str] = ()) -> list[str]:
     dropped = {token for words in drop for token in analyze(words)}
     pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
-    kept = [token for surface, token in pairs if surface not in empty and token not in dropped]
-    return list(dict.fromkeys(kept or [token for _, token in pairs]))
+    terms = [token for surface, token in pairs if surface not in empty and token not in dropped]
+    return list(dict.fromkeys(terms or [token for _, token in pairs]))
 
 
 def query_words(text: str) -> dict[str, str]:
-    """Each word of `text` as it stands, without case, with its term; without stop words, unless
-    that leaves none.
+    """Return each word of `text` as written, without case, with its term; without stop words,
+    unless that leaves none.
     """
     pairs = list(_tokens(without_asking(text)))
     empty = _empty(surface for surface, _ in pairs)
@@ -125,7 +125,7 @@ def stems(surfaces: Sequence[str]) -> list[str]:
 
 
 def is_stop_word(surface: str) -> bool:
-    """Whether a word carries grammar rather than meaning."""
+    """Return True if a word carries grammar rather than meaning."""
     return surface in stop_words(ENGLISH)
 
 
@@ -147,8 +147,11 @@ def _surfaces(text: str) -> list[str]:
     spaces.
     """
     if text.isascii():
-        found = _ASCII_COMPOUND.findall(text)
-        return [_cached_surface(one) if len(one) <= _LONGEST else _surface(one) for one in found]
+        compounds = _ASCII_COMPOUND.findall(text)
+        return [
+            _cached_surface(compound) if len(compound) <= _LONGEST else _surface(compound)
+            for compound in compounds
+        ]
     return [surface for surface, _ in _tokens(text)]
 
 
@@ -171,17 +174,17 @@ def _split(compound: str) -> Sequence[tuple[str, str]]:
     """The parts of a word, path or identifier, then each segment of several parts, then the
     whole.
     """
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
-        found.extend((part, stemmed(part)) for humps in parts for part in humps)
+        pairs.extend((part, stemmed(part)) for humps in parts for part in humps)
         if len(parts) > 1 or len(parts[0]) > 1:
             whole = _whole([parts])
-            found.append((whole, stemmed(whole)))
+            pairs.append((whole, stemmed(whole)))
     if len(segments) > 1:
         whole = _whole(segments)
-        found.append((whole, whole))
-    return found
+        pairs.append((whole, whole))
+    return pairs
 
 
 _cached_split = lru_cache(maxsize=16_384)(_split)
@@ -238,12 +241,12 @@ def _spelled(piece: str) -> str:
     if piece.isascii():
         return piece
     return "".join(
-        char if _known(char) else f"u{ord(char):x}" for char in piece if _is_letter(char)
+        char if _is_old_letter(char) else f"u{ord(char):x}" for char in piece if _is_letter(char)
     )
 
 
 @lru_cache(maxsize=8192)
-def _known(char: str) -> bool:
+def _is_old_letter(char: str) -> bool:
     return unicodedata.ucd_3_2_0.category(char)[0] in "LN"
 
 

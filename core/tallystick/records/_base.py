@@ -1,4 +1,4 @@
-"""What all records share: frozen, closed to unknown fields, made of plain JSON."""
+"""The base of all records: frozen, closed to unknown fields, made of plain JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ JsonObject = dict[str, JsonValue]
 """A JSON object."""
 
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999: what calendars and every database can hold."""
+"""The years 1 to 9999: the range of calendars and of every database."""
 
 Moment = int | datetime
 """A point in time: microseconds since 1970 UTC, or an aware datetime."""
@@ -53,7 +53,9 @@ Micros = Annotated[int, Field(ge=FIRST_MOMENT, le=LAST_MOMENT)]
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database can hold a text as a name: no NUL and no half of a character."""
+    """Return True if every database can store a text as a name: no NUL and no half of a
+    character.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -81,14 +83,14 @@ Names = Annotated[
 
 
 class Record(BaseModel):
-    """A value that crosses rooms. It cannot be changed; `replace` gives a changed copy."""
+    """A value that crosses rooms. It cannot be changed; `replace` returns a changed copy."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="strings"
     )
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with `changes`, validated. Raises InvalidRecord."""
+        """Return a copy with `changes`, validated. Raises InvalidRecord."""
         return self.load(
             {**{name: getattr(self, name) for name in type(self).model_fields}, **changes}
         )
@@ -114,14 +116,16 @@ class Record(BaseModel):
             raise InvalidRecord(f"{cls.__name__}: {explain_validation(error)}") from error
 
     def dump(self, *, defaults: bool = True) -> JsonObject:
-        """The record as plain JSON values, with or without the fields that stand at their
+        """Return the record as plain JSON values, with or without the fields that have their
         defaults.
         """
         data: JsonObject = read_json(self.dumps(defaults=defaults))
         return data
 
     def dumps(self, *, defaults: bool = True) -> str:
-        """The record as JSON text; `loads` gives back an equal record, whatever text it holds."""
+        """Return the record as JSON text; `loads` returns an equal record, whatever text it
+        contains.
+        """
         try:
             text = self.model_dump_json(exclude_defaults=not defaults)
         except PydanticSerializationError:

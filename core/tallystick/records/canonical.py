@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 
-def canonical_json(value: Any, *, known: bool = False) -> bytes:
-    """`value` as canonical JSON bytes (UTF-8, sorted ASCII keys, no spaces, no floats).
+def canonical_json(value: Any, *, trusted: bool = False) -> bytes:
+    """Return `value` as canonical JSON bytes (UTF-8, sorted ASCII keys, no spaces, no floats).
 
     Raises InvalidInput for floats, non-ASCII or non-string keys, lone surrogates, values that are
-    not JSON and those nested too deeply to walk. With `known` it is not looked for floats and keys,
-    because there are none.
+    not JSON and those nested too deeply to walk. With `trusted` the search for floats and keys is
+    skipped: the caller knows that there are none.
     """
     try:
-        if not known and not _fits(value):
+        if not trusted and not _fits(value):
             _explain(value, "$")
         try:
             return orjson.dumps(
@@ -60,8 +60,8 @@ _LEAVES = frozenset({str, int, bool, type(None)})
 
 
 def _fits(value: Any) -> bool:
-    """Whether a value has a canonical form. It runs for every entry of a journal, so that it only
-    says yes or no.
+    """Return True if a value has a canonical form. It runs for every entry of a journal, so it
+    gives no reason.
     """
     kind = type(value)
     if kind in _LEAVES:
@@ -161,7 +161,7 @@ def commitment(domain: str, salt: bytes, *pieces: bytes) -> str:
     """SHA-256 over domain, salt and body, given in one or more pieces: what journal and receipts
     hold instead of it.
 
-    Without the salt, which stands in an erasable row, it cannot be guessed even for short bodies.
+    Without the salt, which is in an erasable row, it cannot be guessed even for short bodies.
     """
     return _sha256(f"commitment:{domain}", len(salt).to_bytes(2, "big"), salt, *pieces)
 

@@ -1,4 +1,4 @@
-"""What the compiler takes and gives: ContextItem, CompilationRequest, CompilationDecision,
+"""Input and output of the compiler: ContextItem, CompilationRequest, CompilationDecision,
 CompiledContext.
 """
 
@@ -116,7 +116,7 @@ class ContextItem(Record):
     created_at: int | None = None
     """Microseconds UTC."""
     freshness_ts: int | None = None
-    """Microseconds UTC when it was last known to hold."""
+    """Microseconds UTC at which it was last known to be true."""
     ttl_seconds: int | None = Field(default=None, ge=0)
     """Lifetime from `freshness_ts` (else `created_at`)."""
     trust_score: int = Field(default=50, ge=0, le=100)
@@ -132,11 +132,12 @@ class ContextItem(Record):
     arguments or images.
     """
     stable_hash: str | None = None
-    """Digest of what the item says, the same for equal items; always computed anew by the compiler.
+    """Digest of the content of the item, the same for equal items; always computed anew by the
+    compiler.
     """
     tags: Names = frozenset()
-    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` what must
-    stay.
+    """`hard` marks a hard constraint, `blocking` an unresolved tool result, `pinned` an item that
+    must stay.
 
     `decision` and `open_question` mark turns that come before others when the conversation is
     compacted.
@@ -148,18 +149,18 @@ class ContextItem(Record):
 
 
 class ToolSpec(Record):
-    """A tool as the model is told of it."""
+    """A tool as a model gets it."""
 
     name: str
     description: str = ""
     parameters: JsonObject = {}
     """JSON Schema."""
     tool_class: str | None = None
-    """What kind of tool it is (`read`, `write`, `network`, …), for policy rules."""
+    """The class of the tool (`read`, `write`, `network`, …), for policy rules."""
 
 
 class TargetProfile(Record):
-    """What the model call costs around its content: overheads of the target, in tokens."""
+    """The tokens that a model call costs around its content: overheads of the target."""
 
     per_item: int = Field(default=4, ge=0)
     per_tool: int = Field(default=8, ge=0)
@@ -170,9 +171,9 @@ class ScoreWeights(Record):
     """Weights of the score, in thousandths. General defaults, not fitted to a data set."""
 
     relevance: int = 400
-    """How well the item answers the request: the ranking of `tallystick.ranking`."""
+    """The match of the item with the request: the ranking of `tallystick.ranking`."""
     freshness: int = 150
-    """Newer is likelier to hold: halves every `half_life_seconds`."""
+    """Newer items are likelier to be true: halves every `half_life_seconds`."""
     trust: int = 150
     importance: int = 150
     dependency: int = 50
@@ -186,11 +187,11 @@ class ScoreWeights(Record):
 
 
 class CompileConfig(Persisted):
-    """How to compile. Part of every digest."""
+    """The configuration of a compile. Part of every digest."""
 
     weights: ScoreWeights = ScoreWeights()
     compression: bool = True
-    """Whether items that do not fit may be shortened (never the protected kinds)."""
+    """True if items that do not fit may be shortened (never the protected kinds)."""
     min_compressed_tokens: int = Field(default=24, ge=1)
     """A remnant shorter than this is left out instead."""
     class_ceilings: dict[str, int] = {}
@@ -202,17 +203,15 @@ class CompileConfig(Persisted):
     rest is chosen.
     """
     turn_share: int = Field(default=0, ge=0, le=90)
-    """Percent of the budget kept for what the current turn will still bring, so that its steps
-    begin alike.
+    """Percent of the budget kept free for the rest of the current turn, so that its steps begin
+    alike.
     """
     max_sensitivity: Sensitivity = "secret"
     """Items above this never enter, whatever the rules say."""
 
 
 class SummaryWish(Record):
-    """Something the compiler would have liked as a summary; made outside, it comes back in
-    `summaries`.
-    """
+    """A summary that the compiler could have used; made outside, it comes back in `summaries`."""
 
     item_id: str
     input_digest: str
@@ -229,7 +228,7 @@ class CompilationRequest(Persisted):
     model: str | None = None
     task_summary: str | None = None
     query: str | None = None
-    """What compression looks for; None is the latest request."""
+    """The query of compression; None is the latest request."""
     context_items: tuple[ContextItem, ...] = ()
     tool_specs: tuple[ToolSpec, ...] = ()
     memory_records: tuple[Memory, ...] = ()
@@ -251,7 +250,7 @@ class CompilationRequest(Persisted):
 
 
 class CompilationDecision(Record):
-    """What became of one candidate, and why. Each candidate has exactly one."""
+    """The decision about one candidate, and its reason. Each candidate has exactly one."""
 
     item_id: str
     decision: Decision
@@ -263,7 +262,7 @@ class CompilationDecision(Record):
     """
     original_tokens: int
     final_tokens: int
-    """What it takes of the budget, overhead included; 0 when excluded."""
+    """Tokens that it takes of the budget, overhead included; 0 if excluded."""
     related_id: str | None = None
     """The item that this decision points to: the kept duplicate, the winner, the missing
     dependency.
@@ -281,17 +280,17 @@ class Section(Record):
 
 
 class PrefixReuse(Record):
-    """How much of the prompt before begins this one, in tokens, and why it is not more."""
+    """The part of the previous prompt that begins this one, in tokens, and why it is not longer."""
 
     cause: PrefixCause
     item_id: str | None = None
-    """The first item of the prompt before that is not where it was."""
+    """The first item of the previous prompt that moved or left."""
     reused: int = 0
     before: int = 0
-    """Tokens of the prompt before."""
+    """Tokens of the previous prompt."""
     zone_reused: int = 0
     zone: int = 0
-    """Tokens of the prompt before that are there to be reused: its stable prefix and its history
+    """Tokens of the previous prompt that are meant to be reused: its stable prefix and its history
     window.
     """
     left: tuple[str, ...] = ()
@@ -299,7 +298,7 @@ class PrefixReuse(Record):
 
 
 class CompiledContext(Persisted):
-    """What the compiler chose, in layout order, with one decision per candidate."""
+    """The items that the compiler chose, in layout order, with one decision per candidate."""
 
     id: str
     """Digest of request and outcome: same inputs and configuration, same id."""
@@ -315,7 +314,7 @@ class CompiledContext(Persisted):
     token_allocation: dict[str, int]
     """Budget class to tokens, plus `budget`, `response_reserve`, `used` and `free`."""
     token_method: str
-    """How tokens were counted; see TokenCounter.method."""
+    """The method of counting tokens; see TokenCounter.method."""
     token_exact: bool
     stable_prefix_hash: str
     volatile_suffix_hash: str
@@ -323,7 +322,7 @@ class CompiledContext(Persisted):
     wishes: tuple[SummaryWish, ...] = ()
 
     def decision(self, item_id: str) -> CompilationDecision:
-        """The decision about one candidate. Raises KeyError."""
+        """Return the decision about one candidate. Raises KeyError."""
         for decision in self.decisions:
             if decision.item_id == item_id:
                 return decision

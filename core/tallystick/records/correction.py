@@ -1,4 +1,4 @@
-"""What correcting, promoting and sharing a memory would do, or did: Correction, Crossing."""
+"""Previews and results of correcting, promoting and sharing a memory: Correction, Crossing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Link(Record):
 
 
 class Affected(Record):
-    """What else a change touches, as far as the actor may see it."""
+    """Other records that a change touches, as far as the actor may see them."""
 
     sources: tuple[str, ...] = ()
     """Sources that the memory was drawn from; they stay as they are."""
     derived: tuple[str, ...] = ()
-    """Memories that were concluded from it: their synthesis rests on what changes."""
+    """Memories that were concluded from it: their synthesis rests on the changed text."""
     shared: tuple[str, ...] = ()
     """Shared copies, which are withdrawn with it."""
     links: tuple[Link, ...] = ()
     elsewhere: int = 0
-    """How many linked memories stand where the actor may not look."""
+    """The number of linked memories in scopes that the actor may not read."""
 
 
 class Correction(Record):
-    """What a correction would do, or did."""
+    """The preview or the result of a correction."""
 
     mode: Literal["preview", "apply"]
     memory_id: str
@@ -73,7 +73,7 @@ class Correction(Record):
 
 
 class Crossing(Record):
-    """What promoting or sharing would do, or did."""
+    """The preview or the result of promoting or sharing."""
 
     mode: Literal["preview", "apply"]
     operation: Literal["promote", "share"]
@@ -81,12 +81,12 @@ class Crossing(Record):
     version: int
     into: Scope
     decisions: tuple[AccessDecision, ...]
-    """Who allowed it: leaving the scope, and writing in the other one."""
+    """The decisions that allowed it: leaving the scope, and writing in the other one."""
     readers: tuple[str, ...] = ()
-    """Who may read it there, as `type:id` of the members of the space, or `project:…`."""
+    """Its readers there, as `type:id` of the members of the space, or `project:…`."""
     confirm_token: str | None = None
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""
     copy_id: str | None = None
-    """The memory that stands in the other scope now."""
+    """The id of the copy in the other scope."""
     audit_id: str | None = None

@@ -1,7 +1,7 @@
-"""Framing: remembered text reaches a model as labelled data between marks, and is known again when
+"""Framing: remembered text reaches a model as labelled data between marks, and is recognised when
 it comes back.
 
-Text inside the marks cannot close them: a mark that stands in a text loses its bracket.
+Text inside the marks cannot close them: a mark inside a text loses its bracket.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _FRAME = re.compile(rf"\s*{re.escape(OPEN)}.*?{re.escape(CLOSE)}\s*", re.DOTALL)
 
 
 def framed(texts: Iterable[str]) -> str:
-    """The texts as one block of data, each beginning with a dash; empty for none."""
+    """Return the texts as one block of data, each beginning with a dash; empty for none."""
     lines = [f"- {escaped(text).strip()}" for text in texts]
     return "\n".join([OPEN, NOTICE, *lines, CLOSE]) if lines else ""
 
 
 def escaped(text: str) -> str:
-    """A text that can neither open nor close a frame."""
+    """Return a text that can neither open nor close a frame."""
     return _MARK.sub("&lt;", text)
 
 
 def is_framed(text: str) -> bool:
-    """Whether a text holds a block that we put there."""
+    """Return True if a text contains a block of ours."""
     return _FRAME.search(text) is not None
 
 
 def without_frames(text: str) -> str:
-    """A text without the blocks that we put there: what is left is somebody's own."""
+    """Return a text without our blocks: the rest is somebody's own."""
     return _FRAME.sub("\n", text).strip() if OPEN in text else text
 
 
 def without_recalls(text: str) -> str:
-    """A text without what a tally gave: its blocks, cut-off ones too, and the answers of its memory
-    tools.
+    """Return a text without recalled parts: blocks of a tally, cut-off ones too, and the answers of
+    its memory tools.
     """
     own = without_frames(text)
     if OPEN in own:

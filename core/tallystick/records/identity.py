@@ -1,9 +1,9 @@
-"""Who acts and where a record lives: Actor, Scope."""
+"""Identities: the Actor who acts, and the Scope in which a record lives."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import quote, unquote
 
 from pydantic import AfterValidator, field_validator, model_serializer, model_validator
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, field_validator, model_serializer, model_va
 from tallystick.errors import InvalidScope
 from tallystick.records._base import Names, Record
 
-__all__ = ["Actor", "Role", "Scope", "ScopeKind"]
+__all__ = ["Actor", "Diary", "Role", "Scope", "ScopeKind"]
 
 ScopeKind = Literal[
     "private", "project", "delegated", "team", "organization", "shared", "public", "diary"
@@ -33,15 +33,24 @@ def _whole(value: str) -> str:
 _Name = Annotated[str, AfterValidator(_whole)]
 
 
+class Diary(NamedTuple):
+    """The parts of the key of a diary: one agent of one principal in one project."""
+
+    user: str
+    agent: str
+    project: str
+
+
 class Scope(Record):
-    """Where a record lives. Written as `private:alice`, `project:apollo`, …, `public`.
+    """The place in which a record lives. Written as `private:alice`, `project:apollo`, …,
+    `public`.
 
     A scope of an organization is written `acme/project:apollo`; the two never meet.
     """
 
     kind: ScopeKind
     key: _Name = ""
-    """Whose scope it is; empty for `public` only. Any text: it is compared, never matched as a
+    """The owner of the scope; empty for `public` only. Any text: it is compared, never matched as a
     pattern.
     """
     organization: _Name | None = None
@@ -84,23 +93,21 @@ class Scope(Record):
 
     @classmethod
     def diary(cls, user: str, agent: str, project: str, organization: str | None = None) -> Scope:
-        """The diary of one agent of one principal in one project."""
+        """Return the diary of one agent of one principal in one project."""
         key = "/".join(quote(part, safe="") for part in (user, agent, project))
         return cls(kind="diary", key=key, organization=organization)
 
     @property
-    def diary_of(self) -> tuple[str, str, str] | None:
-        """(user, agent, project) of a diary's key; None for other scopes and for a key of another
-        form.
-        """
+    def diary_of(self) -> Diary | None:
+        """The parts of a diary's key; None for other scopes and for a key of another form."""
         parts = self.key.split("/")
         if self.kind != "diary" or len(parts) != 3:
             return None
         user, agent, project = (unquote(part) for part in parts)
-        return user, agent, project
+        return Diary(user, agent, project)
 
     def within(self, organization: str | None) -> Scope:
-        """This scope as seen from `organization`, when it does not name one itself."""
+        """Return this scope as seen from `organization`, if it does not name one itself."""
         if self.organization is not None or organization is None:
             return self
         return self.model_copy(update={"organization": organization})
@@ -123,7 +130,7 @@ def _parsed(text: str) -> Scope:
 
 
 class Actor(Record):
-    """Who acts. Every operation takes one and nothing infers it.
+    """The person or agent who acts. Every operation takes one and nothing infers it.
 
     An actor with an `agent` is never an operator.
     """
@@ -138,7 +145,7 @@ class Actor(Record):
     projects: Names = frozenset()
     """Projects that this actor belongs to."""
     delegations: Names = frozenset()
-    """Live delegations that this actor holds."""
+    """Live delegations of this actor."""
     role: Role = "member"
     surface: _Name = "python"
     """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
@@ -156,15 +163,17 @@ class Actor(Record):
 
     @property
     def is_operator(self) -> bool:
-        """Whether this actor may do what only an operator may."""
+        """True if this actor has the rights of an operator."""
         return self.role == "operator" and self.agent is None
 
     def on(self, surface: str) -> Actor:
-        """The same actor, coming through `surface`."""
+        """Return the same actor, coming through `surface`."""
         return self.model_copy(update={"surface": surface})
 
     def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> Actor:
-        """The same actor, serving a request or in a session; what is not given stays."""
+        """Return the same actor, serving a request or in a session; an omitted id stays as it
+        is.
+        """
         if request_id is None and session_id is None:
             return self
         return self.replace(
@@ -172,7 +181,7 @@ class Actor(Record):
         )
 
     def same_as(self, other: Actor) -> bool:
-        """Whether the other is the same actor, whatever it is about."""
+        """Return True if the other is the same actor, whatever its surface, request and session."""
         plain = {"surface": "", "request_id": None, "session_id": None}
         return self.model_copy(update=plain) == other.model_copy(update=plain)
 
@@ -182,11 +191,13 @@ class Actor(Record):
         return Scope(kind="private", key=self.user, organization=self.organization)
 
     def home(self, scope: str | Scope | None = None) -> Scope:
-        """The scope to work in: `scope` within this actor's organization, else the private one."""
+        """Return the scope to work in: `scope` within this actor's organization, else the private
+        one.
+        """
         return self.private_scope if scope is None else Scope.parse(scope).within(self.organization)
 
     def identity(self) -> dict[str, Any]:
-        """The ids that the journal holds of this actor."""
+        """Return the ids of this actor that the journal records."""
         keep = ("user", "agent", "acting_for", "organization", "role")
         return {
             name: cast(Any, getattr(self, name)) for name in keep if getattr(self, name) is not None

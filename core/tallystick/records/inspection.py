@@ -1,4 +1,4 @@
-"""What inspecting a memory tells, and what packs of context hold: Inspection, ContextPack."""
+"""Views of memories for reading: inspections, packs of context, and exploration."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = [
 
 
 class Action(Record):
-    """Something that could be done next."""
+    """One possible next action."""
 
     name: str
     allowed: bool
     reason: str
-    """Why, or why not: a reason code, or the state that stands against it."""
+    """A reason code, or the state that forbids it."""
     previewed: bool
-    """Whether it is previewed, and done with the preview's token."""
+    """True if it is previewed, and then applied with the preview's token."""
 
 
 class Freshness(Record):
-    """Whether what it says still holds, as far as the tally knows."""
+    """The validity of a memory now, as far as the tally knows."""
 
     current: bool
     valid_from: int | None = None
     """Microseconds UTC, as are the others."""
     valid_until: int | None = None
     known_at: int | None = None
-    """The last time it was known to hold."""
+    """The last time at which it was known to be true."""
     expires_at: int | None = None
     replaced_by: str | None = None
     origins_changed: tuple[str, ...] = ()
@@ -52,9 +52,7 @@ class Freshness(Record):
 
 
 class Inspection(Record):
-    """What a memory is, why one can or cannot see it, what hangs on it, and what may be done
-    next.
-    """
+    """One memory with its visibility, its links and the possible next actions."""
 
     memory_id: str
     scope: Scope
@@ -77,15 +75,17 @@ class Inspection(Record):
     tags: tuple[str, ...] = ()
     attributes: JsonObject = {}
     preview: str | None = None
-    """How its text begins, secrets replaced; None where nobody, or not this actor, may see it."""
+    """The beginning of its text, secrets replaced; None if nobody, or not this actor, may see
+    it.
+    """
     shown: bool
-    """Whether this actor's recall can show its text."""
+    """True if this actor's recall can show its text."""
     why: ReasonCode
-    """Why it is shown, or why not."""
+    """The reason why it is shown, or why not."""
     decision: AccessDecision
-    """What policy says of this actor's reading there."""
+    """The decision of policy about this actor's reading there."""
     readers: tuple[str, ...] = ()
-    """Who may read it, as `type:id` of principals and members."""
+    """Its readers, as `type:id` of principals and members."""
     sources: tuple[str, ...]
     affected: Affected
     history: tuple[HistoryEntry, ...]
@@ -102,41 +102,41 @@ class Inspection(Record):
 
 
 class PackItem(Record):
-    """One memory in a pack of context, with everything that speaks for it."""
+    """One memory in a pack of context, with the reasons for it."""
 
     memory_id: str
     source_ids: tuple[str, ...]
     visible_to: Scope
     reason: str
-    """Why this actor may see it: a policy reason code."""
+    """The reason why this actor may see it: a policy reason code."""
     why: str
-    """Why it is in the pack: `relevance`, `pinned`, `constraint`, …"""
+    """The reason why it is in the pack: `relevance`, `pinned`, `constraint`, …"""
     score: float | None = None
     fresh: Literal["current", "history", "redacted"]
     known_at: int | None = None
-    """Microseconds UTC of the last time it was known to hold."""
+    """Microseconds UTC of the last time at which it was known to be true."""
     kind: str
     text: str
-    """As it stands in the pack: secrets replaced, cut where `cut` says so."""
+    """Its text in the pack: secrets replaced, and cut if `cut` is True."""
     cut: bool = False
 
 
 class ContextPack(Record):
-    """Text for an agent, framed as data, within a budget, and what it was made of."""
+    """Text for an agent, framed as data, within a budget, and the memories that it contains."""
 
     text: str
     items: tuple[PackItem, ...]
     tokens: int
     budget_tokens: int
     exact: bool
-    """Whether tokens were counted or estimated (never too low)."""
+    """True if tokens were counted, False if they were estimated (never too low)."""
     left_out: int
-    """How many that would have come next did not fit."""
+    """The number of next candidates that did not fit."""
     redactions: dict[str, int] = {}
 
 
 class LinkCount(Record):
-    """How many links of one kind a memory has, seen from it."""
+    """The number of links of one kind that a memory has, seen from it."""
 
     kind: EdgeKind
     direction: Literal["to", "from"]
@@ -145,23 +145,23 @@ class LinkCount(Record):
 
 
 class ExploredScope(Record):
-    """A scope that an actor may look into, and how much stands there."""
+    """A scope that an actor may look into, and the number of its memories."""
 
     scope: Scope
     name: str | None = None
-    """That of its space, where it has one."""
+    """The name of its space, if it has one."""
     readable: bool
-    """Whether its memories may be read; else they are counted only."""
+    """True if its memories may be read; otherwise they are only counted."""
     reason: ReasonCode
-    """Why, or why not."""
+    """The reason, either way."""
     states: dict[str, int] = {}
-    """Memories by state; what is not active only for who may inspect."""
+    """Memories by state; those that are not active only for an actor that may inspect."""
     kinds: dict[str, int] = {}
     """Active memories by kind."""
 
 
 class ExploredMemory(Record):
-    """A memory as one comes across it."""
+    """One memory found by exploring."""
 
     memory_id: str
     scope: Scope
@@ -172,14 +172,14 @@ class ExploredMemory(Record):
     updated_at: int
     """Microseconds UTC."""
     distance: int = 0
-    """Links between it and the memory that was asked about."""
+    """Links between it and the memory in the middle."""
     preview: str | None = None
-    """How its text begins, secrets replaced; None where it is not shown."""
+    """The beginning of its text, secrets replaced; None if it is not shown."""
     subject: str | None = None
     tags: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     links: tuple[LinkCount, ...] = ()
-    """Those whose other end this actor may read."""
+    """Links whose other end this actor may read."""
 
 
 class ExploredLink(Record):
@@ -191,17 +191,19 @@ class ExploredLink(Record):
 
 
 class Explored(Record):
-    """What one comes across when one looks around without a query."""
+    """The result of exploring without a query."""
 
     around: str | None = None
-    """The scope or memory that was asked about; None for everything."""
+    """The scope or memory explored; None for everything."""
     scopes: tuple[ExploredScope, ...] = ()
     memories: tuple[ExploredMemory, ...] = ()
-    """Those of a scope, newest first; around a memory that one first, then by distance."""
+    """The memories of a scope, newest first; around a memory, that memory first, then by
+    distance.
+    """
     links: tuple[ExploredLink, ...] = ()
     elsewhere: int = 0
-    """How many linked memories stand where the actor may not look."""
+    """The number of linked memories in scopes that the actor may not read."""
     more: bool = False
-    """Whether `limit` left something out: give the last id of a scope's page as `before` for the
-    next one.
+    """True if `limit` left something out: give the last id of a scope's page as `before` for the
+    next page.
     """

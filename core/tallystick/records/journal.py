@@ -1,4 +1,4 @@
-"""One entry of the append-only list of everything that changed or was decided."""
+"""One entry of the append-only journal of changes and decisions."""
 
 from __future__ import annotations
 

@@ -143,9 +143,9 @@ def register_kind(name: str, attributes: type[BaseModel] | None = None) -> None:
 def validate_attributes(kind: str, attributes: JsonObject) -> None:
     """Check `attributes` against the model of `kind`. Raises InvalidRecord naming the fields."""
     if kind not in KINDS:
-        known = ", ".join(sorted(KINDS))
+        kinds = ", ".join(sorted(KINDS))
         raise InvalidRecord(
-            f"Unknown kind {kind!r}. Use one of {known}, or register_kind({kind!r})."
+            f"Unknown kind {kind!r}. Use one of {kinds}, or register_kind({kind!r})."
         )
     model = KINDS[kind]
     if model is None:
@@ -170,10 +170,10 @@ class Memory(Persisted):
     scope: Scope
     kind: str = "note"
     subject: str | None = None
-    """What it is about, for facts that can contradict one another."""
+    """The subject of the memory, for facts that can contradict one another."""
     content: str
     who: str | None = None
-    """Who said it: the speaker."""
+    """The speaker who said it."""
     category: str | None = None
     sources: tuple[SourceHash, ...] = ()
     source_run_id: str | None = None
@@ -186,9 +186,9 @@ class Memory(Persisted):
     version: int = 1
     state: MemoryState = "active"
     corrected: CorrectionKind | None = None
-    """The correction that it stands under; `restore` takes it back."""
+    """The correction in effect; `restore` takes it back."""
     redacted: tuple[str, ...] = ()
-    """Paths of the fields that were redacted: what stands there now is their replacement."""
+    """Paths of the fields that were redacted: their values now are the replacement."""
     locked_until: int | None = None
     """Microseconds UTC until which agents may not change it: a person's edit."""
     valid_from: int | None = None
@@ -196,7 +196,7 @@ class Memory(Persisted):
     valid_until: int | None = None
     """Microseconds UTC, exclusive; None means still."""
     freshness_ts: int | None = None
-    """Microseconds UTC of the last time it was known to hold."""
+    """Microseconds UTC of the last time at which it was known to be true."""
     expires_at: int | None = None
     """Microseconds UTC after which it leaves recall."""
     access_count: int = 0
@@ -239,7 +239,7 @@ class Edge(Persisted):
 
 
 class NewMemory(Record):
-    """What `remember` takes, as a value: for `remember_many` and for adapters."""
+    """The arguments of `remember` as a value: for `remember_many` and for adapters."""
 
     content: str
     kind: str = "note"
@@ -267,7 +267,7 @@ class NewMemory(Record):
 
 
 class Remembered(Record):
-    """What became of one `remember`."""
+    """The result of one `remember`."""
 
     memory_id: str
     """Empty when it was skipped, as is `source_id`."""
@@ -282,7 +282,7 @@ class Remembered(Record):
 
 
 class Change(Record):
-    """What became of one `modify`, `forget`, `recover` or `correct`."""
+    """The result of one `modify`, `forget`, `recover` or `correct`."""
 
     memory_id: str
     event: Literal["UPDATE", "FORGET", "RECOVER", "CORRECT"]
@@ -294,13 +294,13 @@ class Change(Record):
 
 
 class Forgotten(Change):
-    """What became of a `forget`; until `recoverable_until` it can be recovered."""
+    """The result of a `forget`; until `recoverable_until` the memory can be recovered."""
 
     recoverable_until: int | None = None
 
 
 class Changed(Record):
-    """What became of one item of `modify_many`: a change, or why there was none."""
+    """The result of one item of `modify_many`: a change, or the error that prevented it."""
 
     memory_id: str
     change: Change | None = None
@@ -324,7 +324,7 @@ class ForgetMatch(Record):
 
 
 class Forgetting(Record):
-    """What `forget_matching` would do, or did."""
+    """The preview or the result of `forget_matching`."""
 
     mode: Literal["preview", "execute"]
     matches: tuple[ForgetMatch, ...]
@@ -332,7 +332,7 @@ class Forgetting(Record):
     complete: bool
     """False when `limit` cut the matches off."""
     confirm_token: str | None = None
-    """Gives leave to forget exactly these ids at these versions; None where nothing would be
+    """Permits forgetting exactly these ids at these versions; None if nothing would be
     forgotten.
     """
     expires_at: int | None = None
@@ -341,7 +341,7 @@ class Forgetting(Record):
 
 
 class Hit(Record):
-    """One recalled memory and every reason why it stands where it stands."""
+    """One recalled memory, with every reason for its place."""
 
     memory: Memory
     score: float
@@ -351,17 +351,17 @@ class Hit(Record):
     source_ids: tuple[str, ...] = ()
     visible_to: Scope
     reason: str
-    """Why this actor may see it: a policy reason code."""
+    """The reason why this actor may see it: a policy reason code."""
     path: str = "exact"
-    """How the vector was searched: `exact`, `chroma` or `none`."""
+    """The search for its vector: `exact`, `chroma` or `none`."""
     fresh: bool = True
-    """False when the memory is superseded or out of its validity, or stands below what it was
+    """False if the memory is superseded or out of its validity, or ranked below a memory it was
     derived from.
     """
     history: bool = False
-    """True for what holds no longer: superseded, or out of its validity at the moment asked for."""
+    """True for a memory of the past: superseded, or out of its validity at the requested moment."""
     replaced_by: str | None = None
-    """The memory that holds in its place."""
+    """The memory that replaces it."""
     duplicates: tuple[str, ...] = ()
     """Memories that say the same and are collapsed into this one."""
 
@@ -374,7 +374,7 @@ class HistoryEntry(Record):
         "ADD", "SEEN", "UPDATE", "FORGET", "RECOVER", "CORRECT", "PROMOTE", "SHARE", "ERASE"
     ]
     correction: CorrectionKind | None = None
-    """Which correction a CORRECT was."""
+    """The kind of correction, for a CORRECT."""
     at: int
     actor: JsonObject
     surface: str

@@ -65,7 +65,8 @@ ReasonCode = Literal[
 ]
 
 Limited = Literal["read", "inspect", "preview", "export"]
-"""What a tally may limit for each actor: recalls and other reads, inspections, previews, exports.
+"""Operations that a tally may limit for each actor: recalls and other reads, inspections, previews,
+exports.
 """
 
 PolicyEffect = Literal["allow", "deny", "redact", "require_approval", "require_receipt"]
@@ -84,18 +85,20 @@ class AccessDecision(Record):
 
 
 class ApprovalRequest(Record):
-    """What a rule wants a person to approve before it is done."""
+    """An approval that a rule wants from a person."""
 
     action: Literal["send_to_model"] = "send_to_model"
     rule_id: str
     reason: str
-    """What the rule says of itself."""
+    """The description of the rule."""
     item_ids: tuple[str, ...]
     """The candidates it is about, in their order."""
 
 
 class PolicyConditions(Record):
-    """What must hold for a rule to apply; each field that is given must match one of its values."""
+    """Conditions under which a rule applies; each field that is set must match one of its
+    values.
+    """
 
     agent: tuple[str, ...] = ()
     task_type: tuple[str, ...] = ()

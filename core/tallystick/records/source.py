@@ -27,7 +27,7 @@ SourceState = Literal["active", "hidden", "redacted", "deleted", "erased"]
 
 
 class SourceRef(Record):
-    """Where something came from, as the caller names it."""
+    """The origin of something, as the caller states it."""
 
     source_type: SourceType = "other"
     uri: str | None = None
@@ -49,7 +49,7 @@ class Source(Persisted):
     scope: Scope
     source_type: SourceType = "user"
     uri: str | None = None
-    """Where it lives outside, or None when its only identity is `id`."""
+    """Its address outside of the tally, or None if `id` is its only identity."""
     title: str | None = None
     source_version: str | None = None
     content_hash: str
@@ -60,5 +60,5 @@ class Source(Persisted):
     created_at: int
     """Microseconds UTC."""
     occurred_at: int | None = None
-    """When it was said or happened, microseconds UTC, if known."""
+    """The time at which it was said or happened, microseconds UTC, if known."""
     lifecycle_state: SourceState = "active"

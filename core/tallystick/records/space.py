@@ -1,4 +1,4 @@
-"""Spaces: stored scopes with members, and what previewing access to them gives."""
+"""Spaces: stored scopes with members, and previews of access to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SpaceState = Literal["open", "closed"]
 
 
 class SpaceMember(Record):
-    """Who belongs to a space, as what, and until when."""
+    """One member of a space, with its role and the end of its membership."""
 
     principal_type: PrincipalType = "user"
     principal_id: str = ""
@@ -84,23 +84,25 @@ class MemorySpace(Persisted):
 
 
 class ScopePreview(Record):
-    """What one actor could recall from one scope."""
+    """The memories that one actor could recall from one scope."""
 
     scope: Scope
     decision: AccessDecision
-    """Whether and why the actor may read there."""
+    """The decision about the actor's reading there."""
     visible: tuple[str, ...] = ()
-    """Ids that a recall can give, oldest first."""
+    """Ids that a recall can return, oldest first."""
     hidden: dict[str, int] = {}
-    """How many memories are kept from recall, by state (or `expired`); only for who may inspect the
-    scope.
+    """The number of memories kept from recall, by state (or `expired`); only for an actor that may
+    inspect the scope.
     """
     denied: tuple[str, ...] = ()
-    """Ids that would be visible if the actor were allowed; only for who may inspect the scope."""
+    """Ids that would be visible if the actor were allowed; only for an actor that may inspect the
+    scope.
+    """
 
 
 class AccessPreview(Record):
-    """What an actor could recall, scope by scope. Making one changes nothing."""
+    """The memories that an actor could recall, scope by scope. A preview changes nothing."""
 
     user: str
     agent: str | None = None
@@ -108,5 +110,5 @@ class AccessPreview(Record):
 
     @property
     def visible(self) -> tuple[str, ...]:
-        """Every id that a recall over these scopes can give."""
+        """Every id that a recall over these scopes can return."""
         return tuple(memory_id for scope in self.scopes for memory_id in scope.visible)

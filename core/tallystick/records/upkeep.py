@@ -1,4 +1,4 @@
-"""What upkeep tells: Proof, Searched, Erasure, Purge, Transfer, Finding."""
+"""Results of upkeep: Proof, Searched, Erasure, Purge, Transfer, Finding."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ __all__ = ["Erasure", "Finding", "Proof", "Purge", "Searched", "Transfer"]
 
 
 class Searched(Record):
-    """What the search for a text's bytes found when the text was still known: at its erasure."""
+    """The result of the search for a text's bytes while the text was still known: at its
+    erasure.
+    """
 
     at: int
     """Microseconds UTC."""
     holds: bool
-    """Whether it found them nowhere."""
+    """True if it found them nowhere."""
     problems: int = 0
-    """In how many places it found them."""
+    """The number of places in which it found them."""
     checked: tuple[str, ...]
     audit_id: str
 
 
 class Proof(Record):
-    """What was checked of a memory that is gone, what was found, and what cannot be proved."""
+    """The proof that a memory is gone: the checks, their problems, and the limits of the proof."""
 
     memory_id: str
     claim: Literal["unreachable", "erased"]
@@ -32,7 +34,7 @@ class Proof(Record):
     copies: tuple[str, ...] = ()
     """Copies that are kept on purpose, such as the versions from which it can be recovered."""
     problems: tuple[str, ...] = ()
-    """What speaks against the claim."""
+    """Facts that contradict the claim."""
     cannot_prove: tuple[str, ...] = ()
     searched: Searched | None = None
     """The last search for the text's bytes, where this proof was given no text to search for."""
@@ -42,27 +44,27 @@ class Proof(Record):
 
 
 class Erasure(Record):
-    """What erasing would destroy, or destroyed."""
+    """The copies that erasing destroys or would destroy."""
 
     mode: Literal["preview", "apply"]
     memory_ids: tuple[str, ...]
     """Those that were named, and the shared copies that go with them."""
     versions: int
     sources: tuple[str, ...]
-    """Sources whose text goes; those that another memory needs stay."""
+    """Sources whose text is erased; those that another memory needs stay."""
     payloads: tuple[str, ...] = ()
-    """Recorded steps whose payloads go; their receipts stay and say so."""
+    """Recorded steps whose payloads are erased; their receipts stay and say so."""
     threads: tuple[str, ...] = ()
-    """Threads of checkpoints that hold the text: they are deleted, because live state cannot be
+    """Threads of checkpoints that contain the text: they are deleted, because live state cannot be
     cut.
     """
     working: int = 0
-    """Values of runs that hold the text."""
+    """Values of runs that contain the text."""
     runs: tuple[str, ...] = ()
-    """Recorded runs whose goal holds the text: the goal goes."""
+    """Recorded runs whose goal contains the text: the goal is erased."""
     elsewhere: tuple[str, ...] = ()
-    """Memories that stay and hold the text, or were promoted or concluded from it: erase them too
-    where that is meant.
+    """Memories that stay and contain the text, or were promoted or concluded from it: erase them
+    too where that is meant.
     """
     cannot_prove: tuple[str, ...] = ()
     confirm_token: str | None = None
@@ -73,7 +75,7 @@ class Erasure(Record):
 
 
 class Purge(Record):
-    """What retention would remove, or removed. Nothing within its window is among it."""
+    """The data that retention removes or would remove. Nothing within its window is among it."""
 
     mode: Literal["preview", "apply"]
     expired: int
@@ -100,7 +102,7 @@ class Purge(Record):
 
 
 class Finding(Record):
-    """What the doctor says of one thing."""
+    """The finding of one check of the doctor."""
 
     check: str
     status: Literal["ok", "notice", "problem", "repaired"]
@@ -108,7 +110,7 @@ class Finding(Record):
 
 
 class Transfer(Record):
-    """What an export or import took along."""
+    """The contents of an export or import."""
 
     format: int
     digest: str

@@ -232,7 +232,7 @@ def chain_entry(event: Event, after: End) -> Appended:
     }
     trace = {"request_id": event.actor.request_id, "session_id": event.actor.session_id}
     body |= {name: value for name, value in trace.items() if value is not None}
-    text = canonical_json(body, known=event.plain).decode()
+    text = canonical_json(body, trusted=event.plain).decode()
     return Appended(
         event, after.length, after.head, text, _digest(event.stream, after.length, after.head, text)
     )
@@ -384,7 +384,7 @@ def _column_problems(row: Any) -> list[str]:
 
 
 def _digest(stream: str, position: int, previous: str, body: str) -> str:
-    return text_digest("journal", canonical_json([stream, position, previous, body], known=True))
+    return text_digest("journal", canonical_json([stream, position, previous, body], trusted=True))
 
 
 def _entry(row: Any) -> JournalEntry:

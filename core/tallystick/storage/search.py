@@ -91,7 +91,7 @@ class TextRow(NamedTuple):
     words: str
     """As `ranking.indexed_words` writes them."""
     marks: int
-    """As `ranking.marks_of` reads them off the text."""
+    """As `ranking.text_flags` reads them off the text."""
     speaker: str | None
     tags: tuple[str, ...] = ()
     names: tuple[str, ...] = ()

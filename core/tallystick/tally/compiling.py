@@ -83,11 +83,11 @@ def _detached(record: _Record) -> _Record:
 
 def _relevance(services: Services, request: CompilationRequest) -> dict[str, int]:
     """Score by id how well each visible candidate answers the query, or the latest user message."""
-    items = compiler.visible(request)
-    query = request.query if request.query is not None else compiler.asked(items, request)
+    items = compiler.visible_items(request)
+    query = request.query if request.query is not None else compiler.latest_request(items, request)
     if query is None:
         return {}
-    texts = compiler.texts(items, request)
+    texts = compiler.searchable_texts(items, request)
     most = request.token_budget // _SHORT_TEXT
     return services.working_sets.relevance(query, texts, now=request.as_of, most=most)
 

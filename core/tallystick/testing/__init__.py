@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tallystick.testing.effects import effects
     from tallystick.testing.fakes import (
         CountingIds,
         HashEmbedder,
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
         StepClock,
         WordCounter,
     )
-    from tallystick.testing.outcome import effects
 
 __all__ = ["CountingIds", "HashEmbedder", "ScriptedCall", "StepClock", "WordCounter", "effects"]
 
@@ -29,5 +29,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(
-        import_module(f"tallystick.testing.{'outcome' if name == 'effects' else 'fakes'}"), name
+        import_module(f"tallystick.testing.{'effects' if name == 'effects' else 'fakes'}"), name
     )

@@ -16,7 +16,7 @@ from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["SCENES", "CaptureContract", "Scene", "Told"]
+__all__ = ["SCENES", "CaptureContract", "Scene", "CapturedStep"]
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
@@ -24,8 +24,8 @@ ANNA = Actor(user="anna")
 Scene = Literal["text", "parallel tools", "error", "retry", "streaming", "nested agent", "approval"]
 
 
-class Told(NamedTuple):
-    """What a receipt tells of one step, in words that no runtime has for itself."""
+class CapturedStep(NamedTuple):
+    """One recorded step, in words that belong to no runtime."""
 
     what: Literal["asks a model", "calls a tool", "waits"]
     name: str | None
@@ -35,27 +35,27 @@ class Told(NamedTuple):
     """Place of the step that it was made in."""
 
 
-ASKS = Told("asks a model", None, "completed")
-SCENES: Mapping[Scene, tuple[Told, ...]] = {
+ASKS = CapturedStep("asks a model", None, "completed")
+SCENES: Mapping[Scene, tuple[CapturedStep, ...]] = {
     # The model is asked "How much?" and says "It is 42."
     "text": (ASKS,),
     # The model asks for double(value=1) and double(value=2) at once, then says "It is 42."
     "parallel tools": (
         ASKS,
-        Told("calls a tool", "double", "completed"),
-        Told("calls a tool", "double", "completed"),
+        CapturedStep("calls a tool", "double", "completed"),
+        CapturedStep("calls a tool", "double", "completed"),
         ASKS,
     ),
     # The model asks for divide(value=0), which raises ZeroDivisionError; what follows is up to the
     # runtime.
-    "error": (ASKS, Told("calls a tool", "divide", "failed")),
+    "error": (ASKS, CapturedStep("calls a tool", "divide", "failed")),
     # The model asks for flaky(value=1), which asks to be tried again in the runtime's own way; the
     # model does.
     "retry": (
         ASKS,
-        Told("calls a tool", "flaky", "failed"),
+        CapturedStep("calls a tool", "flaky", "failed"),
         ASKS,
-        Told("calls a tool", "flaky", "completed"),
+        CapturedStep("calls a tool", "flaky", "completed"),
         ASKS,
     ),
     # The model says "It is 42." in several chunks.
@@ -64,27 +64,27 @@ SCENES: Mapping[Scene, tuple[Told, ...]] = {
     # "It is 42."
     "nested agent": (
         ASKS,
-        Told("calls a tool", "expert", "completed"),
-        Told("asks a model", None, "completed", 1),
+        CapturedStep("calls a tool", "expert", "completed"),
+        CapturedStep("asks a model", None, "completed", 1),
         ASKS,
     ),
     # The model asks for erase(value=1), which wants a person, who agrees; then the model says "It
     # is 42."
     "approval": (
         ASKS,
-        Told("waits", "erase", "blocked"),
-        Told("calls a tool", "erase", "completed"),
+        CapturedStep("waits", "erase", "blocked"),
+        CapturedStep("calls a tool", "erase", "completed"),
         ASKS,
     ),
 }
-"""What each scene is to tell, in order."""
+"""The expected steps of each scene, in order."""
 
 
 class CaptureContract:
-    """What every capture adapter records."""
+    """The records of every capture adapter."""
 
     sees_chunks: ClassVar[bool] = True
-    """Whether the adapter sees the chunks of a stream; one that does not keeps the answer without
+    """True if the adapter sees the chunks of a stream; one that does not keeps the answer without
     their times.
     """
 
@@ -94,20 +94,20 @@ class CaptureContract:
         """
         raise NotImplementedError
 
-    def said(self, response: Json) -> str:
-        """The text of a recorded answer."""
+    def answer_text(self, response: Json) -> str:
+        """Return the text of a recorded answer."""
         raise NotImplementedError
 
     def test_a_text_answer(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "text")
+            bound = self._play_scene(tally, "text")
             [entries] = _payloads(bound)
-            assert self.said(entries["response"]) == "It is 42."
+            assert self.answer_text(entries["response"]) == "It is 42."
             assert "How much?" in str(entries["request"])
 
     def test_tools_that_run_side_by_side(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "parallel tools")
+            bound = self._play_scene(tally, "parallel tools")
             called = [entries for entries in _payloads(bound) if "tool_call" in entries]
             assert sorted(entries["tool_call"]["arguments"]["value"] for entries in called) == [
                 1,
@@ -118,55 +118,55 @@ class CaptureContract:
 
     def test_a_tool_that_fails(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "error")
+            bound = self._play_scene(tally, "error")
             failed = _payloads(bound)[1]
             assert failed["error"]["type"] == "ZeroDivisionError"
             assert failed["tool_call"]["arguments"] == {"value": 0}
 
     def test_a_tool_that_is_tried_again(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "retry")
+            bound = self._play_scene(tally, "retry")
             assert "tool_result" in _payloads(bound)[3]
 
     def test_an_answer_in_chunks(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "streaming")
+            bound = self._play_scene(tally, "streaming")
             [entries] = _payloads(bound)
-            assert self.said(entries["response"]) == "It is 42."
+            assert self.answer_text(entries["response"]) == "It is 42."
             [step] = _steps(bound)
-            [told] = [
-                one.summary
-                for one in bound.recordings.receipt(step.step_id).entries
-                if one.kind == "response"
+            [summary] = [
+                entry.summary
+                for entry in bound.recordings.receipt(step.step_id).entries
+                if entry.kind == "response"
             ]
             if self.sees_chunks:
-                times: Any = told["stream"]
+                times: Any = summary["stream"]
                 assert times["chunks"] > 1
                 assert 0 <= times["first_us"] <= times["last_us"]
 
     def test_an_agent_in_a_tool(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "nested agent")
+            bound = self._play_scene(tally, "nested agent")
             assert len(bound.runs()) == 1
 
     def test_a_person_is_asked(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:
-            bound = self._played(tally, "approval")
+            bound = self._play_scene(tally, "approval")
             waits = _payloads(bound)[1]
             assert "approval" in waits
             assert "tool_result" not in waits
 
-    def _played(self, tally: Tally, scene: Scene) -> BoundTally:
-        """Play a scene, and hold its receipts against what they are to tell."""
+    def _play_scene(self, tally: Tally, scene: Scene) -> BoundTally:
+        """Play a scene, and compare its receipts with the expected steps."""
         bound = tally.bind(ANNA)
         try:
             self.play(bound, scene)
         except ZeroDivisionError:
             assert scene == "error"
-        told, expected = _told(bound), SCENES[scene]
-        assert told[: len(expected)] == list(expected)
+        effects, expected = _captured_steps(bound), SCENES[scene]
+        assert effects[: len(expected)] == list(expected)
         if scene != "error":
-            assert len(told) == len(expected)
+            assert len(effects) == len(expected)
         for run in reversed(bound.runs()):
             verified = bound.recordings.verify(run.run_id)
             assert (verified.ok, verified.gaps) == (True, {})
@@ -184,28 +184,28 @@ def _steps(bound: BoundTally) -> list[Any]:
 
 
 def _payloads(bound: BoundTally) -> list[dict[str, Any]]:
-    """Of each step what was recorded, by kind."""
+    """Return the recorded payloads of each step, by kind."""
     return [
-        {one.kind: one.payload for one in bound.recordings.entries(step.step_id)}
+        {entry.kind: entry.payload for entry in bound.recordings.entries(step.step_id)}
         for step in _steps(bound)
     ]
 
 
-def _told(bound: BoundTally) -> list[Told]:
+def _captured_steps(bound: BoundTally) -> list[CapturedStep]:
     steps = _steps(bound)
     places = {step.step_id: place for place, step in enumerate(steps)}
-    found: list[Told] = []
+    scene: list[CapturedStep] = []
     for step in steps:
-        kinds = {one.kind for one in bound.recordings.entries(step.step_id)}
+        kinds = {entry.kind for entry in bound.recordings.entries(step.step_id)}
         parent = places.get(step.parent_step_id) if step.parent_step_id is not None else None
         if step.status == "blocked":
             assert "approval" in kinds
-            found.append(Told("waits", step.name, step.status, parent))
+            scene.append(CapturedStep("waits", step.name, step.status, parent))
         elif step.step_kind == "model_call":
             assert {"request", "response"} <= kinds
-            found.append(Told("asks a model", None, step.status, parent))
+            scene.append(CapturedStep("asks a model", None, step.status, parent))
         elif step.step_kind == "tool_call":
             assert "tool_call" in kinds
             assert ("tool_result" in kinds) or ("error" in kinds)
-            found.append(Told("calls a tool", step.name, step.status, parent))
-    return found
+            scene.append(CapturedStep("calls a tool", step.name, step.status, parent))
+    return scene

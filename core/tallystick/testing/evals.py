@@ -26,7 +26,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
 
-__all__ = ["SUITES", "Outcome", "run_suite", "run_suites"]
+__all__ = ["SUITES", "SuiteResult", "run_suite", "run_suites"]
 
 _DAY = 24 * 3600 * 1_000_000
 _ROOT = Actor(user="root", role="operator")
@@ -41,8 +41,8 @@ _EVERY: tuple[MemoryState, ...] = (
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one suite showed. A suite passes when nothing is in `failures`."""
+class SuiteResult:
+    """The result of one suite. A suite passes if `failures` is empty."""
 
     suite: str
     questions: int
@@ -65,7 +65,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every blocking measure holds."""
+        """True if every blocking measure is met."""
         return not self.failures
 
     def stable(self) -> dict[str, Any]:
@@ -92,22 +92,22 @@ class _Stage:
     failures: list[str] = field(default_factory=list)
 
     def ask(
-        self, bound: BoundTally, query: str, wanted: Iterable[str], **options: Any
+        self, bound: BoundTally, query: str, relevant: Iterable[str], **options: Any
     ) -> list[Hit]:
-        """Recall, and count what was found of `wanted` (ids)."""
+        """Recall, and count the hits among `relevant` (ids)."""
         began = time.perf_counter()
-        found = list(bound.recall(query, limit=10, **options))
+        hits = list(bound.recall(query, limit=10, **options))
         self.times.append(time.perf_counter() - began)
-        for hit in found:
+        for hit in hits:
             self.hits += 1
             self.covered += bool(hit.source_ids and hit.sources and hit.reason and hit.visible_to)
-        expected = set(wanted)
+        expected = set(relevant)
         if expected:
-            places = [place for place, hit in enumerate(found) if hit.memory.id in expected]
+            places = [place for place, hit in enumerate(hits) if hit.memory.id in expected]
             self.recalls.append(len(places) / len(expected))
             best = sum(1 / math.log2(place + 2) for place in range(min(10, len(expected))))
             self.gains.append(sum(1 / math.log2(place + 2) for place in places) / best)
-        return found
+        return hits
 
     def check(self, holds: bool, what: str) -> None:
         """Something that must be so."""
@@ -115,24 +115,24 @@ class _Stage:
         if not holds:
             self.failures.append(what)
 
-    def silent(self, told: object, marks: Iterable[str], what: str) -> None:
-        """None of `marks` may stand in what was told."""
-        text = told if isinstance(told, str) else repr(told)
-        found = [mark for mark in marks if mark in text]
+    def silent(self, answer: object, marks: Iterable[str], what: str) -> None:
+        """Check that an answer contains none of `marks`."""
+        text = answer if isinstance(answer, str) else repr(answer)
+        leaked = [mark for mark in marks if mark in text]
         self.checks += 1
-        if found:
-            self.leaks += len(found)
-            self.failures.append(f"{what} told {', '.join(found)}")
+        if leaked:
+            self.leaks += len(leaked)
+            self.failures.append(f"{what} told {', '.join(leaked)}")
 
     def refused(self, call: Callable[[], Any], marks: Iterable[str], what: str) -> None:
-        """A call that must be refused, without telling anything."""
+        """Check that a call is refused without a leak."""
         try:
-            told = call()
+            answer = call()
         except (Denied, NotFound) as error:
             self.silent(f"{error!r} {error}", marks, what)
         else:
             self.leaks += 1
-            self.failures.append(f"{what} was answered: {told!r:.80}")
+            self.failures.append(f"{what} was answered: {answer!r:.80}")
 
     def pack(self, pack: Any) -> Any:
         """Note what a pack costs."""
@@ -145,11 +145,11 @@ class _Stage:
         return pack
 
     def chatter(self, bound: BoundTally, count: int, *, about: Sequence[str] = ()) -> list[str]:
-        """Memories that nobody asks for."""
-        made = bound.remember_many(
+        """Store memories that match no question."""
+        results = bound.remember_many(
             [{"content": _sentence(self.source, about)} for _ in range(count)]
         )
-        return [one.memory_id for one in made]
+        return [result.memory_id for result in results]
 
 
 _NOUNS = (
@@ -226,9 +226,9 @@ def _corrected(bound: BoundTally, memory_id: str, correction: Any, **options: An
 def _coding_handoff(stage: _Stage) -> None:
     coder = Actor(user="ada", agent="coder", projects=frozenset({"apollo"}))
     reviewer = Actor(user="ben", agent="reviewer", projects=frozenset({"apollo"}))
-    work, other = (stage.tally.bind(one, scope="project:apollo") for one in (coder, reviewer))
+    work, other = (stage.tally.bind(actor, scope="project:apollo") for actor in (coder, reviewer))
     stage.chatter(work, 150)
-    told = {
+    answers = {
         "which port does the test database use?": (
             "The test database listens on port 5544.",
             "fact",
@@ -250,7 +250,7 @@ def _coding_handoff(stage: _Stage) -> None:
         "may I push to main on Friday?": ("Never push to main on Fridays.", "constraint"),
         "which formatter do we use?": ("We format with ruff at 120 columns.", "preference"),
     }
-    for query, (text, kind) in told.items():
+    for query, (text, kind) in answers.items():
         [memory_id] = _keep(work, [text], kind=kind)
         stage.ask(other, query, [memory_id])
     awake = stage.pack(other.wake())
@@ -267,7 +267,7 @@ def _coding_handoff(stage: _Stage) -> None:
 def _personal_memory(stage: _Stage) -> None:
     mine = stage.tally.bind(Actor(user="ada"))
     stage.chatter(mine, 200)
-    told = {
+    answers = {
         "what do I drink in the morning?": "I drink green tea in the morning.",
         "where do my parents live?": "My parents live in Trieste.",
         "what am I allergic to?": "I am allergic to hazelnuts.",
@@ -277,7 +277,7 @@ def _personal_memory(stage: _Stage) -> None:
         "which seat do I like on trains?": "On trains I like a seat by the window.",
         "what size are my shoes?": "My shoes are size 41.",
     }
-    for query, text in told.items():
+    for query, text in answers.items():
         stage.ask(mine, query, _keep(mine, [text], kind="preference"))
     stage.pack(mine.context_pack("what should a host know about food?"))
 
@@ -298,14 +298,16 @@ def _project_recall(stage: _Stage) -> None:
                 bound, [f"The {topic} service of {name} runs in zone {marks[name]}-{topic}."]
             )
     for name, bound in both.items():
-        others = [mark for other, mark in marks.items() if other != name]
+        foreign = [mark for other, mark in marks.items() if other != name]
         for topic in _NOUNS[:8]:
-            found = stage.ask(
+            hits = stage.ask(
                 bound, f"in which zone does the {topic} service run?", [ids[name][topic]]
             )
-            stage.silent(found, others, f"recall in {name}")
+            stage.silent(hits, foreign, f"recall in {name}")
         stage.silent(
-            stage.pack(bound.context_pack("which services run where?")), others, f"a pack of {name}"
+            stage.pack(bound.context_pack("which services run where?")),
+            foreign,
+            f"a pack of {name}",
         )
 
 
@@ -321,7 +323,7 @@ def _delegated_recall(stage: _Stage) -> None:
         principal_type="agent", principal_id="helper", role="writer", expires_at=until
     )
     spaces.create(scope, name="Review", members=[member], reason="help me")
-    owner, held = stage.tally.bind(ada, scope=scope), stage.tally.bind(helper, scope=scope)
+    owner, delegate = stage.tally.bind(ada, scope=scope), stage.tally.bind(helper, scope=scope)
     stage.tally.bind(ada).remember("mark-private: Ada's own diary.")
     stage.chatter(owner, 60)
     for query, text in {
@@ -329,8 +331,8 @@ def _delegated_recall(stage: _Stage) -> None:
         "review.",
         "who signs it?": "Chiara signs the contract with Borealis.",
     }.items():
-        found = stage.ask(held, query, _keep(owner, [text]))
-        stage.silent(found, ["mark-private"], "a delegated recall")
+        hits = stage.ask(delegate, query, _keep(owner, [text]))
+        stage.silent(hits, ["mark-private"], "a delegated recall")
     stranger = helper.replace(agent="other")
     stage.refused(
         lambda: stage.tally.bind(stranger, scope=scope).recall("contract"),
@@ -344,7 +346,7 @@ def _delegated_recall(stage: _Stage) -> None:
         "no delegation",
     )
     stage.clock.advance(days=11)
-    stage.refused(lambda: held.recall("contract"), ["mark-"], "an ended delegation")
+    stage.refused(lambda: delegate.recall("contract"), ["mark-"], "an ended delegation")
 
 
 def _agent_diary(stage: _Stage) -> None:
@@ -391,19 +393,19 @@ def _private_leak_negative(stage: _Stage) -> None:
         mine.forget(ids[person.user][0], reason="evaluation")
     for person in people:
         bound = stage.tally.bind(person)
-        others = [mark for name, mark in marks.items() if name != person.user]
+        foreign = [mark for name, mark in marks.items() if name != person.user]
         for noun in _NOUNS[:5]:
-            found = stage.ask(bound, f"in which drawer is the {noun} hidden?", [])
-            stage.silent(found, others, "recall")
-        stage.silent(stage.pack(bound.context_pack("what is hidden?")), others, "a pack")
-        stage.silent(stage.pack(bound.wake()), others, "waking")
+            hits = stage.ask(bound, f"in which drawer is the {noun} hidden?", [])
+            stage.silent(hits, foreign, "recall")
+        stage.silent(stage.pack(bound.context_pack("what is hidden?")), foreign, "a pack")
+        stage.silent(stage.pack(bound.wake()), foreign, "waking")
         for victim in people:
             if victim is person:
                 continue
             target, scope = ids[victim.user][1], victim.private_scope
             inside = replace(stage.tally.bind(person), scope=scope)
             for name, call in _intrusions(bound, inside, target).items():
-                stage.refused(call, others, f"{name} of {victim.user}")
+                stage.refused(call, foreign, f"{name} of {victim.user}")
             preview = bound.preview_access(actor=victim, scopes=[scope])
             stage.check(
                 not preview.visible and not preview.scopes[0].hidden,
@@ -450,15 +452,15 @@ def _stale_decisions(stage: _Stage) -> None:
             apollo, [f"The {noun} summary is generated by the pipeline now."], kind="decision"
         )
         _corrected(apollo, old, "supersede", by=new)
-        found = stage.ask(apollo, f"who writes the {noun} report by hand on Friday?", [new])
-        order = [hit.memory.id for hit in found]
+        hits = stage.ask(apollo, f"who writes the {noun} report by hand on Friday?", [new])
+        order = [hit.memory.id for hit in hits]
         stage.check(new in order, f"{noun}: the replacement was not found")
         if new in order and old in order:
             stage.check(
                 order.index(new) < order.index(old),
                 f"{noun}: the old decision stands above its replacement",
             )
-            hit = found[order.index(old)]
+            hit = hits[order.index(old)]
             stage.check(
                 hit.history and hit.replaced_by == new, f"{noun}: the old decision is not marked"
             )
@@ -488,7 +490,7 @@ def _source_grounding(stage: _Stage) -> None:
     apollo.modify(ids[0], content="The lantern costs 99 crowns.", reason="dearer")
     derived = apollo.remember("Lanterns got dearer.", derived_from=[ids[0]])
     for memory_id in (*ids[:5], derived.memory_id):
-        found = apollo.get(memory_id)
+        memory = apollo.get(memory_id)
         with services_of(stage.tally).store.database.read() as connection:
             from tallystick.storage import memories, scopes
 
@@ -496,10 +498,10 @@ def _source_grounding(stage: _Stage) -> None:
             stored = memories.get(connection, memory_id)
             body = None if stored is None else parts.get(connection, scope.id, stored.content_key)
         stage.check(
-            body is not None and body.decode() == found.content,
+            body is not None and body.decode() == memory.content,
             "the bytes of a source are not what was said",
         )
-        stage.check(bool(found.sources), "a memory has no source")
+        stage.check(bool(memory.sources), "a memory has no source")
     stage.check(len(apollo.get(ids[0]).sources) == 2, "a change left no source of its own")
     stage.check(
         apollo.inspect(ids[0]).affected.derived == (derived.memory_id,),
@@ -511,7 +513,7 @@ def _forget_then_probe(stage: _Stage) -> None:
     apollo = stage.tally.bind(
         Actor(user="ada", projects=frozenset({"apollo"})), scope="project:apollo"
     )
-    kept = stage.chatter(apollo, 80, about=("falcon",))
+    bystanders = stage.chatter(apollo, 80, about=("falcon",))
     marks = [f"secret{place}x" for place in range(12)]
     texts = [
         f"The falcon {mark} sleeps in the tower of {noun}."
@@ -543,15 +545,17 @@ def _forget_then_probe(stage: _Stage) -> None:
     stage.silent(apollo.preview_access(), marks, "a preview")
     root = stage.tally.bind(_ROOT)
     preview = root.operator.erase(ids[:3], reason="evaluation")
-    done = root.operator.erase(
+    erasure = root.operator.erase(
         ids[:3], reason="evaluation", mode="apply", confirm_token=preview.confirm_token
     )
-    stage.check(all(proof.holds for proof in done.proofs), "an erased memory left something behind")
+    stage.check(
+        all(proof.holds for proof in erasure.proofs), "an erased memory left something behind"
+    )
     stage.check(
         apollo.recover(ids[5], reason="evaluation").status == "changed",
         "a forgotten memory is not recoverable",
     )
-    stage.wrong += sum(apollo.get(memory_id).version != 1 for memory_id in kept)
+    stage.wrong += sum(apollo.get(memory_id).version != 1 for memory_id in bystanders)
 
 
 def _mutation_targets(stage: _Stage) -> None:
@@ -651,9 +655,9 @@ def _injection(stage: _Stage) -> None:
     ]
     ids = _keep(apollo, hostile)
     stage.chatter(apollo, 40)
-    found = stage.ask(apollo, "how do we deploy?", [])
+    hits = stage.ask(apollo, "how do we deploy?", [])
     stage.check(
-        set(ids) & {hit.memory.id for hit in found} != set(),
+        set(ids) & {hit.memory.id for hit in hits} != set(),
         "nothing hostile was found to be framed",
     )
     for pack in (stage.pack(apollo.context_pack("how do we deploy?")), stage.pack(apollo.wake())):
@@ -682,7 +686,7 @@ def _feedback_loop(stage: _Stage) -> None:
     apollo = stage.tally.bind(
         Actor(user="ada", projects=frozenset({"apollo"})), scope="project:apollo"
     )
-    said = 0
+    expected = 0
     for turn in range(200):
         question = f"Turn {turn}: where does the {_NOUNS[turn % len(_NOUNS)]} stand?"
         pack = apollo.context_pack(question, budget_tokens=300)
@@ -694,12 +698,12 @@ def _feedback_loop(stage: _Stage) -> None:
             (f"It stands in hall {turn}.", "assistant"),
         ):
             apollo.remember(content, kind="turn", conversation="loop", speaker=speaker)
-        said += 2
+        expected += 2
     turns = apollo.memories(conversation="loop", limit=10_000)
-    stage.check(len(turns) == said, f"{len(turns)} memories of {said} turns")
+    stage.check(len(turns) == expected, f"{len(turns)} memories of {expected} turns")
     stage.silent([memory.content for memory in turns], [OPEN, "remembered data"], "a captured turn")
     stage.check(
-        sum(len(memory.content) for memory in turns) < said * 60,
+        sum(len(memory.content) for memory in turns) < expected * 60,
         "captured turns grew by what was recalled",
     )
     own = [memory.id for memory in turns if memory.content == "It stands in hall 180."]
@@ -709,7 +713,7 @@ def _feedback_loop(stage: _Stage) -> None:
 def _cjk(stage: _Stage) -> None:
     mine = stage.tally.bind(Actor(user="ada"))
     stage.chatter(mine, 80)
-    told = {
+    answers = {
         "好きな飲み物は何ですか": "私の好きな飲み物は緑茶です。",
         "会議はいつですか": "会議は毎週火曜日の午前九時に始まります。",
         "我的猫叫什么名字": "我的猫叫小白，今年三岁。",
@@ -717,7 +721,7 @@ def _cjk(stage: _Stage) -> None:
         "생일은 언제입니까": "내 생일은 오월 사일입니다.",
         "회의실은 어디에 있습니까": "회의실은 삼층 복도 끝에 있습니다.",
     }
-    for query, text in told.items():
+    for query, text in answers.items():
         stage.ask(mine, query, _keep(mine, [text]))
     stage.pack(mine.context_pack("好きな飲み物は何ですか"))
 
@@ -740,7 +744,7 @@ SUITES: Mapping[str, tuple[Callable[[_Stage], None], float]] = {
 """Each suite by name, with the least recall@10 that it must reach."""
 
 
-def run_suite(name: str, folder: Path, *, seed: int = 7) -> Outcome:
+def run_suite(name: str, folder: Path, *, seed: int = 7) -> SuiteResult:
     """Play one suite on a new tally in `folder`."""
     play, least = SUITES[name]
     clock = StepClock()
@@ -757,7 +761,7 @@ def run_suite(name: str, folder: Path, *, seed: int = 7) -> Outcome:
     if stage.wrong:
         failures.append(f"{stage.wrong} memories were changed that should not have been")
     times = sorted(stage.times)
-    return Outcome(
+    return SuiteResult(
         suite=name,
         questions=len(stage.times),
         checks=stage.checks,
@@ -772,6 +776,6 @@ def run_suite(name: str, folder: Path, *, seed: int = 7) -> Outcome:
     )
 
 
-def run_suites(folder: Path, *, seed: int = 7, names: Iterable[str] = ()) -> list[Outcome]:
+def run_suites(folder: Path, *, seed: int = 7, names: Iterable[str] = ()) -> list[SuiteResult]:
     """Play suites, by default all of them, each on a tally of its own below `folder`."""
     return [run_suite(name, folder / name, seed=seed) for name in (names or SUITES)]

@@ -53,14 +53,14 @@ class CountingIds:
 
 
 class ScriptedCall:
-    """A model as `recordings.replay` calls it: gives the answers of a script, and keeps the
+    """A model as `recordings.replay` calls it: returns the answers of a script, and keeps the
     requests it got.
     """
 
     def __init__(self, answers: Iterable[Any]) -> None:
         self._answers = iter(answers)
         self.requests: list[Any] = []
-        """What it was asked, in order."""
+        """The requests that it got, in order."""
 
     def __call__(self, request: Any) -> Any:
         """The next answer of the script. Raises StopIteration when it is used up."""
@@ -77,9 +77,9 @@ class HashEmbedder:
         self._dimension = dimension
         self._name = name
         self.local = local
-        """Whether it counts as running here; False makes embedding a job, as for a remote one."""
-        self.write_queue = 0
-        """How often it was called."""
+        """True if it counts as running here; False makes embedding a job, as for a remote one."""
+        self.calls = 0
+        """The number of its calls."""
 
     @property
     def fingerprint(self) -> str:
@@ -95,7 +95,7 @@ class HashEmbedder:
         """Unit vectors, shape (len(texts), dimension); a text without words gives zeros."""
         import numpy as np
 
-        self.write_queue += 1
+        self.calls += 1
         vectors = np.zeros((len(texts), self._dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             for word in re.findall(r"\w+", text.casefold()):

@@ -1,5 +1,4 @@
-"""A plugin for pytest: play a tape to an agent and fail with a diff where it asks for something
-else.
+"""A plugin for pytest: play a tape to an agent and fail with a diff if it makes another request.
 
     def test_the_agent_still_asks_the_same(tape):
         player = tape("tapes/refund.json")
@@ -8,11 +7,11 @@ else.
 
 pytest finds it by itself where tallystick is installed, else with `-p tallystick.testing.plugin`.
 The tape is written by `tally tape RUN --out tests/tapes/refund.json`. `tape` takes the options of
-`Player` too: `ignore` for what may differ, such as dates, `redactor` for rules that are not the
-default, `errors` for what failures are raised as.
+`Player` too: `ignore` for parts that may differ, such as dates, `redactor` for rules that are not
+the default, `errors` for the classes as which failures are raised.
 
-The fixture says at the end of the test whether every recorded request was made, also where the
-agent itself took the error for a failed tool. A test that left its tape shows the diff, not the way
+The fixture checks at the end of the test that every recorded request was made, even if the agent
+itself took the error for a failed tool. A test that left its tape shows the diff, not the way
 through the runtime; `--full-trace` does. Loading the plugin imports nothing but pytest: the rest
 comes with the first tape.
 """
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["pytest_runtest_makereport", "tape"]
 
-_TOLD = pytest.StashKey[bool]()
-"""Whether the report of a test shows already where it left its tape."""
+_DIVERGENCE_SHOWN = pytest.StashKey[bool]()
+"""True if the report of a test shows already where it left its tape."""
 _CAUSES = 32
-"""How many errors are looked at for what one was made from."""
+"""The number of errors that are searched for the cause of one."""
 
 
 @pytest.fixture
 def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
-    """Loads a tape, named from the folder of the test or the working folder, and plays it; see
+    """Load a tape, named from the folder of the test or the working folder, and play it; see
     `Player` for options.
     """
     from tallystick.errors import InvalidInput
@@ -58,28 +57,28 @@ def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
         return player
 
     yield load
-    if request.node.stash.get(_TOLD, False):
+    if request.node.stash.get(_DIVERGENCE_SHOWN, False):
         return
     for player in players:
-        told = _left(player)
-        if told is not None:
-            pytest.fail(told, pytrace=False)
+        divergence = _unfinished(player)
+        if divergence is not None:
+            pytest.fail(divergence, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show where a test left its tape, in the place of a traceback through the runtime."""
+    """Show where a test left its tape, in place of a traceback through the runtime."""
     report = yield
-    diverged = None if call.excinfo is None else _diverged(call.excinfo.value)
+    diverged = None if call.excinfo is None else _divergence_of(call.excinfo.value)
     if diverged is not None and report.failed and not item.config.getoption("fulltrace"):
-        item.stash[_TOLD] = True
+        item.stash[_DIVERGENCE_SHOWN] = True
         report.longrepr = str(diverged)
     return report
 
 
-def _left(player: Player) -> str | None:
+def _unfinished(player: Player) -> str | None:
     from tallystick.errors import TapeDiverged
 
     try:
@@ -89,18 +88,18 @@ def _left(player: Player) -> str | None:
     return None
 
 
-def _diverged(error: BaseException) -> TapeDiverged | None:
-    """Where an agent left its tape, if that is what an error was made from."""
+def _divergence_of(error: BaseException) -> TapeDiverged | None:
+    """Return the divergence from a tape that caused an error, or None."""
     from tallystick.errors import TapeDiverged
 
-    found: list[BaseException] = [error]
-    for one in found:
-        if isinstance(one, TapeDiverged):
-            return one
+    errors: list[BaseException] = [error]
+    for raised in errors:
+        if isinstance(raised, TapeDiverged):
+            return raised
         # Tasks that ran side by side fail together.
-        made_from = [
-            one.__cause__,
-            *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()),
+        causes = [
+            raised.__cause__,
+            *(raised.exceptions if isinstance(raised, BaseExceptionGroup) else ()),
         ]
-        found += [cause for cause in made_from if cause is not None][: _CAUSES - len(found)]
+        errors += [cause for cause in causes if cause is not None][: _CAUSES - len(errors)]
     return None

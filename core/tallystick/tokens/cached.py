@@ -18,17 +18,17 @@ _SHORT = 64
 class CachedCounter:
     """Wraps a counter: same numbers, same method. Thread-safe if `counter` is.
 
-    Keeps the counts of the `remembered` texts used last. Long texts are not kept, only their
+    Keeps the counts of the `cache_size` texts used last. Long texts are not kept, only their
     digests.
     """
 
-    def __init__(self, counter: TokenCounter, *, remembered: int = 16_384) -> None:
-        if remembered < 0:
-            raise InvalidInput("`remembered` must be at least 0.")
+    def __init__(self, counter: TokenCounter, *, cache_size: int = 16_384) -> None:
+        if cache_size < 0:
+            raise InvalidInput("`cache_size` must be at least 0.")
         self._counter = counter
-        self._most = remembered
+        self._most = cache_size
         self._guard = threading.Lock()
-        self._kept: OrderedDict[str | bytes, int] = OrderedDict()
+        self._counts: OrderedDict[str | bytes, int] = OrderedDict()
 
     @property
     def method(self) -> str:
@@ -37,24 +37,24 @@ class CachedCounter:
 
     @property
     def exact(self) -> bool:
-        """Whether the counter inside is exact."""
+        """True if the counter inside is exact."""
         return self._counter.exact
 
     def count(self, text: str) -> int:
-        """Tokens in `text`, as the counter inside counts them."""
+        """Return the tokens in `text`, as the counter inside counts them."""
         key = (
             text
             if len(text) <= _SHORT
             else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         )
         with self._guard:
-            known = self._kept.get(key)
-            if known is not None:
-                self._kept.move_to_end(key)
-                return known
+            cached = self._counts.get(key)
+            if cached is not None:
+                self._counts.move_to_end(key)
+                return cached
         count = self._counter.count(text)
         with self._guard:
-            self._kept[key] = count
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._counts[key] = count
+            while len(self._counts) > self._most:
+                self._counts.popitem(last=False)
         return count

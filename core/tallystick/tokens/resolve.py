@@ -1,4 +1,4 @@
-"""Which counter for which model: an encoding that is on the machine already, else the estimate.
+"""Token counters by model: an encoding that is on the machine already, else the estimate.
 
 tiktoken carries no encodings and would download them. They are looked for where they may already
 stand: in tiktoken's own cache, in ours, and beside installed packages that ship them, which are not
@@ -98,10 +98,10 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
         usedforsecurity=False,
     ).hexdigest()
     for folder in (*_own_caches(), cache_dir):
-        if _holds(folder / file, digest):
+        if _has_digest(folder / file, digest):
             return _load_from(folder, name)
     for folder in _shipped():
-        if _holds(folder / file, digest):
+        if _has_digest(folder / file, digest):
             return _load_from(_copied(folder / file, cache_dir), name)
     if allow_download:
         try:
@@ -115,7 +115,7 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
 
 
 def _own_caches() -> Iterator[Path]:
-    """Where tiktoken itself would look."""
+    """Return the folder in which tiktoken itself looks."""
     for setting in _CACHE_SETTINGS:
         if os.environ.get(setting):
             yield Path(os.environ[setting])
@@ -129,7 +129,7 @@ def _shipped() -> Iterator[Path]:
             yield Path(place) / inside
 
 
-def _holds(file: Path, digest: str) -> bool:
+def _has_digest(file: Path, digest: str) -> bool:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest() == digest
     except OSError:

@@ -48,37 +48,38 @@ them in.
 """
 
 _PATHS = {
-    name: tuple(tuple(one.split(".")) for one in spellings) for name, spellings in _NAMES.items()
+    name: tuple(tuple(spelling.split(".")) for spelling in spellings)
+    for name, spellings in _NAMES.items()
 }
 _ALONE = {name: ((spelling,),) for name, spelling in _APART.items()}
 
 
 def usage_of(reported: Any) -> dict[str, int]:
-    """`input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far as
-    `reported` says them.
+    """Return `input_tokens`, `output_tokens`, `cache_read_tokens` and `cache_write_tokens`, as far
+    as `reported` has them.
 
     `reported` is a mapping or an object with attributes. Tokens read from and written to a cache
-    are part of the input tokens. What is not reported is left out, so that an unknown count is
-    never a zero.
+    are part of the input tokens. A count that is not reported is left out, so that an unknown count
+    is never a zero.
     """
     if reported is None or (type(reported) is dict and not reported):
         return {}
-    found = {
+    counts = {
         name: count
         for name, spellings in _PATHS.items()
-        if (count := _first(reported, spellings)) is not None
+        if (count := _first_count(reported, spellings)) is not None
     }
     apart = {
         name: count
         for name, spellings in _ALONE.items()
-        if (count := _first(reported, spellings)) is not None
+        if (count := _first_count(reported, spellings)) is not None
     }
-    if apart and "input_tokens" in found:
-        found["input_tokens"] += sum(apart.values())
-    return found | apart
+    if apart and "input_tokens" in counts:
+        counts["input_tokens"] += sum(apart.values())
+    return counts | apart
 
 
-def _first(reported: Any, paths: Sequence[tuple[str, ...]]) -> int | None:
+def _first_count(reported: Any, paths: Sequence[tuple[str, ...]]) -> int | None:
     for path in paths:
         value = reported
         for part in path:

@@ -34,7 +34,7 @@ def compile_items() -> Compile:
     """Compile items by keyword, with no overhead unless a target is given."""
 
     def run(items: Iterable[ContextItem] = (), **request: Any) -> CompiledContext:
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "request_id": "r",
             "token_budget": 1000,
             "as_of": 1_000_000_000_000,
@@ -42,7 +42,7 @@ def compile_items() -> Compile:
             **request,
         }
         return compile_context(
-            CompilationRequest(context_items=tuple(items), **given), counter=Words()
+            CompilationRequest(context_items=tuple(items), **fields), counter=Words()
         )
 
     return run

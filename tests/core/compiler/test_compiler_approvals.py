@@ -50,12 +50,16 @@ def test_a_compile_that_needs_an_approval_blocks_its_step_and_says_what_it_waits
         assert "pay (rule ask-first: Pay is shown on approval)" in str(caught.value)
         assert "90 thousand" not in str(caught.value)
 
-        (kept,) = anna.recordings.steps(run.id)
-        assert (kept.step_id, kept.status, anna.runs()[0].status) == (step.id, "blocked", "blocked")
+        (stored_step,) = anna.recordings.steps(run.id)
+        assert (stored_step.step_id, stored_step.status, anna.runs()[0].status) == (
+            step.id,
+            "blocked",
+            "blocked",
+        )
         entries = anna.recordings.receipt(step.id).entries
         assert [entry.kind for entry in entries] == ["compile_request", "compiled", "approval"]
-        asked = {"action": "send_to_model", "rule": "ask-first", "items": ["pay"]}
-        assert entries[-1].summary == {"state": "asked", "requests": [asked]}
+        approval = {"action": "send_to_model", "rule": "ask-first", "items": ["pay"]}
+        assert entries[-1].summary == {"state": "asked", "requests": [approval]}
         assert anna.recordings.verify(run.id).ok
 
 

@@ -196,11 +196,11 @@ def test_json_loses_white_space_first_and_its_numbers_stay_as_written() -> None:
 
 def test_long_json_keeps_its_shape_and_says_what_was_cut() -> None:
     text = json.dumps({"rows": [{"id": n, "text": "x" * 900} for n in range(100)]})
-    found = shorten(text, target=1_000, query=(), count=len)
-    assert found is not None
-    rows = json.loads(found[1])["rows"]
-    assert found[0] == "compressed_structural"
-    assert len(found[1]) <= 1_000
+    form = shorten(text, target=1_000, query=(), count=len)
+    assert form is not None
+    rows = json.loads(form[1])["rows"]
+    assert form[0] == "compressed_structural"
+    assert len(form[1]) <= 1_000
     assert [row["id"] for row in rows[:-1]] == list(range(len(rows) - 1))
     assert rows[-1] == f"[…{100 - (len(rows) - 1)} more]"
 
@@ -211,10 +211,10 @@ def test_json_nested_too_deeply_to_cut_is_left_alone() -> None:
 
 
 def test_what_only_looks_like_json_is_read_as_text() -> None:
-    found = shorten(
+    form = shorten(
         "[see above] It rained. It snowed. It rained again.", target=5, query=(), count=words
     )
-    assert found == ("compressed_extractive", "[see above] It rained. […]")
+    assert form == ("compressed_extractive", "[see above] It rained. […]")
 
 
 def test_a_log_folds_lines_that_differ_only_in_numbers() -> None:
@@ -230,9 +230,9 @@ def test_a_log_folds_lines_that_differ_only_in_numbers() -> None:
 def test_a_traceback_keeps_its_head_and_more_of_its_tail() -> None:
     frames = [f'  File "a.py", line {n}, in f{chr(97 + n % 26)}' for n in range(60)]
     text = "\n".join(["Traceback (most recent call last):", *frames, "ValueError: no such boat"])
-    found = shorten(text, target=50, query=(), count=words)
-    assert found is not None
-    reason, short = found
+    form = shorten(text, target=50, query=(), count=words)
+    assert form is not None
+    reason, short = form
     assert reason == "compressed_structural"
     assert short.startswith("Traceback (most recent call last):\n")
     assert short.endswith("\nValueError: no such boat")
@@ -242,8 +242,8 @@ def test_a_traceback_keeps_its_head_and_more_of_its_tail() -> None:
 
 def test_sentences_of_scripts_without_spaces_are_told_apart() -> None:
     text = "港口在冬天关闭。没有人来。看守人把船漆成绿色。"
-    found = shorten(text, target=14, query=query_terms("漆成什么颜色"), count=len)
-    assert found == ("compressed_extractive", "[…] 看守人把船漆成绿色。")
+    form = shorten(text, target=14, query=query_terms("漆成什么颜色"), count=len)
+    assert form == ("compressed_extractive", "[…] 看守人把船漆成绿色。")
 
 
 @given(
@@ -254,12 +254,12 @@ def test_sentences_of_scripts_without_spaces_are_told_apart() -> None:
 def test_an_extract_is_made_of_pieces_of_the_text_in_their_order(
     text: str, target: int, query: list[str]
 ) -> None:
-    found = shorten(text, target=target, query=query, count=words)
-    if found is None or found[0] != "compressed_extractive":
+    form = shorten(text, target=target, query=query, count=words)
+    if form is None or form[0] != "compressed_extractive":
         return
-    assert words(found[1]) <= target
+    assert words(form[1]) <= target
     start = 0
-    for piece in found[1].split(GAP.strip()):
+    for piece in form[1].split(GAP.strip()):
         at = text.find(piece.strip(), start)
         assert at >= 0
         start = at + len(piece.strip())
@@ -267,8 +267,8 @@ def test_an_extract_is_made_of_pieces_of_the_text_in_their_order(
 
 @given(st.text(max_size=300), st.integers(1, 20))
 def test_any_text_is_shortened_to_fit_or_not_at_all(text: str, target: int) -> None:
-    found = shorten(text, target=target, query=("a",), count=words)
-    assert found is None or words(found[1]) <= target
+    form = shorten(text, target=target, query=("a",), count=words)
+    assert form is None or words(form[1]) <= target
 
 
 CODE = '''import os

@@ -87,10 +87,10 @@ def test_the_prefix_stays_the_same_from_step_to_step(compile_items: Compile) -> 
 
 
 def test_a_section_digest_is_of_what_is_said_and_not_of_ids(compile_items: Compile) -> None:
-    one = compile_items([item("a", "system", "Be kind."), item("b", "system", "Be brief.")])
+    first = compile_items([item("a", "system", "Be kind."), item("b", "system", "Be brief.")])
     same = compile_items([item("x", "system", "Be kind."), item("y", "system", "Be brief.")])
     swapped = compile_items([item("y", "system", "Be kind."), item("x", "system", "Be brief.")])
-    assert one.stable_prefix_hash == same.stable_prefix_hash != swapped.stable_prefix_hash
+    assert first.stable_prefix_hash == same.stable_prefix_hash != swapped.stable_prefix_hash
 
 
 def test_the_id_depends_on_what_is_asked_and_not_on_who_asks_when_in_a_run(
@@ -180,14 +180,14 @@ def test_the_room_shows_few_names() -> None:
         "Outline",
         "PASSES",
         "approvals",
-        "asked",
         "compile_context",
         "diff_compiled",
+        "latest_request",
         "outline",
         "prefix_reuse",
         "prompt_text",
-        "texts",
-        "visible",
+        "searchable_texts",
+        "visible_items",
     ]
     assert tallystick.compiler.PASSES == (
         "normalize",

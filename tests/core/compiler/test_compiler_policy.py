@@ -12,7 +12,7 @@ import pytest
 from tallystick.compiler import PASSES, compile_context
 from tallystick.compiler.normalize import normalize
 from tallystick.compiler.policy import decide, recheck
-from tallystick.compiler.state import State, Taken
+from tallystick.compiler.state import Inclusion, State
 from tallystick.errors import InvalidContext
 from tallystick.records import (
     CompilationRequest,
@@ -53,7 +53,7 @@ def test_a_denied_item_is_never_counted_scored_or_shown() -> None:
             counted.append(text)
             return len(text.split())
 
-    given = red(
+    denied = red(
         source_ref=SourceRef(title="launch code"),
         metadata={"text": "the launch code"},
         stable_hash="known",
@@ -61,7 +61,7 @@ def test_a_denied_item_is_never_counted_scored_or_shown() -> None:
     compiled = compile_context(
         CompilationRequest(
             request_id="r",
-            context_items=(given,),
+            context_items=(denied,),
             policy_rules=(rule("deny"),),
             token_budget=100,
             as_of=0,
@@ -114,15 +114,15 @@ def test_a_denied_item_has_no_influence_on_the_others(compile_items: Compile) ->
 
 def test_the_digest_does_not_depend_on_denied_content(compile_items: Compile) -> None:
     """A digest over it would let anyone who holds a receipt confirm a guess."""
-    one = compile_items([red(content="one")], policy_rules=(rule("deny"),))
+    first = compile_items([red(content="one")], policy_rules=(rule("deny"),))
     two = compile_items([red(content="two words")], policy_rules=(rule("deny"),))
-    assert one.id == two.id
+    assert first.id == two.id
 
 
 def test_redacted_content_is_replaced_and_its_provenance_reduced_to_a_place(
     compile_items: Compile,
 ) -> None:
-    given = red(
+    original = red(
         source_ref=SourceRef(
             source_type="file",
             uri="file:codes",
@@ -133,7 +133,9 @@ def test_redacted_content_is_replaced_and_its_provenance_reduced_to_a_place(
         metadata={"text": "the launch code", "supersedes": ["old", "the launch code"]},
     )
     old = ContextItem(id="old", kind="memory", content="an older text")
-    compiled = compile_items([given, old], policy_rules=(rule("redact"),), relevance={"x": 900_000})
+    compiled = compile_items(
+        [original, old], policy_rules=(rule("redact"),), relevance={"x": 900_000}
+    )
 
     (shown,) = compiled.selected_items
     assert shown.content == "[redacted by rule redact-red]"
@@ -323,7 +325,10 @@ def test_the_second_look_stops_a_compile_whose_passes_let_something_through(
     )
     state = decide(normalize(State(request=request, count=len)))
     broken = replace(
-        state, items={"x": red()}, out={}, taken={"x": Taken("selected_by_score", "budgeting")}
+        state,
+        items={"x": red()},
+        excluded={},
+        included={"x": Inclusion("selected_by_score", "budgeting")},
     )
 
     with pytest.raises(InvalidContext, match="nothing was sent") as refused:

@@ -41,17 +41,17 @@ def test_a_prompt_that_grows_reuses_all_of_the_one_before(compile_items: Compile
 def test_what_changed_is_named(compile_items: Compile) -> None:
     base = [SYSTEM, item("m", "a fact", "memory"), *talk(3)]
     before = compile_items(base)
-    told = prefix_reuse(before, compile_items([item("s", "be brief", "system"), *base[1:]]))
-    assert (told.cause, told.item_id, told.reused, told.zone_reused) == (
+    reuse = prefix_reuse(before, compile_items([item("s", "be brief", "system"), *base[1:]]))
+    assert (reuse.cause, reuse.item_id, reuse.reused, reuse.zone_reused) == (
         "prefix_changed",
         "s",
         0,
         0,
     )
-    told = prefix_reuse(
+    reuse = prefix_reuse(
         before, compile_items([SYSTEM, item("m", "another fact", "memory"), *talk(3)])
     )
-    assert (told.cause, told.item_id, told.zone_reused) == ("context_changed", "m", told.zone)
+    assert (reuse.cause, reuse.item_id, reuse.zone_reused) == ("context_changed", "m", reuse.zone)
 
 
 def test_a_compaction_is_told_with_what_left(compile_items: Compile) -> None:
@@ -78,10 +78,10 @@ def test_a_run_reports_how_stable_its_prefix_was(open_tally: OpenTally) -> None:
             for turns in range(1, 40, 2):
                 with run.step("model_call"):
                     anna.compile([SYSTEM, *talk(turns)], budget=300, target=target)
-        found = anna.recordings.prefix_reuse(run.id)
-        assert len(found) == 20
-        assert found[0][1].cause == "first"
-        compacted = [step for step, reuse in found if reuse.cause == "compacted"]
+        reuses = anna.recordings.prefix_reuse(run.id)
+        assert len(reuses) == 20
+        assert reuses[0][1].cause == "first"
+        compacted = [step for step, reuse in reuses if reuse.cause == "compacted"]
         assert compacted
         kinds = [entry.kind for entry in anna.recordings.entries(compacted[0])]
         assert kinds == ["compile_request", "compiled", "compaction"]

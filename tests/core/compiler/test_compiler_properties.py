@@ -76,10 +76,10 @@ def conversation(chance: random.Random, length: int) -> list[ContextItem]:
     calls: list[str] = []
     for number in range(length):
         kind: ItemKind = chance.choice(("user_msg", "assistant_msg", "tool_result"))
-        made: tuple[str, ...] = ()
+        call_ids: tuple[str, ...] = ()
         if kind == "assistant_msg" and chance.random() < 0.7:
-            made = tuple(f"call{number}{letter}" for letter in "ab"[: chance.randint(1, 2)])
-            calls.extend(made)
+            call_ids = tuple(f"call{number}{letter}" for letter in "ab"[: chance.randint(1, 2)])
+            calls.extend(call_ids)
         elif kind == "user_msg" and calls and chance.random() < 0.7:
             kind = "tool_result"
         items.append(
@@ -89,7 +89,7 @@ def conversation(chance: random.Random, length: int) -> list[ContextItem]:
                 content=text(chance) + f" secret-of-turn{number:02}." * chance.randint(0, 1),
                 sensitivity=chance.choice(("internal", "internal", "restricted")),
                 tags=frozenset(chance.sample(("blocking", "pinned", "red", "", "", ""), 1)),
-                tool_call_ids=made,
+                tool_call_ids=call_ids,
                 tool_call_id=chance.choice((*calls[-3:], "nobody"))
                 if kind == "tool_result"
                 else None,
@@ -263,9 +263,11 @@ def test_what_is_required_is_in_whole_or_the_compile_refuses(
             assert decision.decision in {"include", "redact"} or decision.reason_code in gone
             if decision.decision == "include":
                 assert words.count(item.content) <= decision.final_tokens
-    asked = [item for item in request.context_items if item.kind == "user_msg" and item.content]
-    if asked:
-        decision = compiled.decision(asked[-1].id)
+    user_messages = [
+        item for item in request.context_items if item.kind == "user_msg" and item.content
+    ]
+    if user_messages:
+        decision = compiled.decision(user_messages[-1].id)
         denied = {"policy_denied", "policy_requires_approval"}
         assert decision.decision in {"include", "redact"} or decision.reason_code in denied
 
@@ -296,8 +298,8 @@ def test_a_call_and_its_results_are_never_separated(
     # else the order stays.
     alone = {item.id for item in talk if item.tool_call_id is None}
     for section in compiled.sections:
-        said = [name for name in section.item_ids if name in alone]
-        assert said == sorted(said)
+        names = [name for name in section.item_ids if name in alone]
+        assert names == sorted(names)
 
 
 @many
@@ -383,11 +385,11 @@ def test_the_prompt_begins_as_the_one_before_until_it_is_compacted(
         assert prefix.item_ids == (("s",) if system else ())
         assert list(window.item_ids) == sorted(window.item_ids)
         if window.item_ids[: len(before)] != before:
-            kept = [name for name in before if name in window.item_ids]
+            retained = [name for name in before if name in window.item_ids]
             fitting = [name for name in before if sizes[int(name[1:])] <= budget * share // 100]
-            assert not kept or kept == fitting[len(fitting) - len(kept) :]
+            assert not retained or retained == fitting[len(fitting) - len(retained) :]
             for name in before:
-                if name in kept:
+                if name in retained:
                     continue
                 decision = compiled.decision(name)
                 assert decision.decision == "include" or decision.reason_code in {
@@ -423,8 +425,8 @@ def test_what_is_shown_never_misses_what_it_depends_on(
             continue
         item = next(item for item in compiled.selected_items if item.id == decision.item_id)
         for other in item.dependencies:
-            kept = compiled.decision(other)
-            assert (kept.related_id if kept.reason_code == "duplicate" else other) in chosen
+            needed = compiled.decision(other)
+            assert (needed.related_id if needed.reason_code == "duplicate" else other) in chosen
 
 
 @settings(max_examples=60, deadline=None)
@@ -433,8 +435,8 @@ def test_the_budget_is_filled_when_there_is_enough_to_fill_it(
     seed: int, budget: int, relevant: bool, words: TokenCounter
 ) -> None:
     chance = random.Random(seed)
-    known: tuple[ItemKind, ...] = ("memory", "retrieval_doc", "user_msg", "summary", "task")
-    kinds = chance.sample(known, chance.randint(1, 5))
+    item_kinds: tuple[ItemKind, ...] = ("memory", "retrieval_doc", "user_msg", "summary", "task")
+    kinds = chance.sample(item_kinds, chance.randint(1, 5))
     items = tuple(
         ContextItem(
             id=f"i{n:03}",
@@ -473,11 +475,11 @@ for line in sys.stdin:
     except Exception as error:
         print(error)
 """
-    asked = [request_from(number, 14, 12) for number in range(40)]
-    asked += [request.replace(token_budget=5_000) for request in asked]
+    requests = [request_from(number, 14, 12) for number in range(40)]
+    requests += [request.replace(token_budget=5_000) for request in requests]
     result = subprocess.run(
         [sys.executable, "-c", program],
-        input="\n".join(request.dumps() for request in asked),
+        input="\n".join(request.dumps() for request in requests),
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONHASHSEED": seed},
@@ -485,7 +487,7 @@ for line in sys.stdin:
     )
 
     expected = []
-    for request in asked:
+    for request in requests:
         try:
             expected.append(compile_context(request, counter=words).dumps())
         except BudgetInfeasible as error:

@@ -44,9 +44,9 @@ def test_the_highest_priority_wins_deny_wins_ties_and_the_id_settles_the_rest() 
 
 @given(st.permutations([rule("a", "allow", 1), rule("b", "deny", 1), rule("c", "redact", 1)]))
 def test_the_order_of_rules_is_nothing(rules: list[PolicyRule]) -> None:
-    found = applicable_rule(rules, RuleSubject())
-    assert found is not None
-    assert found.id == "b"
+    winner = applicable_rule(rules, RuleSubject())
+    assert winner is not None
+    assert winner.id == "b"
 
 
 @pytest.mark.parametrize(

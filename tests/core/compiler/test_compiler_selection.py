@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.compiler.dependencies import on_a_cycle
-from tallystick.compiler.scoring import halved
+from tallystick.compiler.dependencies import items_on_cycles
+from tallystick.compiler.scoring import half_life_decay
 from tallystick.errors import BudgetInfeasible, InvalidContext, SettingsError
 from tallystick.records import (
     CompileConfig,
@@ -236,9 +236,9 @@ def test_a_cycle_is_found_exactly_when_there_is_one(edges: dict[str, list[str]])
         return False
 
     on_cycles = {name for name in edges if reaches_itself(name)}
-    found = set(on_a_cycle(edges))
-    assert on_cycles <= found
-    assert bool(found) == bool(on_cycles)
+    cyclic = set(items_on_cycles(edges))
+    assert on_cycles <= cyclic
+    assert bool(cyclic) == bool(on_cycles)
 
 
 # Contradictions
@@ -400,8 +400,10 @@ def test_weights_decide_what_is_chosen(compile_items: Compile) -> None:
 def test_freshness_halves_with_each_half_life_and_never_grows_with_age(
     age: int, half_life: int
 ) -> None:
-    assert halved(age + 1, half_life) <= halved(age, half_life)
-    assert abs(2 * halved(age + half_life, half_life) - halved(age, half_life)) <= 2
+    assert half_life_decay(age + 1, half_life) <= half_life_decay(age, half_life)
+    assert (
+        abs(2 * half_life_decay(age + half_life, half_life) - half_life_decay(age, half_life)) <= 2
+    )
 
 
 # The budget
@@ -451,8 +453,8 @@ def test_a_relevant_item_goes_before_many_small_ones(compile_items: Compile) -> 
 
 def test_a_long_conversation_leaves_room_for_what_was_found(compile_items: Compile) -> None:
     talk = [item(f"t{n:03}", "word " * 10, kind="user_msg") for n in range(100)]
-    found = [item(f"m{n}", f"{n} " * 10) for n in range(100)]
-    compiled = compile_items([*talk, *found], token_budget=500)
+    hits = [item(f"m{n}", f"{n} " * 10) for n in range(100)]
+    compiled = compile_items([*talk, *hits], token_budget=500)
     allocation = compiled.token_allocation
     assert 500 * 65 // 100 // 5 <= allocation["working_memory"] <= 500 * 65 // 100
     assert allocation["retrieval"] >= 500 * 35 // 100 - 10
@@ -487,16 +489,16 @@ def test_decisions_and_open_questions_outlast_a_compaction(compile_items: Compil
     talk = [item(f"t{n:02}", f"turn {n} " * 5, kind="user_msg") for n in range(40)]
     talk[2] = item("t02", "We ship on Friday. " * 3, kind="assistant_msg", tags=["decision"])
     talk[5] = item("t05", "Who signs it off? " * 3, kind="user_msg", tags=["open_question"])
-    found = {f"t{n}": 900_000 for n in range(10, 30)}
-    compiled = compile_items(talk, token_budget=100, relevance=found)
+    relevance = {f"t{n}": 900_000 for n in range(10, 30)}
+    compiled = compile_items(talk, token_budget=100, relevance=relevance)
     assert {"t02", "t05"} <= set(chosen(compiled))
 
 
 def test_turns_and_memories_compete_for_what_the_window_leaves(compile_items: Compile) -> None:
     talk = [item(f"t{n:02}", f"turn {n} " * 5, kind="user_msg") for n in range(40)]
-    found = [item(f"m{n}", f"fact {n} " * 5) for n in range(10)]
+    hits = [item(f"m{n}", f"fact {n} " * 5) for n in range(10)]
     compiled = compile_items(
-        [*talk, *found], token_budget=100, relevance={"t03": 900_000, "m7": 1_000_000, "m2": 5}
+        [*talk, *hits], token_budget=100, relevance={"t03": 900_000, "m7": 1_000_000, "m2": 5}
     )
     assert {"t03", "m7"} <= set(chosen(compiled))
 

@@ -180,6 +180,6 @@ def test_a_long_turn_gives_up_results_that_were_taken_up_before_it_fails(
 
 def test_without_any_request_only_what_nobody_took_up_is_required(compile_items: Compile) -> None:
     talk = [call("c1", "1"), result("r1", "1"), call("c2", "2"), result("r2", "2")]
-    found = reasons(compile_items(talk))
-    assert found["r1"] == ("tool_pair_of_included", "c1")
-    assert found["r2"] == ("required_tool_result", None)
+    reason_codes = reasons(compile_items(talk))
+    assert reason_codes["r1"] == ("tool_pair_of_included", "c1")
+    assert reason_codes["r2"] == ("required_tool_result", None)

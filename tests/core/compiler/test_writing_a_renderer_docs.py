@@ -28,14 +28,14 @@ def test_the_renderer_of_the_page_prints_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (code,), (printed,) = _blocks("python"), _blocks("text")
-    made: dict[str, object] = {}
-    exec(compile(code, "docs/writing-a-renderer.md", "exec"), made)
-    tally = made["tally"]
+    namespace: dict[str, object] = {}
+    exec(compile(code, "docs/writing-a-renderer.md", "exec"), namespace)
+    tally = namespace["tally"]
     tally.close()  # type: ignore[attr-defined]
     assert capsys.readouterr().out == printed
 
-    render = made["render_text"]
-    told: list[Json] = [{"id": "c", "name": "map", "args": {"place": "Oslo"}}]
+    render = namespace["render_text"]
+    calls: list[Json] = [{"id": "c", "name": "map", "args": {"place": "Oslo"}}]
     talk = [
         ContextItem(id="u", kind="user_msg", content="Show it."),
         ContextItem(
@@ -43,7 +43,7 @@ def test_the_renderer_of_the_page_prints_what_the_page_says(
             kind="assistant_msg",
             content="",
             tool_call_ids=("c",),
-            metadata={"tool_calls": told},
+            metadata={"tool_calls": calls},
             token_estimate=5,
         ),
         ContextItem(id="r", kind="tool_result", content="shown", tool_call_id="c"),

@@ -1,5 +1,5 @@
-"""Effects: everything that a piece of work wrote down, freed of ids and times, so that two ways to
-do it compare.
+"""Effects: everything that a piece of work wrote to the journal, without ids and times, so that two
+ways to do it compare.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNSTABLE = {
 
 
 def effects(tally: Tally) -> list[dict[str, Any]]:
-    """The whole journal in order, surfaces left out, ids replaced by their order of appearance,
-    times dropped.
+    """Return the whole journal in order, without surfaces and times, ids replaced by their order of
+    appearance.
 
     Two adapters that have the same effects give equal lists: same events, same reasons, same
     receipts.

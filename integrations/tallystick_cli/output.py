@@ -1,0 +1,57 @@
+"""Output of commands: views for a person, JSON for a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+__all__ = ["Terminal", "print_json", "print_view", "print_preview"]
+
+
+class Terminal(Console):
+    """A terminal that stored text cannot steer: escapes and marks of writing direction are left
+    out.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render as rich does, without control characters."""
+        for segment in super().render(renderable, options):
+            yield (
+                segment
+                if segment.control
+                else Segment(segment.text.translate(_STEERING), segment.style)
+            )
+
+
+_STEERING = dict.fromkeys(
+    [
+        *(code for code in range(0x20) if code not in (0x09, 0x0A)),
+        *range(0x7F, 0xA0),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    ]
+)
+
+
+def print_view(what: RenderableType) -> None:
+    """Print a view for a person."""
+    Terminal().print(what)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON for a program."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_preview(view: RenderableType, token: str | None) -> None:
+    """Print a preview, and below it the token in one piece, so that it can be copied."""
+    print_view(view)
+    if token is not None:
+        typer.echo(f"To do it, give the same command with:\n--apply --token {token}")

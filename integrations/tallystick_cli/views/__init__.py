@@ -1,0 +1,65 @@
+"""Views of records for a person at a terminal: tables and panels of rich, one file for each kind of
+record.
+"""
+
+from tallystick_cli.views.changes import (
+    change_line,
+    correction_view,
+    crossing_view,
+    forgetting_view,
+)
+from tallystick_cli.views.common import short
+from tallystick_cli.views.contexts import (
+    decision_table,
+    diff_table,
+    replay_view,
+    step_diff_view,
+)
+from tallystick_cli.views.memories import (
+    explored_view,
+    history_table,
+    hit_table,
+    inspection_view,
+    memory_table,
+)
+from tallystick_cli.views.runs import run_table, state_table, step_table, step_view
+from tallystick_cli.views.spaces import preview_table, space_table
+from tallystick_cli.views.upkeep import (
+    doctor_table,
+    erasure_view,
+    proof_view,
+    purge_view,
+    reconciled_view,
+    transfer_view,
+)
+from tallystick_cli.views.verification import verification_view
+
+__all__ = [
+    "change_line",
+    "correction_view",
+    "crossing_view",
+    "decision_table",
+    "diff_table",
+    "doctor_table",
+    "erasure_view",
+    "explored_view",
+    "forgetting_view",
+    "history_table",
+    "hit_table",
+    "inspection_view",
+    "memory_table",
+    "preview_table",
+    "proof_view",
+    "purge_view",
+    "reconciled_view",
+    "replay_view",
+    "run_table",
+    "short",
+    "space_table",
+    "state_table",
+    "step_diff_view",
+    "step_table",
+    "step_view",
+    "transfer_view",
+    "verification_view",
+]

@@ -1,0 +1,153 @@
+"""Views of upkeep: proofs, erasure, retention, transfers, findings of the doctor, and the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tallystick.pipeline import Reconciled
+from tallystick.records import (
+    Erasure,
+    Finding,
+    Proof,
+    Purge,
+    Transfer,
+)
+from tallystick_cli.views.common import (
+    fact_table,
+    local_time,
+    plain_table,
+    preview_panel,
+    short,
+)
+
+__all__ = [
+    "doctor_table",
+    "erasure_view",
+    "proof_view",
+    "purge_view",
+    "reconciled_view",
+    "transfer_view",
+]
+
+_FINDING = {
+    "ok": ("✓", "green"),
+    "notice": ("!", "yellow"),
+    "problem": ("✗", "red"),
+    "repaired": ("✓", "cyan"),
+}
+
+
+def proof_view(proof: Proof) -> RenderableType:
+    """Return the checks of a proof, the problems, and the limits of the proof."""
+    facts = fact_table()
+    claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
+    facts.add_row("memory", Text(proof.memory_id, style="cyan"))
+    facts.add_row(
+        "claim",
+        Text(f"{'✓' if proof.holds else '✗'} {claim}", style="green" if proof.holds else "red"),
+    )
+    facts.add_row("looked at", ", ".join(proof.checked))
+    for problem in proof.problems:
+        facts.add_row("but", Text(problem, style="red"))
+    if proof.searched is not None:
+        where = f"{local_time(proof.searched.at)}, found in {proof.searched.problems} places"
+        facts.add_row("last search", where)
+    for copy in proof.copies:
+        facts.add_row("kept", copy)
+    facts.add_row("cannot prove", Text("\n".join(proof.cannot_prove), style="dim"))
+    return Panel(facts, title="Proof", title_align="left", border_style="dim")
+
+
+def erasure_view(erasure: Erasure) -> RenderableType:
+    """Return the copies that an erasure destroys or would destroy, with the proof."""
+    facts = fact_table()
+    facts.add_row("memories", ", ".join(short(memory_id) for memory_id in erasure.memory_ids))
+    facts.add_row("versions", str(erasure.versions))
+    facts.add_row(
+        "sources",
+        ", ".join(short(memory_id) for memory_id in erasure.sources) or "none of their own",
+    )
+    facts.add_row(
+        "recorded steps", ", ".join(short(memory_id) for memory_id in erasure.payloads) or "none"
+    )
+    facts.add_row("threads", ", ".join(erasure.threads) or "none")
+    if erasure.runs:
+        facts.add_row("goals of runs", ", ".join(short(memory_id) for memory_id in erasure.runs))
+    if erasure.elsewhere:
+        facts.add_row(
+            "stays in",
+            Text(", ".join(short(memory_id) for memory_id in erasure.elsewhere), style="yellow"),
+        )
+    for proof in erasure.proofs:
+        verdict = Text("✓ erased: nothing of it was found", style="green")
+        if not proof.holds:
+            verdict = Text("✗ " + "; ".join(proof.problems), style="red")
+        facts.add_row("proof", verdict)
+    facts.add_row("cannot prove", Text("\n".join(erasure.cannot_prove), style="dim"))
+    if erasure.mode == "apply":
+        return Panel(facts, title="Erased", title_align="left", border_style="dim")
+    return preview_panel(facts, more=" This cannot be taken back.")
+
+
+def purge_view(purge: Purge) -> RenderableType:
+    """Return the data that is past its window, or was removed."""
+    facts = fact_table()
+    facts.add_row("expired memories", f"{purge.expired} (forgotten, recoverable for their window)")
+    facts.add_row("forgotten memories", str(purge.tombstones))
+    facts.add_row("journal entries", f"{purge.journal} of {len(purge.streams)} journals")
+    facts.add_row("recorded runs", str(len(purge.runs)))
+    facts.add_row("access log", str(purge.reads))
+    facts.add_row("jobs", str(purge.jobs))
+    facts.add_row("first answers", f"{purge.answers} (of calls under an idempotency key)")
+    facts.add_row("working memory", str(purge.working))
+    if purge.journal_window_days is None:
+        facts.add_row("journal", Text("kept: no window was chosen, or for ever", style="dim"))
+    title = "Past their window" if purge.mode == "preview" else "Removed"
+    return Panel(facts, title=title, title_align="left", border_style="dim")
+
+
+def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
+    """Return the contents of an export or import."""
+    return Text(
+        f"✓ {len(transfer.scopes)} scopes {verb} {folder}: {transfer.memories} memories, "
+        f"{transfer.sources} sources, {transfer.entries} journal entries, "
+        f"{transfer.blobs} blobs\n  {transfer.digest}",
+        style="green",
+    )
+
+
+def doctor_table(findings: Iterable[Finding]) -> Table:
+    """Return the findings of the doctor, one a line."""
+    table = plain_table("", "check", "finding")
+    for finding in findings:
+        sign, style = _FINDING[finding.status]
+        table.add_row(
+            Text(sign, style=style),
+            finding.check,
+            Text(finding.text, style="" if sign == "✓" else style),
+        )
+    return table
+
+
+def reconciled_view(reconciled: Reconciled) -> Text:
+    """Return the comparison of Chroma with the database."""
+    if reconciled.whole:
+        return Text(
+            f"✓ the index matches the database ({reconciled.checked} vectors)", style="green"
+        )
+    if reconciled.problem is not None:
+        return Text(f"✗ {reconciled.problem}", style="red")
+    counts = (
+        f"{reconciled.missing} missing, {reconciled.stale} stale, {reconciled.ghosts} gone, "
+        f"{reconciled.unreachable} unreachable"
+    )
+    return Text(
+        f"✗ the index does not match: {counts} of {reconciled.checked}. Run tally rebuild-index.",
+        style="red",
+    )
