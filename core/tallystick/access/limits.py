@@ -42,8 +42,10 @@ class Limits:
             if wait > 0:
                 return wait
             if len(self._due) >= _MANY and key not in self._due:
-                self._due = {one: at for one, at in self._due.items() if at > now}
-                self._told = {one: told for one, told in self._told.items() if one in self._due}
+                self._due = {key_: at for key_, at in self._due.items() if at > now}
+                self._told = {
+                    key_: audit_id for key_, audit_id in self._told.items() if key_ in self._due
+                }
             self._due[key] = due + share
             self._told.pop(key, None)
             return 0

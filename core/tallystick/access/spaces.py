@@ -64,8 +64,8 @@ class Spaces:
             }
         )
 
-        asked = [name, description, [member.dump() for member in space.members], reason]
-        call = IdempotentCall(where, "space.create", idempotency_key, asked)
+        arguments = [name, description, [member.dump() for member in space.members], reason]
+        call = IdempotentCall(where, "space.create", idempotency_key, arguments)
 
         def unit(tx: Connection) -> MemorySpace:
             answered = call.answered(tx)
@@ -132,9 +132,9 @@ class Spaces:
             raise InvalidInput(f"{why} Give one or more of {', '.join(_CHANGEABLE)}.")
         if "members" in changes:
             changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
-        told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
+        printable = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
         call = IdempotentCall(
-            where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version]
+            where, "space.update", idempotency_key, [sorted(changes), printable, reason, if_version]
         )
 
         def unit(tx: Connection) -> MemorySpace:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from tallystick.access import shown_to
+from tallystick.access import visible_docs
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
@@ -339,7 +339,7 @@ class Recordings:
                 for item in memories.drawn_from(connection, source_id)
                 if item.memory.state != "redacted"
             ]
-            visible = shown_to(connection, gate, self._actor, derived, now)
+            visible = visible_docs(connection, gate, self._actor, derived, now)
             body = parts.get(connection, row.scope_id, row.content_key) if visible else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
 
