@@ -17,7 +17,7 @@ from tallystick.records import AccessDecision, Actor, Json, canonical_json, part
 __all__ = ["ConfirmToken", "Confirmation"]
 
 _LIFE_US = 15 * 60 * 1_000_000
-"""How long the token of a preview is good."""
+"""The life of the token of a preview, microseconds."""
 
 
 class ConfirmToken(NamedTuple):

@@ -75,8 +75,8 @@ def _labels(
     connection: Connection, scope: Scope, now: int, may_read: Callable[[Scope], bool]
 ) -> list[tuple[str, str]]:
     rows = memories.statuses(connection, [row.id for row in scopes.find(connection, [scope])])
-    # What was replaced is shown only where its replacement is.
-    shown = replacements(
+    # A superseded memory is recalled only where its replacement is.
+    heads = replacements(
         connection, [row.doc for row in rows if row.state == "superseded"], may_read, now
     )
     labels = []
@@ -84,7 +84,7 @@ def _labels(
         label = row.state
         if row.state in _RECALLED and is_expired(row.expires_at, now):
             label = _EXPIRED
-        elif row.state in _RECALLED and (row.state != "superseded" or row.doc in shown):
+        elif row.state in _RECALLED and (row.state != "superseded" or row.doc in heads):
             label = _RECALLABLE
         labels.append((row.id, label))
     return labels

@@ -48,7 +48,7 @@ class MemoryContext:
     exact_scan_limit: int = 150_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
     override_us: int = 30 * 24 * 3600 * 1_000_000
-    """How long a person's edit is locked by default, microseconds."""
+    """The time for which a person's edit is locked by default, microseconds."""
     redactor: Redactor = field(default_factory=Redactor)
     """Takes secrets out of all that a remote embedder or reranker is given."""
 

@@ -105,7 +105,7 @@ class CorrectionRequest:
     evidence: tuple[str, ...] = ()
     """The ids of sources that support the replacement."""
     valid_from: int | None = None
-    """The time since which the replacement holds, microseconds UTC; None is now."""
+    """The time since which the replacement is valid, microseconds UTC; None is now."""
     force: bool = False
 
     def as_json(self) -> Json:
@@ -150,8 +150,8 @@ def correct(
     _check(request)
     require_mode(mode)
     with context.store.database.read() as connection:
-        seen = context.visible(connection, actor, memory_id, _operation(request, None))
-        scope = seen.scope
+        target = context.visible(connection, actor, memory_id, _operation(request, None))
+        scope = target.scope
         call = IdempotentCall(
             scope,
             _OPERATION,
@@ -168,8 +168,8 @@ def correct(
         token, expires_at = confirmation.token(_preview(request, plan), now=now)
         return plan.correction.model_copy(update={"confirm_token": token, "expires_at": expires_at})
     if confirm_token is None:
-        operation = _operation(request, seen.memory)
-        raise confirmation.refusal(context.gate.require(actor, operation, seen.memory.scope))
+        operation = _operation(request, target.memory)
+        raise confirmation.refusal(context.gate.require(actor, operation, target.memory.scope))
     # An embedder may be slow or far away, and a transaction holds the one writer: the vector is
     # made before, from what was read before. The transaction checks that its memory says the same;
     # otherwise the vector of another text would be found under it.
@@ -212,13 +212,13 @@ def affected_by(
 ) -> Affected:
     """Return the links of a memory. Memories that the actor may not read are only counted."""
     around = edges.of(connection, current.doc)
-    others = memories.get_docs(
+    linked = memories.get_docs(
         connection,
         {edge.from_doc if edge.to_doc == current.doc else edge.to_doc for edge in around},
     )
-    seen = {
+    readable = {
         doc: other
-        for doc, other in others.items()
+        for doc, other in linked.items()
         if context.gate.decide(connection, actor, "read", other.memory.scope).allowed
     }
     links: list[Link] = []
@@ -226,7 +226,7 @@ def affected_by(
     shared: list[str] = []
     for edge in around:
         is_incoming = edge.to_doc == current.doc
-        other = seen.get(edge.from_doc if is_incoming else edge.to_doc)
+        other = readable.get(edge.from_doc if is_incoming else edge.to_doc)
         if other is None:
             continue
         links.append(
@@ -243,7 +243,7 @@ def affected_by(
         derived=tuple(derived),
         shared=tuple(shared),
         links=tuple(links),
-        elsewhere=len(others) - len(seen),
+        elsewhere=len(linked) - len(readable),
     )
 
 
@@ -275,9 +275,9 @@ def _operation(request: CorrectionRequest, memory: Memory | None) -> AccessKind:
 def _preview(request: CorrectionRequest, plan: _Plan) -> Json:
     # Everything that the preview showed: where any of it has changed, the token confirms it no
     # more.
-    shown = plan.correction.dump()
-    shown.pop("reversible_until")
-    return [request.as_json(), json.dumps(shown, sort_keys=True)]
+    fields = plan.correction.dump()
+    fields.pop("reversible_until")
+    return [request.as_json(), json.dumps(fields, sort_keys=True)]
 
 
 def _plan(
@@ -555,7 +555,7 @@ def _link(
     write: MemoryWrite, plan: _Plan, request: CorrectionRequest, other: memories.Stored
 ) -> None:
     """Link the memory with its replacement or canonical memory, with reason and evidence; the
-    replacement holds from then on.
+    replacement is valid from then on.
     """
     supersedes = request.correction == "supersede"
     since = plan.after.valid_until if supersedes else None

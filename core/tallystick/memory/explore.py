@@ -104,14 +104,14 @@ def _scopes(connection: Connection, context: MemoryContext, actor: Actor) -> Exp
         if read.allowed or inspects:
             name = stored[scope].name if scope in stored and inspects else None
             readable_scopes.append(
-                _place(
+                _counted_scope(
                     connection, scope, read.reason, readable=read.allowed, whole=inspects, name=name
                 )
             )
     return Explored(scopes=tuple(readable_scopes))
 
 
-def _place(
+def _counted_scope(
     connection: Connection,
     scope: Scope,
     reason: ReasonCode,
@@ -158,12 +158,14 @@ def _in_scope(
     doc = None if before is None else context.visible(connection, actor, before, "read").doc
     page = memories.latest(connection, ids, states=states, limit=limit + 1, before_doc=doc)
     whole = context.gate.decide(connection, actor, "inspect", scope).allowed
-    place = _place(connection, scope, decision.reason, readable=True, whole=whole, name=None)
+    place = _counted_scope(
+        connection, scope, decision.reason, readable=True, whole=whole, name=None
+    )
     return Explored(
         around=str(scope),
         scopes=(place,),
         more=len(page) > limit,
-        memories=_shown(connection, context, actor, page[:limit], {}),
+        memories=_views(connection, context, actor, page[:limit], {}),
     )
 
 
@@ -185,9 +187,9 @@ def _around(
     ahead = [first.doc]
     for level in range(1, depth + 1):
         around = edges.touching(connection, ahead, most=_FAN * len(ahead))
-        others = memories.get_docs(connection, _ends(around) - set(reached))
-        readable = {doc: other for doc, other in others.items() if may_read(other.memory.scope)}
-        hidden |= set(others) - set(readable)
+        linked = memories.get_docs(connection, _ends(around) - set(reached))
+        readable = {doc: other for doc, other in linked.items() if may_read(other.memory.scope)}
+        hidden |= set(linked) - set(readable)
         ahead = []
         for doc, other in sorted(readable.items()):
             if len(reached) > limit:
@@ -202,7 +204,7 @@ def _around(
     ordered = sorted(reached.values(), key=lambda stored: (distance[stored.doc], stored.doc))
     return Explored(
         around=memory_id,
-        memories=_shown(connection, context, actor, ordered, distance),
+        memories=_views(connection, context, actor, ordered, distance),
         links=tuple(links.values()),
         elsewhere=len(hidden),
         more=more,
@@ -220,7 +222,7 @@ def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
     return {end for edge in around for end in (edge.from_doc, edge.to_doc)}
 
 
-def _shown(
+def _views(
     connection: Connection,
     context: MemoryContext,
     actor: Actor,
@@ -234,8 +236,8 @@ def _shown(
     page = [stored for stored in page if may_read(stored.memory.scope)]
     visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
     around = edges.touching(connection, [stored.doc for stored in page], most=_FAN * len(page))
-    others = memories.get_docs(connection, _ends(around))
-    readable = {doc for doc, other in others.items() if may_read(other.memory.scope)}
+    linked = memories.get_docs(connection, _ends(around))
+    readable = {doc for doc, other in linked.items() if may_read(other.memory.scope)}
     explored = []
     for stored in page:
         memory, readable_text = stored.memory, stored.doc in visible

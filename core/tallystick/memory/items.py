@@ -216,9 +216,9 @@ def get_items(
     results: list[Item | None] = []
     for row in rows:
         memory = stored[row.doc].memory if row is not None and row.doc in stored else None
-        shown = row is not None and memory is not None and _is_live(memory, now)
+        is_live = row is not None and memory is not None and _is_live(memory, now)
         results.append(
-            Item(row.namespace, row.key, memory, row.ttl) if shown and row and memory else None
+            Item(row.namespace, row.key, memory, row.ttl) if is_live and row and memory else None
         )
     _refresh(
         context,

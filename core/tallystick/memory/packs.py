@@ -30,7 +30,7 @@ _LEAST = 16
 """Tokens below which no further item is tried."""
 _MOST = 100
 _LATEST = 50
-"""How many of each kind a wake looks at, newest first."""
+"""The memories of each kind that a wake reads, newest first."""
 _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pinned", ()),
     ("constraint", ("constraint", "rule")),
@@ -74,7 +74,7 @@ def context_pack(
     ]
     filling = _Filling(context, budget_tokens, counter, longest=_OF_PACK)
     for item in items:
-        filling.take(item, filling.left)
+        filling.add(item, filling.remaining)
     return filling.packed(items)
 
 
@@ -123,12 +123,14 @@ def wake(
     items = [item for group in reasons.values() for item in group]
     filling = _Filling(context, budget_tokens, counter, longest=_OF_WAKE)
     for why, group in reasons.items():
-        left = filling.left if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
+        share = (
+            filling.remaining if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
+        )
         for item in group:
-            left -= filling.take(item, left)
+            share -= filling.add(item, share)
     # The rest that one reason leaves, the next ones may use.
     for item in items:
-        filling.take(item, filling.left)
+        filling.add(item, filling.remaining)
     return filling.packed(items)
 
 
@@ -185,22 +187,22 @@ class _Filling:
         self._most = int(budget_tokens * longest)
         self._fitted: dict[str, _FittedItem] = {}
         self._chosen: dict[str, PackItem] = {}
-        self.left = budget_tokens - counter.count(framed(["x"]))
+        self.remaining = budget_tokens - counter.count(framed(["x"]))
 
-    def take(self, item: PackItem, left: int) -> int:
-        """Take an item if it costs no more than `left` tokens and was not taken before; return its
+    def add(self, item: PackItem, budget: int) -> int:
+        """Add an item if it costs no more than `budget` tokens and is not in the pack; return its
         cost, else 0.
         """
-        left = min(left, self.left)
-        if item.memory_id in self._chosen or left < _LEAST:
+        budget = min(budget, self.remaining)
+        if item.memory_id in self._chosen or budget < _LEAST:
             return 0
         fitted = self._fitted.get(item.memory_id)
         if fitted is None:
             fitted = self._fitted[item.memory_id] = self._fit(item)
-        if fitted.cost > left:
+        if fitted.cost > budget:
             return 0
         self._chosen[item.memory_id] = fitted.item
-        self.left -= fitted.cost
+        self.remaining -= fitted.cost
         return fitted.cost
 
     def packed(self, items: Sequence[PackItem]) -> ContextPack:

@@ -102,8 +102,8 @@ class RecallRequest:
     states: tuple[MemoryState, ...] = ()
     """By default active, superseded and redacted; never hidden or deleted."""
     as_of: int | None = None
-    """The moment at which a memory must hold, microseconds UTC; None gives those that hold now, and
-    below them those that held before.
+    """The moment at which a memory must be valid, microseconds UTC; None gives those that are valid
+    now, and below them those that were before.
     """
     asked_at: int | None = None
     """The moment from which "last week" is seen; None is now."""
@@ -311,7 +311,7 @@ def _analyse(
     asked_at = now if request.asked_at is None else request.asked_at
     question = ask(query, list(corpora.values()), asked_at)
     # Redacted before it is analysed: no rule knows a secret that is split and case-folded. The
-    # words that are looked up here are those of the whole query; they leave for nowhere.
+    # words that are looked up here are those of the whole query; they stay here.
     outgoing = context.for_embedder(query)
     meaning = (
         question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)

@@ -68,7 +68,7 @@ def remember(
     Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
     was stored.
     """
-    context.gate.foresee(actor, "write", scope)
+    context.gate.require_early(actor, "write", scope)
     for item in items:
         check_new(item)
     if not items:
@@ -77,8 +77,10 @@ def remember(
     prepared = prepare(context, actor, [item for item in own_items if item is not None])
     stored: list[Remembered] = []
     if prepared:
-        arguments = None if idempotency_key is None else [_request_of(item) for item in items]
-        call = IdempotentCall(scope, "remember_many", idempotency_key, arguments)
+        call = None
+        if idempotency_key is not None:
+            arguments = [_request_of(item) for item in items]
+            call = IdempotentCall(scope, "remember_many", idempotency_key, arguments)
         with context.gate.journaling(actor):
             stored = context.store.database.write(
                 lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, call),
@@ -162,10 +164,10 @@ def _ingest(
     scope: Scope,
     prepared: Sequence[Prepared],
     correlation_id: str | None,
-    call: IdempotentCall,
+    call: IdempotentCall | None,
 ) -> list[Remembered]:
     context.gate.confirm(tx, actor, "write", scope)
-    answered = call.answered(tx)
+    answered = None if call is None else call.answered(tx)
     if answered is not None:
         return [Remembered.load(result) for result in answered["remembered"]]
     revisions: dict[int, int] = {}
@@ -176,7 +178,7 @@ def _ingest(
         revisions = {row.id: revision}
     write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id, revisions)
     results = [ingest_one(write, row, item) for item in prepared]
-    if call.key is not None:
+    if call is not None:
         call.keep(tx, {"remembered": [result.dump() for result in results]}, at=write.now)
     return results
 
@@ -194,11 +196,12 @@ def _request_of(new: NewMemory) -> Json:
 
 def ingest_one(write: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembered:
     tx, new, now = write.tx, item.new, write.now
-    arguments = None if new.idempotency_key is None else _request_of(new)
-    call = IdempotentCall(scope, _OPERATION, new.idempotency_key, arguments)
-    answered = call.answered(tx)
-    if answered is not None:
-        return Remembered.load(answered)
+    call = None
+    if new.idempotency_key is not None:
+        call = IdempotentCall(scope, _OPERATION, new.idempotency_key, _request_of(new))
+        answered = call.answered(tx)
+        if answered is not None:
+            return Remembered.load(answered)
 
     content_key = parts.put(tx, scope, new.content.encode("utf-8", "surrogatepass"), at=now)
     source_id = write.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
@@ -216,7 +219,8 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembere
         )
     else:
         answer = _add_memory(write, scope, item, source_id, content_key)
-    call.keep(tx, answer, at=now)
+    if call is not None:
+        call.keep(tx, answer, at=now)
     return answer
 
 

@@ -38,8 +38,8 @@ def rerank(
     # A local-only text is shown to a reranker that runs here alone; otherwise its hit comes behind
     # those that were ordered.
     local = getattr(reranker, "local", False)
-    shown = [hit for hit in hits if local or not is_local_only(hit.memory.attributes)]
-    first = shown[:_MOST]
+    sendable = [hit for hit in hits if local or not is_local_only(hit.memory.attributes)]
+    first = sendable[:_MOST]
     answers: queue.SimpleQueue[list[float] | Exception] = queue.SimpleQueue()
 
     def ask() -> None:

@@ -1,7 +1,7 @@
 """Supersession: the order of ranked memories among those that replace or repeat each other.
 
-What holds now comes first, what it replaced follows as history, and a duplicate is folded into the
-memory that it repeats. Works on ranked candidates, after scope and filters.
+Current memories come first, those that they replaced follow as history, and a duplicate is folded
+into the memory that it repeats. Works on ranked candidates, after scope and filters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tallystick.storage import Connection, edges, memories
 __all__ = ["HISTORY", "RankedMemory", "is_current", "resolve_replacements"]
 
 HISTORY = 0.5
-"""Factor on the score of a memory that holds no longer."""
+"""Factor on the score of a memory that is no longer valid."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class RankedMemory:
     stored: memories.Stored
     ranked: Ranked
     history: bool = False
-    """True if it holds no longer."""
+    """True if it is no longer valid."""
     replaced_by: str | None = None
     duplicates: tuple[str, ...] = field(default=())
     """The ids of the memories that were folded into it."""
 
 
 def is_current(memory: Memory, at: int) -> bool:
-    """Return True if a memory's statement holds at `at` (microseconds UTC)."""
+    """Return True if a memory is valid at `at` (microseconds UTC)."""
     since, until = memory.valid_from, memory.valid_until
     return (since is None or since <= at) and (until is None or at < until)
 
@@ -76,7 +76,7 @@ def resolve_replacements(
         if candidate.stored.memory.state != "superseded" or candidate.stored.doc in heads
     ]
     if as_of is not None:
-        # Asked for a day: all of it held then. What holds no longer says so.
+        # Asked for a day: all of these were valid then. Those that are no longer are marked.
         return [
             replace(
                 candidate,
@@ -97,7 +97,7 @@ def _place_below_replacements(
 ) -> list[RankedMemory]:
     """Order the memories, each superseded one below its replacement.
 
-    A superseded memory never stands above the one that replaced it, and is never returned without
+    A superseded memory is never above the one that replaced it, and is never returned without
     it where that is in a scope that is searched. It often answers the words of a query better, as
     an old address answers "where does she live"; an agent that reads the first hit would act on
     what is wrong by now. So the replacement takes over the better score of the two, and joins with

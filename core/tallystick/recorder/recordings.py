@@ -97,7 +97,7 @@ class Recordings:
         Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
         under `metadata_only` nothing.
         """
-        self._context.gate.foresee(self._actor, "record", scope)
+        self._context.gate.require_early(self._actor, "record", scope)
         effective_retention = retention or self._context.retention
         if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
