@@ -16,6 +16,7 @@ from tests.sources import syntax_trees
 import tallystick
 from tallystick import ports
 from tallystick.errors import NotFound
+from tallystick.memory import Put
 from tallystick.records import Actor, JsonObject
 from tallystick.tally import Tally
 from tallystick.testing import HashEmbedder, StepClock
@@ -154,3 +155,52 @@ def test_what_stays_here_reaches_no_port_that_is_far_away(
     assert "heron nests in reed 3" in " ".join(embedder.seen)
     assert "heron nests in reed 3" in " ".join(reranker.seen)
     assert "pelican" not in told
+
+
+SECRETS = {
+    "postgres://bob:hunter2wombat@db.internal/x what is it": "hunter2wombat",
+    "AKIAIOSFODNN7EXAMPLE where is it used": "AKIAIOSFODNN7EXAMPLE",
+    "which key is sk-ant-api03-" + "qZ7Kp4" * 14: "qZ7Kp4" * 14,
+    "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8 used where?": "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8",
+}
+"""Queries with the secrets in them."""
+
+
+def _folded(text: str) -> str:
+    """A text as analysis leaves it, whatever the place at which it was split."""
+    return "".join(sign for sign in text.casefold() if sign.isalnum())
+
+
+def _parts(secret: str, length: int = 5) -> set[str]:
+    folded = _folded(secret)
+    return {folded[start : start + length] for start in range(len(folded) - length + 1)}
+
+
+@pytest.mark.parametrize("query", SECRETS)
+def test_no_part_of_a_secret_in_a_query_reaches_a_port_that_is_far_away(
+    open_sqlite: Callable[..., Tally], query: str
+) -> None:
+    embedder, reranker = _FarEmbedder(), _FarReranker()
+    with open_sqlite(embedder=embedder, reranker=reranker) as tally:
+        mine = tally.bind(ALICE)
+        note = mine.remember(f"Where it is used: {query}")
+        mine.remember("The heron is used to it, whatever it is.")
+        mine.remember("Which key the heron sang in.", speaker="Bob")
+        mine.items.put([Put(("notes",), "heron", {"text": "which key is used"})])
+        tally.drain()
+        for text in (query, f"  {query}\n", f"was Bob asked: {query}"):
+            assert note.memory_id in {hit.memory.id for hit in mine.recall(text)}
+        mine.context_pack(query)
+        mine.items.find(query=query)
+        mine.forget_matching(query, reason="r")
+        mine.modify(note.memory_id, content=f"{query} again", reason="r")
+        tally.drain()
+        with mine.run("coder") as run, run.step("model_call"):
+            mine.compile(list(mine.recall(query)), budget=2_000, query=query)
+        mine.forget(note.memory_id, reason="r")
+        mine.operator.prove_unreachable(note.memory_id)
+
+    assert len(embedder.seen) > 5
+    assert reranker.seen
+    for text in (*embedder.seen, *reranker.seen):
+        assert {part for part in _parts(SECRETS[query]) if part in _folded(text)} == set()

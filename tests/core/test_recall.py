@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tallystick import Actor, BoundTally, Tally
+from tallystick.errors import NotFound
 from tallystick.ranking import (
     Corpus,
     Entry,
@@ -28,7 +29,7 @@ from tallystick.ranking import (
     spans,
 )
 from tallystick.ranking.dates import ALWAYS
-from tallystick.records import NewMemory, Scope, SourceRef
+from tallystick.records import NewMemory, Scope, SourceRef, SpaceMember
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder, StepClock
@@ -37,6 +38,7 @@ OpenTally = Callable[..., Tally]
 NOW = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp()) * 1_000_000
 DAY = 24 * 3600 * 1_000_000
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
+ROOT = Actor(user="root", role="operator")
 
 WORDS = [
     "heron",
@@ -571,3 +573,109 @@ def test_cached_corpora_that_were_not_used_for_longest_go_and_come_back(tmp_path
                 assert bound.recall(f"heron {number} 599")[0].memory.content.startswith(
                     f"heron {number} 599"
                 )
+
+
+# What changes between the two snapshots of a recall
+
+
+class _Interrupted(HashEmbedder):
+    """An embedder at which something else happens, once, while it embeds a query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] | None = None
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().embed(texts)
+
+
+def _close(tally: Tally, memory_id: str) -> None:
+    tally.bind(ROOT).spaces.update("team:red", state="closed", reason="over")
+
+
+def _dismiss(tally: Tally, memory_id: str) -> None:
+    members = [SpaceMember(principal_id="ben", role="steward")]
+    tally.bind(ROOT).spaces.update("team:red", members=members, reason="left")
+
+
+def _forget(tally: Tally, memory_id: str) -> None:
+    tally.bind(BEN, scope="team:red").forget(memory_id, reason="wrong")
+
+
+def _hide(tally: Tally, memory_id: str) -> None:
+    ben = tally.bind(BEN, scope="team:red")
+    token = ben.correct(memory_id, "hide", reason="wrong").confirm_token
+    ben.correct(memory_id, "hide", reason="wrong", mode="apply", confirm_token=token)
+
+
+def _expire(tally: Tally, memory_id: str) -> None:
+    tally.bind(BEN, scope="team:red").modify(memory_id, expires_at=NOW - DAY, reason="over")
+
+
+@pytest.mark.parametrize("meanwhile", [_close, _dismiss, _forget, _hide, _expire])
+def test_nothing_is_recalled_that_was_taken_away_while_the_query_was_embedded(
+    open_tally: OpenTally, meanwhile: Callable[[Tally, str], None]
+) -> None:
+    embedder = _Interrupted()
+    with open_tally(embedder=embedder, clock=StepClock(NOW)) as tally:
+        members = [SpaceMember(principal_id=name, role="steward") for name in ("anna", "ben")]
+        tally.bind(ROOT).spaces.create("team:red", name="Red", members=members, reason="start")
+        note = tally.bind(BEN, scope="team:red").remember("The heron nests in March.")
+        anna = tally.bind(ANNA, scope="team:red")
+        assert _texts(anna.recall("heron nests")) == ["The heron nests in March."]
+
+        embedder.meanwhile = lambda: meanwhile(tally, note.memory_id)
+        assert _texts(anna.recall("where does the heron nest in March?")) == []
+        assert embedder.meanwhile is None
+
+
+def test_what_has_expired_takes_no_place_from_what_has_not(open_tally: OpenTally) -> None:
+    clock = StepClock(NOW)
+    with open_tally(clock=clock) as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("A heron was here.")
+        anna.remember_many(
+            [
+                NewMemory(content=f"The heron nests in March {day}.", expires_at=NOW + DAY)
+                for day in range(20)
+            ]
+        )
+        assert len(anna.recall("the heron nests in March", limit=30)) == 21
+        clock.advance(days=2)
+
+        recalled = anna.recall("the heron nests in March", limit=1)
+        assert (_texts(recalled), recalled.candidates) == (["A heron was here."], 1)
+
+
+def test_no_other_read_gives_what_has_expired(open_tally: OpenTally) -> None:
+    clock = StepClock(NOW)
+    with open_tally(clock=clock) as tally:
+        anna = tally.bind(ANNA)
+        old = anna.remember("The office is in Graz.", kind="preference")
+        new = anna.remember("The office is in Linz.", expires_at=NOW + DAY, kind="preference")
+        token = anna.correct(old.memory_id, "supersede", by=new.memory_id, reason="r").confirm_token
+        anna.correct(
+            old.memory_id,
+            "supersede",
+            by=new.memory_id,
+            reason="r",
+            mode="apply",
+            confirm_token=token,
+        )
+        hits = anna.recall("office")
+        assert anna.inspect(new.memory_id).shown
+        assert [item.memory_id for item in anna.wake().items] == [new.memory_id]
+        assert anna.still_stand(hits)
+        clock.advance(days=2)
+
+        assert not anna.inspect(new.memory_id).shown
+        assert anna.inspect(old.memory_id).freshness.replaced_by is None
+        assert anna.wake().items == ()
+        assert not anna.still_stand([hit for hit in hits if hit.memory.id == new.memory_id])
+        assert anna.preview_access().scopes[0].hidden == {"expired": 1, "superseded": 1}
+        assert _texts(anna.recall("office")) == []
+        with pytest.raises(NotFound):
+            anna.get(old.memory_id)

@@ -1,8 +1,24 @@
-"""Decides, writes the decision down, and keeps the log of reads."""
+"""Access: decisions about access with their journal, spaces, visibility, confirm tokens."""
 
-from tallystick.access.confirm import fits, mint
+from tallystick.access.confirm import Confirmation, ConfirmToken
 from tallystick.access.gate import Gate
 from tallystick.access.spaces import Spaces
-from tallystick.access.visibility import UNREADABLE, recallable, replacements, shown_to
+from tallystick.access.visibility import (
+    UNREADABLE,
+    is_expired,
+    is_recallable,
+    replacements,
+    visible_docs,
+)
 
-__all__ = ["UNREADABLE", "Gate", "Spaces", "fits", "mint", "recallable", "replacements", "shown_to"]
+__all__ = [
+    "UNREADABLE",
+    "ConfirmToken",
+    "Confirmation",
+    "Gate",
+    "Spaces",
+    "is_expired",
+    "is_recallable",
+    "replacements",
+    "visible_docs",
+]

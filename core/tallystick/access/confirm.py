@@ -1,34 +1,89 @@
-"""Confirm tokens: what was previewed, by whom and until when, under the secret of its scope.
+"""Confirm tokens: a change is previewed, and applied with the token of its preview.
 
-A token is not stored: it is the HMAC of what it confirms, so that it fits that and nothing else.
+A token is not stored. It is the MAC of its end and of everything that the preview showed, under the
+secret of the scope, so that it confirms exactly that, by that actor, and nothing else.
 """
 
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from tallystick.records import Actor, Json, canonical_json, part_key
+from tallystick.access.gate import Gate
+from tallystick.errors import Denied, StateConflict
+from tallystick.records import AccessDecision, Actor, Json, canonical_json, part_key
 
-__all__ = ["fits", "mint"]
+__all__ = ["ConfirmToken", "Confirmation"]
+
+_LIFE_US = 15 * 60 * 1_000_000
+"""The life of the token of a preview, microseconds."""
 
 
-def mint(secret: bytes, purpose: str, actor: Actor, bound: Json, *, expires_at: int) -> str:
-    """The token with which `actor` may do `purpose` to exactly `bound` (ids, versions), before
-    `expires_at` (µs).
+class ConfirmToken(NamedTuple):
+    """A token with its end."""
+
+    token: str
+    expires_at: int
+    """Microseconds UTC."""
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The confirmation of one purpose by one actor.
+
+    `preview` is the same value for the token and for its check: whatever differs by then (a
+    version, a reader, a link) changes the value, and the token does not confirm it.
     """
-    return f"{expires_at}.{_seal(secret, purpose, actor, bound, expires_at)}"
 
+    gate: Gate
+    secret: bytes | None
+    """The key of the scope that the change is in; None confirms nothing: where nothing was written
+    there is no key, and nothing to change.
+    """
+    purpose: str
+    actor: Actor
 
-def fits(token: str, secret: bytes, purpose: str, actor: Actor, bound: Json, *, now: int) -> bool:
-    """Whether `token` was minted for exactly this and has not run out."""
-    until, _, seal = token.partition(".")
-    if not (until.isascii() and until.isdigit() and len(until) < 20 and now < int(until)):
-        return False
-    return hmac.compare_digest(
-        seal.encode(), _seal(secret, purpose, actor, bound, int(until)).encode()
-    )
+    def token(self, preview: Json, *, now: int) -> ConfirmToken:
+        """Return the token with which the actor may apply exactly `preview`."""
+        assert self.secret is not None
+        expires_at = now + _LIFE_US
+        token_mac = self._token_mac(self.secret, preview, expires_at)
+        return ConfirmToken(f"{expires_at}.{token_mac}", expires_at)
 
+    def refusal(self, decision: AccessDecision) -> Denied:
+        """Journal the refusal of a change that was not previewed; return the error to raise."""
+        refused = decision.model_copy(update={"allowed": False, "reason": "confirm_token_required"})
+        return self.gate.refuse(self.actor, refused)
 
-def _seal(secret: bytes, purpose: str, actor: Actor, bound: Json, expires_at: int) -> str:
-    who = [actor.user, actor.agent, actor.organization]
-    return part_key(secret, canonical_json(["confirm", purpose, who, bound, expires_at]))
+    def require(
+        self,
+        token: str,
+        preview: Json,
+        *,
+        now: int,
+        subject: str,
+        reason: str,
+        what: str = "Memory",
+    ) -> None:
+        """Raise StateConflict for `subject` unless `token` confirms `preview` and is still good."""
+        if not self._confirms(token, preview, now):
+            raise StateConflict(
+                subject,
+                state="not as previewed",
+                reason=reason,
+                hint="Preview again and confirm what it shows.",
+                what=what,
+            )
+
+    def _confirms(self, token: str, preview: Json, now: int) -> bool:
+        end, _, token_mac = token.partition(".")
+        if self.secret is None or not (end.isascii() and end.isdigit() and len(end) < 20):
+            return False
+        expected = self._token_mac(self.secret, preview, int(end))
+        return now < int(end) and hmac.compare_digest(token_mac.encode(), expected.encode())
+
+    def _token_mac(self, secret: bytes, preview: Json, expires_at: int) -> str:
+        identity = [self.actor.user, self.actor.agent, self.actor.organization]
+        fields = ["confirm", self.purpose, identity, preview, expires_at]
+        return part_key(secret, canonical_json(fields))

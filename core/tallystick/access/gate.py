@@ -31,19 +31,19 @@ from tallystick.storage.idempotency import IdempotentCall
 __all__ = ["Gate"]
 
 FROZEN = "mutations.frozen"
-"""Setting: whether changes of memory are suspended."""
-_LOOKS: Mapping[Limited, AccessKind] = {
+"""Setting: "1" while changes of memory are suspended."""
+_OPERATIONS: Mapping[Limited, AccessKind] = {
     "read": "read",
     "inspect": "inspect",
     "preview": "inspect",
     "export": "export",
 }
-_ALONE = ("private", "diary")
-"""Scopes behind which no space can stand: they are decided without asking the database."""
+_SPACELESS = ("private", "diary")
+"""Kinds of scopes that never have a space: they are decided without reading the database."""
 _NO_SPACES = PolicyState()
 """Policy state of such a scope. Its time does not count: only memberships of spaces end."""
 _BATCH = 64
-"""Reads that are kept in memory before the log is written."""
+"""Reads that are collected in memory before the log is written."""
 
 
 class Journaling:
@@ -58,7 +58,10 @@ class Journaling:
     def __enter__(self) -> None: ...
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: object
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: object,
     ) -> None:
         if isinstance(error, Denied) and error.decision.audit_id is None:
             raise self._gate.refuse(self._actor, decision_of(error)) from error
@@ -75,8 +78,8 @@ class Gate:
         self._accessed: Counter[int] = Counter()
 
     def require(self, actor: Actor, operation: AccessKind, scope: Scope) -> AccessDecision:
-        """The decision, if it allows. A refusal is journaled and raised as Denied."""
-        if scope.kind in _ALONE and operation not in MUTATIONS:
+        """Return the decision, if it allows. A refusal is journaled and raised as Denied."""
+        if scope.kind in _SPACELESS and operation not in MUTATIONS:
             decision = decide(actor, operation, scope, PolicyState({}, self._store.clock.now()))
         else:
             with self._store.database.read() as connection:
@@ -89,39 +92,39 @@ class Gate:
         """Same as `require`, without the record of a decision that allows: for every step of a
         graph.
         """
-        if scope.kind not in _ALONE or operation in MUTATIONS:
+        if scope.kind not in _SPACELESS or operation in MUTATIONS:
             self.require(actor, operation, scope)
         elif not rule_on(actor, operation, scope, _NO_SPACES).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, _NO_SPACES))
 
-    def admit(self, actor: Actor, what: Limited, scope: Scope) -> None:
-        """Count one look of this actor, or raise RateLimited. The first refusal of a wait is
+    def admit(self, actor: Actor, limited: Limited, scope: Scope) -> None:
+        """Count one call of this actor, or raise RateLimited. The first refusal of a wait is
         journaled.
         """
-        wait = self._limits.wait(actor, what, self._store.clock.now())
+        wait = self._limits.wait(actor, limited, self._store.clock.now())
         if not wait:
             return
         decision = AccessDecision(
             allowed=False,
             reason="rate_limited",
-            operation=_LOOKS[what],
+            operation=_OPERATIONS[limited],
             scope=scope,
             surface=actor.surface,
-            audit_id=self._limits.told(actor, what),
+            audit_id=self._limits.refusal_id(actor, limited),
         )
         if decision.audit_id is None:
             decision = decision_of(self.refuse(actor, decision))
-            self._limits.tell(actor, what, decision.audit_id or "")
+            self._limits.note_refusal(actor, limited, decision.audit_id or "")
         raise RateLimited(decision, retry_after_us=wait)
 
-    def foresee(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
-        """Refuse early what `confirm` would refuse in the transaction that follows; that decides.
-        Raises Denied.
+    def require_early(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
+        """Refuse early what `confirm` would refuse in the transaction that follows; only that one
+        decides. Raises Denied.
 
-        Where no space can stand behind a scope the database is not asked; that changes are
-        suspended, `confirm` sees.
+        For a scope that never has a space the database is not read; that changes are suspended,
+        `confirm` sees.
         """
-        if scope.kind not in _ALONE:
+        if scope.kind not in _SPACELESS:
             self.require(actor, operation, scope)
             return
         state = PolicyState({}, self._store.clock.now())
@@ -131,7 +134,7 @@ class Gate:
     def require_or_none(
         self, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision | None:
-        """The decision, if it allows; nothing is journaled if it does not."""
+        """Return the decision, if it allows, else None; nothing is journaled."""
         with self._store.database.read() as connection:
             decision = self.decide(connection, actor, operation, scope)
         return decision if decision.allowed else None
@@ -139,7 +142,7 @@ class Gate:
     def decide(
         self, connection: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision:
-        """The decision by what `connection` sees, either way; nothing is journaled."""
+        """Return the decision by the snapshot of `connection`, either way; nothing is journaled."""
         return decide(actor, operation, scope, self._state_for(connection, operation, scope))
 
     def _state_for(
@@ -191,9 +194,11 @@ class Gate:
         self._store.database.write(unit, name="freeze")
 
     def state(self, connection: Connection, scopes: Iterable[Scope]) -> PolicyState:
-        """What is stored that decisions about these scopes depend on."""
-        stored = [scope for scope in scopes if scope.kind not in _ALONE]
-        return PolicyState(spaces.of_scopes(connection, stored), self._store.clock.now())
+        """Return the stored state that decisions about these scopes depend on."""
+        stored = [scope for scope in scopes if scope.kind not in _SPACELESS]
+        return PolicyState(
+            spaces.of_scopes(connection, stored) if stored else {}, self._store.clock.now()
+        )
 
     def confirm(self, tx: Connection, actor: Actor, operation: AccessKind, scope: Scope) -> None:
         """Decide again inside a writing transaction, which sees what changed since. Use within
@@ -206,18 +211,18 @@ class Gate:
     def confirmed(
         self, tx: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision:
-        """Same as `confirm`; the decision."""
+        """Same as `confirm`; return the decision."""
         self.confirm(tx, actor, operation, scope)
         return self.decide(tx, actor, operation, scope)
 
     def journaling(self, actor: Actor) -> Journaling:
-        """Around a write: a refusal inside of it is journaled after the rollback, and raised with
-        its audit id.
+        """Return a block around a write: a refusal inside it is journaled after the rollback, and
+        raised with its audit id.
         """
         return Journaling(self, actor)
 
     def refuse(self, actor: Actor, decision: AccessDecision) -> Denied:
-        """Journal a refusal; the error to raise."""
+        """Journal a refusal; return the error to raise."""
         audit_id = self._store.ids.new()
         event = journal.Event(
             stream=f"scope:{decision.scope}",
@@ -240,7 +245,7 @@ class Gate:
         results: int,
         accessed: Iterable[int] = (),
     ) -> None:
-        """Note an allowed read and which memories it gave; written with the next batch."""
+        """Note an allowed read and the memories that it returned; written with the next batch."""
         with self._guard:
             self._reads.append(
                 {
@@ -253,12 +258,12 @@ class Gate:
                 }
             )
             self._accessed.update(accessed)
-            due = len(self._reads) >= _BATCH
-        if due:
+            is_full = len(self._reads) >= _BATCH
+        if is_full:
             self.flush(wait=False)
 
     def flush(self, *, wait: bool = True) -> None:
-        """Write the reads that are still in memory."""
+        """Write the reads that are still in memory; `wait` for the commit."""
         with self._guard:
             reads, self._reads = self._reads, []
             accessed, self._accessed = self._accessed, Counter()

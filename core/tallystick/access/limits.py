@@ -1,8 +1,8 @@
-"""Limits: how often one actor may look within a minute, where a tally sets it. Kept in memory, for
+"""Rate limits: the calls of one kind that an actor may make within a minute. Counted in memory, for
 each process.
 
-A minute's worth may come at once; then each call waits until its share of the minute has passed
-(GCRA).
+The calls of a minute may come at once; after them each waits until its share of the minute has
+passed (GCRA).
 """
 
 from __future__ import annotations
@@ -15,51 +15,57 @@ from tallystick.records import Actor, Limited
 __all__ = ["Limits"]
 
 _MINUTE_US = 60 * 1_000_000
-_MANY = 10_000
-"""Actors beyond which those that no longer wait are forgotten."""
+_MAX_ACTORS = 10_000
+"""The actors beyond which those that no longer wait are dropped."""
 
 _Key = tuple[str, str | None, str | None, Limited]
 
 
 class Limits:
-    """How often each actor looked. Thread-safe."""
+    """The calls of each actor. Thread-safe."""
 
     def __init__(self, per_minute: Mapping[Limited, int]) -> None:
         self._per_minute = dict(per_minute)
         self._guard = threading.Lock()
         self._due: dict[_Key, int] = {}
-        self._told: dict[_Key, str] = {}
+        self._refusal_ids: dict[_Key, str] = {}
 
-    def wait(self, actor: Actor, what: Limited, now: int) -> int:
-        """0, and one look is taken; or the microseconds after which the actor may look again."""
-        most = self._per_minute.get(what)
+    def wait(self, actor: Actor, limited: Limited, now: int) -> int:
+        """Count one call and return 0, or return the microseconds after which the actor may call
+        again.
+        """
+        most = self._per_minute.get(limited)
         if most is None:
             return 0
-        key, share = _key(actor, what), _MINUTE_US // most
+        key, share = _key(actor, limited), _MINUTE_US // most
         with self._guard:
             due = max(self._due.get(key, now), now)
             wait = due + share - _MINUTE_US - now
             if wait > 0:
                 return wait
-            if len(self._due) >= _MANY and key not in self._due:
-                self._due = {one: at for one, at in self._due.items() if at > now}
-                self._told = {one: told for one, told in self._told.items() if one in self._due}
+            if len(self._due) >= _MAX_ACTORS and key not in self._due:
+                self._due = {other: at for other, at in self._due.items() if at > now}
+                self._refusal_ids = {
+                    other: audit_id
+                    for other, audit_id in self._refusal_ids.items()
+                    if other in self._due
+                }
             self._due[key] = due + share
-            self._told.pop(key, None)
+            self._refusal_ids.pop(key, None)
             return 0
 
-    def told(self, actor: Actor, what: Limited) -> str | None:
-        """The audit id of the refusal under which the actor waits, where it was written down."""
+    def refusal_id(self, actor: Actor, limited: Limited) -> str | None:
+        """Return the audit id of the refusal under which the actor waits, if it was journaled."""
         with self._guard:
-            return self._told.get(_key(actor, what))
+            return self._refusal_ids.get(_key(actor, limited))
 
-    def tell(self, actor: Actor, what: Limited, audit_id: str) -> None:
-        """Note that a refusal was written down: those that follow while the actor waits are part of
+    def note_refusal(self, actor: Actor, limited: Limited, audit_id: str) -> None:
+        """Note that a refusal was journaled: those that follow while the actor waits are part of
         it.
         """
         with self._guard:
-            self._told[_key(actor, what)] = audit_id
+            self._refusal_ids[_key(actor, limited)] = audit_id
 
 
-def _key(actor: Actor, what: Limited) -> _Key:
-    return actor.user, actor.agent, actor.organization, what
+def _key(actor: Actor, limited: Limited) -> _Key:
+    return actor.user, actor.agent, actor.organization, limited

@@ -45,18 +45,20 @@ class Spaces:
         `/`, by that user. Raises Denied, InvalidRecord, InvalidInput, or StateConflict when the
         scope has a space.
         """
-        where, now = self._actor.home(scope), self._store.clock.now()
+        target, now = self._actor.home(scope), self._store.clock.now()
         _require(name=name, reason=reason)
-        refusal = _may_not_create(self._actor, where)
+        refusal = _may_not_create(self._actor, target)
         if refusal is not None:
-            raise self._gate.refuse(self._actor, self._decision(where, refusal))
+            raise self._gate.refuse(self._actor, self._decision(target, refusal))
         space = MemorySpace.load(
             {
                 "id": self._store.ids.new(),
-                "scope": where,
+                "scope": target,
                 "name": name,
                 "description": description,
-                "members": _with_creator(self._actor, where, tuple(map(SpaceMember.load, members))),
+                "members": _with_creator(
+                    self._actor, target, tuple(map(SpaceMember.load, members))
+                ),
                 "created_at": now,
                 "created_by": self._actor.user,
                 "updated_at": now,
@@ -64,16 +66,16 @@ class Spaces:
             }
         )
 
-        asked = [name, description, [member.dump() for member in space.members], reason]
-        call = IdempotentCall(where, "space.create", idempotency_key, asked)
+        arguments = [name, description, [member.dump() for member in space.members], reason]
+        call = IdempotentCall(target, "space.create", idempotency_key, arguments)
 
         def unit(tx: Connection) -> MemorySpace:
             answered = call.answered(tx)
             if answered is not None:
                 return MemorySpace.load(answered)
-            if spaces.of_scopes(tx, [where]):
+            if spaces.of_scopes(tx, [target]):
                 raise StateConflict(
-                    str(where),
+                    str(target),
                     state="taken",
                     reason="this scope has a space",
                     hint="Update that one.",
@@ -87,18 +89,18 @@ class Spaces:
         return self._store.database.write(unit, name="space.create")
 
     def get(self, scope: str | Scope) -> MemorySpace:
-        """The space of `scope`. Raises NotFound alike where there is none and where the actor may
-        not inspect it.
+        """Return the space of `scope`. Raises NotFound alike where there is none and where the
+        actor may not inspect it.
         """
-        where = self._actor.home(scope)
+        target = self._actor.home(scope)
         with self._store.database.read() as connection:
-            space = self._seen(connection, where)
+            space = self._visible(connection, target)
         if space is None:
-            raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
+            raise NotFound(f"There is no space {target} that {self._actor.user} may see.")
         return space
 
     def list(self) -> tuple[MemorySpace, ...]:
-        """Every space that this actor may inspect, by the name of its scope."""
+        """Return every space that this actor may inspect, by the name of its scope."""
         with self._store.database.read() as connection:
             every = spaces.all_spaces(connection)
             return tuple(
@@ -119,29 +121,32 @@ class Spaces:
         """Change `name`, `description`, `state` (`open`, `closed`) or `members`; a steward's or
         operator's work.
 
-        What it takes away is gone for the next call of everybody. Raises NotFound, Denied,
+        Rights that it takes away are gone with the next call of everybody. Raises NotFound, Denied,
         InvalidInput, InvalidRecord or VersionConflict.
         """
-        where = self._actor.home(scope)
+        target = self._actor.home(scope)
         _require(reason=reason)
         unknown = sorted(set(changes) - set(_CHANGEABLE))
         if unknown or not changes:
-            why = (
+            problem = (
                 f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
             )
-            raise InvalidInput(f"{why} Give one or more of {', '.join(_CHANGEABLE)}.")
+            raise InvalidInput(f"{problem} Give one or more of {', '.join(_CHANGEABLE)}.")
         if "members" in changes:
             changes["members"] = tuple(map(SpaceMember.load, changes["members"]))
-        told = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
+        printable = {**changes, "members": [member.dump() for member in changes.get("members", ())]}
         call = IdempotentCall(
-            where, "space.update", idempotency_key, [sorted(changes), told, reason, if_version]
+            target,
+            "space.update",
+            idempotency_key,
+            [sorted(changes), printable, reason, if_version],
         )
 
         def unit(tx: Connection) -> MemorySpace:
-            space = self._seen(tx, where)
+            space = self._visible(tx, target)
             if space is None:
-                raise NotFound(f"There is no space {where} that {self._actor.user} may see.")
-            self._gate.confirm(tx, self._actor, "manage", where)
+                raise NotFound(f"There is no space {target} that {self._actor.user} may see.")
+            self._gate.confirm(tx, self._actor, "manage", target)
             answered = call.answered(tx)
             if answered is not None:
                 return MemorySpace.load(answered)
@@ -161,7 +166,7 @@ class Spaces:
         with self._gate.journaling(self._actor):
             return self._store.database.write(unit, name="space.update")
 
-    def _seen(self, connection: Connection, scope: Scope) -> MemorySpace | None:
+    def _visible(self, connection: Connection, scope: Scope) -> MemorySpace | None:
         if not self._gate.decide(connection, self._actor, "inspect", scope).allowed:
             return None
         return spaces.of_scopes(connection, [scope]).get(scope)
@@ -193,7 +198,7 @@ class Spaces:
 
 
 def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:
-    """Why `actor` may not open a space of `scope`, or None."""
+    """Return the reason for which `actor` may not open a space of `scope`, or None."""
     if scope.kind in ("private", "diary"):
         return "unsupported_scope"
     if scope.organization != actor.organization and not (

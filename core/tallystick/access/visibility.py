@@ -1,7 +1,7 @@
-"""Showing: of which memories the text is given to an actor who reads them by id or in order.
+"""Visibility: which memories an actor is shown, by their state, their end and what replaces them.
 
-What was forgotten or hidden is shown to nobody; what was replaced only where its replacement may be
-seen too. What is redacted stands there with its replacement.
+A forgotten or hidden memory is shown to nobody; a superseded one only where its replacement may be
+seen too. A redacted one is shown with its replacement text.
 """
 
 from __future__ import annotations
@@ -12,64 +12,64 @@ from tallystick.access.gate import Gate
 from tallystick.records import Actor, Memory, Scope
 from tallystick.storage import Connection, edges, memories
 
-__all__ = ["UNREADABLE", "recallable", "replacements", "shown_to"]
+__all__ = ["UNREADABLE", "is_expired", "is_recallable", "replacements", "visible_docs"]
 
 UNREADABLE = ("deleted", "hidden")
 """States in which no path gives the text, until the memory is back."""
-_CHAIN = 32
-"""How many replacements of replacements are followed."""
 
 
-def shown_to(
-    connection: Connection, gate: Gate, actor: Actor, found: Iterable[memories.Stored], now: int
+def visible_docs(
+    connection: Connection, gate: Gate, actor: Actor, stored: Iterable[memories.Stored], now: int
 ) -> set[int]:
-    """The numbers of those memories whose text this actor, who may read their scopes, may see."""
-    stored = list(found)
-    replaced = [one.doc for one in stored if one.memory.state == "superseded"]
+    """Return the numbers of those memories whose text this actor, who may read their scopes, may
+    see.
+    """
+    entries = list(stored)
+    superseded = [entry.doc for entry in entries if entry.memory.state == "superseded"]
     heads = (
         replacements(
             connection,
-            replaced,
+            superseded,
             lambda scope: gate.decide(connection, actor, "read", scope).allowed,
             now,
         )
-        if replaced
+        if superseded
         else {}
     )
     return {
-        one.doc
-        for one in stored
-        if one.memory.state not in UNREADABLE
-        and (one.memory.state != "superseded" or one.doc in heads)
+        entry.doc
+        for entry in entries
+        if entry.memory.state not in UNREADABLE
+        and (entry.memory.state != "superseded" or entry.doc in heads)
     }
 
 
 def replacements(
     connection: Connection, docs: Iterable[int], may_read: Callable[[Scope], bool], now: int
 ) -> dict[int, memories.Stored]:
-    """For each superseded memory what holds in its place, at the end of the chain, where that may
-    be seen.
+    """Return for each superseded memory the one that holds in its place, at the end of the chain;
+    those of which the replacement may not be seen are left out.
     """
-    heads = {doc: doc for doc in docs}
-    for _ in range(_CHAIN):
-        steps = edges.following(connection, "SUPERSEDES", set(heads.values()), forward=False)
-        if not steps:
-            break
-        heads = {
-            doc: steps[head].from_doc if head in steps else head for doc, head in heads.items()
-        }
-    found = memories.get_docs(connection, {head for doc, head in heads.items() if head != doc})
+    ends = edges.follow_to_end(connection, "SUPERSEDES", docs, forward=False)
+    stored = memories.get_docs(connection, set(ends.values()))
     return {
-        doc: found[head]
-        for doc, head in heads.items()
-        if head in found
-        and recallable(found[head].memory, now)
-        and may_read(found[head].memory.scope)
+        doc: stored[end]
+        for doc, end in ends.items()
+        if end in stored
+        and is_recallable(stored[end].memory, now)
+        and may_read(stored[end].memory.scope)
     }
 
 
-def recallable(memory: Memory, now: int) -> bool:
-    """Whether recall may give it at `now` (microseconds UTC), by its state and its end."""
-    return memory.state in ("active", "redacted") and (
-        memory.expires_at is None or memory.expires_at > now
-    )
+def is_expired(expires_at: int | None, now: int) -> bool:
+    """Return True if a memory with this end (microseconds UTC, None for no end) has passed it at
+    `now`.
+    """
+    return expires_at is not None and expires_at <= now
+
+
+def is_recallable(memory: Memory, now: int) -> bool:
+    """Return True if recall may give a memory at `now` (microseconds UTC), by its state and its
+    end.
+    """
+    return memory.state in ("active", "redacted") and not is_expired(memory.expires_at, now)

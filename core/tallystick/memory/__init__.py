@@ -4,27 +4,27 @@ from tallystick.memory.access_preview import preview_access
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.change_many import modify_many
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.correct import Asked, correct
+from tallystick.memory.correct import CorrectionRequest, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.explore import explore
 from tallystick.memory.history import history
-from tallystick.memory.index import analyze_anew
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import forget_matching
+from tallystick.memory.memory_write import analyze_anew
 from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.read import get, list_memories, still_stand
-from tallystick.memory.recall import Wanted, recall
+from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.remember import remember
 from tallystick.memory.working import WorkingMemory
 
 __all__ = [
-    "Asked",
+    "CorrectionRequest",
     "Item",
     "Items",
     "MemoryContext",
     "Put",
-    "Wanted",
+    "RecallRequest",
     "WorkingMemory",
     "analyze_anew",
     "context_pack",

@@ -1,15 +1,15 @@
 """Explicit change: modify, forget, recover. Each is one transaction with its journal event, and
-loses nothing.
+every old version stays.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     FIRST_MOMENT,
@@ -21,10 +21,10 @@ from tallystick.records import (
     Memory,
     SourceRef,
     is_storable,
-    part_key,
     validate_attributes,
 )
-from tallystick.storage import Connection, ScopeRow, edges, idempotency, memories, parts, search
+from tallystick.storage import Connection, edges, memories, parts, search
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = [
     "CHANGEABLE",
@@ -39,7 +39,8 @@ __all__ = [
     "require_mode",
     "require_reason",
     "require_unlocked",
-    "returned",
+    "require_version",
+    "recovered",
 ]
 
 CHANGEABLE = (
@@ -81,7 +82,7 @@ _CORRECTABLE = ("content", "subject", "who", "category", "tags", "attributes", "
 """Fields that a correction of the copy itself may have changed."""
 
 _TRIES = 4
-"""How often a change without `if_version` starts anew when another change came in between."""
+"""The times that a change without `if_version` starts anew when another change came in between."""
 
 
 def modify(
@@ -107,8 +108,10 @@ def modify(
     require_reason(reason)
     unknown = sorted(set(changes) - set(CHANGEABLE))
     if unknown or not changes:
-        told = f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
-        raise InvalidInput(f"{told} Give one or more of {', '.join(CHANGEABLE)}.")
+        problem = (
+            f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
+        )
+        raise InvalidInput(f"{problem} Give one or more of {', '.join(CHANGEABLE)}.")
     if lock_until is not None and actor.agent is not None:
         raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
     if lock_until is not None and lock_until <= context.store.clock.now():
@@ -153,38 +156,39 @@ def _modify(
     correlation_id: str | None,
     lock_until: int | None,
 ) -> Change:
-    vector, seen = None, if_version
+    vector, expected = None, if_version
     if not _EMBEDDED.isdisjoint(changes):
-        before = _look(context, actor, memory_id, "correct")
-        wanted = _wanted(before.memory, changes)
-        # Embedding comes before the transaction, which checks that what was embedded is still what
-        # stands.
-        vector = context.vectors_for([searchable(wanted.content, wanted.attributes)])[0][0]
-        seen = before.memory.version if if_version is None else if_version
+        # An embedder may be slow or far away, and a transaction holds the one writer: the vector is
+        # made before. `expected` is the version that it was made of: where another change came in
+        # between, the transaction raises VersionConflict and `modify` starts anew. Otherwise a
+        # memory would be found by the vector of a text that it never had.
+        before = _read(context, actor, memory_id, "correct")
+        intended = _changed(before.memory, changes)
+        vector = context.vector_for(intended.content, intended.attributes)
+        expected = before.memory.version if if_version is None else if_version
 
     def unit(tx: Connection) -> Change:
         current = context.visible(tx, actor, memory_id, "correct", sources=False)
-        wanted = _wanted(current.memory, changes)
-        scope = current.scope
-        request = ""
+        memory = _changed(current.memory, changes)
+        arguments = None
         if idempotency_key is not None:
-            asked = {
-                "changes": wanted_values(wanted, changes),
+            arguments = {
+                "changes": memory.model_dump(mode="json", include=set(changes)),
                 "reason": reason,
                 "if": if_version,
                 "lock": lock_until is not None,
             }
-            request = _request_key(scope, memory_id, asked)
-        answered = _answered(tx, scope, "modify", idempotency_key, request)
+        call = IdempotentCall(current.scope, "modify", idempotency_key, [memory_id, arguments])
+        answered = call.answered(tx)
         if answered is not None:
             return Change.load(answered)
-        if seen is not None:
-            _check_version(current.memory, seen)
+        now = context.store.clock.now()
+        if expected is not None:
+            require_version(current.memory, expected)
         _require_active(current.memory)
-        require_unlocked(current.memory, actor, context.store.clock.now())
-        memory = (
-            wanted if lock_until is None else wanted.model_copy(update={"locked_until": lock_until})
-        )
+        require_unlocked(current.memory, actor, now)
+        if lock_until is not None:
+            memory = memory.model_copy(update={"locked_until": lock_until})
         if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
             change = Change(
                 memory_id=memory_id,
@@ -194,9 +198,9 @@ def _modify(
                 state=memory.state,
             )
         else:
-            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-            change = apply_modify(writing, current, memory, scope, vector, sorted(changes), reason)
-        _keep(tx, scope, "modify", idempotency_key, request, change, context)
+            write = MemoryWrite(tx, context, actor, now, correlation_id)
+            change = apply_modify(write, current, memory, vector, sorted(changes), reason)
+        call.keep(tx, change, at=now)
         return change
 
     return context.store.database.write(unit, name="apply.modify")
@@ -223,15 +227,14 @@ def forget(
     def unit(tx: Connection) -> Forgotten:
         current = context.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
-        scope = current.scope
-        request = _request_key(
-            scope, memory_id, {"reason": reason, "if": if_version, "force": force}
-        )
-        answered = _answered(tx, scope, "forget", idempotency_key, request)
+        now = context.store.clock.now()
+        arguments = {"reason": reason, "if": if_version, "force": force}
+        call = IdempotentCall(current.scope, "forget", idempotency_key, [memory_id, arguments])
+        answered = call.answered(tx)
         if answered is not None:
             return Forgotten.load(answered)
         if if_version is not None:
-            _check_version(memory, if_version)
+            require_version(memory, if_version)
         if memory.state == "deleted":
             result = Forgotten(
                 memory_id=memory_id,
@@ -249,22 +252,22 @@ def forget(
                     reason="pinned_memory",
                     hint="Unpin it first, or let an operator forget it with force=True.",
                 )
-            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-            require_unlocked(memory, actor, writing.now)
-            result = forget_one(writing, current, reason)
-        _keep(tx, scope, "forget", idempotency_key, request, result, context)
+            write = MemoryWrite(tx, context, actor, now, correlation_id)
+            require_unlocked(memory, actor, write.now)
+            result = forget_one(write, current, reason)
+        call.keep(tx, result, at=now)
         return result
 
     return context.store.database.write(unit, name="apply.forget")
 
 
-def forget_one(writing: MemoryWrite, current: memories.Stored, reason: str) -> Forgotten:
+def forget_one(write: MemoryWrite, current: memories.Stored, reason: str) -> Forgotten:
     """Forget a memory that may be forgotten, and its shared copies with it, inside the open
     transaction.
     """
     memory = current.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-    _, audit_id = writing.rewrite(current, memory, "memory.forget", reason=reason)
-    follow(writing, current, None)
+    _, audit_id = write.rewrite(current, memory, "memory.forget", reason=reason)
+    follow(write, current, None)
     return Forgotten(
         memory_id=current.memory.id,
         event="FORGET",
@@ -272,7 +275,7 @@ def forget_one(writing: MemoryWrite, current: memories.Stored, reason: str) -> F
         version=current.memory.version + 1,
         state="deleted",
         audit_id=audit_id,
-        recoverable_until=_until(writing.context, writing.now),
+        recoverable_until=_until(write.context, write.now),
     )
 
 
@@ -286,29 +289,30 @@ def recover(
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
 ) -> Change:
-    """Bring a forgotten memory back as it stood, within its window. Recovering an active one
-    changes nothing.
+    """Bring a forgotten memory back as it was, within its window. Recovering an active one changes
+    nothing.
 
-    What was hidden, redacted or replaced before it was forgotten is so again. An end that has
-    passed since is taken away. Raises as `modify`, and StateConflict when the window has passed or
+    A memory that was hidden, redacted or replaced before it was forgotten is so again. An end that
+    has passed since is removed. Raises as `modify`, and StateConflict when the window has passed or
     another memory says the same by now.
     """
     require_reason(reason)
-    before = _look(context, actor, memory_id, "delete")
-    vector = context.vectors_for([searchable(before.memory.content, before.memory.attributes)])[0][
-        0
-    ]
+    before = _read(context, actor, memory_id, "delete")
+    # Made before the transaction, as in `_modify`; inside it counts only for the text it was made
+    # of.
+    vector = context.vector_for(before.memory.content, before.memory.attributes)
 
     def unit(tx: Connection) -> Change:
         current = context.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
-        scope = current.scope
-        request = _request_key(scope, memory_id, {"reason": reason, "if": if_version})
-        answered = _answered(tx, scope, "recover", idempotency_key, request)
+        now = context.store.clock.now()
+        arguments = {"reason": reason, "if": if_version}
+        call = IdempotentCall(current.scope, "recover", idempotency_key, [memory_id, arguments])
+        answered = call.answered(tx)
         if answered is not None:
             return Change.load(answered)
         if if_version is not None:
-            _check_version(memory, if_version)
+            require_version(memory, if_version)
         if memory.state == "active":
             result = Change(
                 memory_id=memory_id,
@@ -318,11 +322,11 @@ def recover(
                 state="active",
             )
         else:
-            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-            again = returned(tx, context, current, writing.now)
-            fits = vector if memory.content == before.memory.content else None
-            again, audit_id = writing.rewrite(
-                current, again, "memory.recover", reason=reason, vector=fits
+            write = MemoryWrite(tx, context, actor, now, correlation_id)
+            again = recovered(tx, context, current, write.now)
+            again_vector = vector if memory.content == before.memory.content else None
+            again, audit_id = write.rewrite(
+                current, again, "memory.recover", reason=reason, vector=again_vector
             )
             result = Change(
                 memory_id=memory_id,
@@ -332,30 +336,22 @@ def recover(
                 state=again.state,
                 audit_id=audit_id,
             )
-        _keep(tx, scope, "recover", idempotency_key, request, result, context)
+        call.keep(tx, result, at=now)
         return result
 
     return context.store.database.write(unit, name="apply.recover")
 
 
-def wanted_values(memory: Memory, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changed fields as JSON values."""
-    return memory.model_dump(mode="json", include=set(changes))
-
-
 def apply_modify(
-    writing: MemoryWrite,
+    write: MemoryWrite,
     current: memories.Stored,
     memory: Memory,
-    scope: ScopeRow,
     vector: bytes | None,
     fields: list[str],
     reason: str,
 ) -> Change:
-    """Let `memory` stand in place of `current`, inside the open transaction. Raises
-    StateConflict.
-    """
-    tx, actor, now = writing.tx, writing.actor, writing.now
+    """Write `memory` in place of `current`, inside the open transaction. Raises StateConflict."""
+    tx, actor, now, scope = write.tx, write.actor, write.now, current.scope
     content_key, sharing = current.content_key, edges.sharing(tx, current.doc)
     if sharing.origin is not None and any(
         getattr(memory, name) != getattr(current.memory, name) for name in SHARED
@@ -368,9 +364,9 @@ def apply_modify(
         )
     details: dict[str, Any] = {"fields": fields}
     if memory.content != current.memory.content:
-        # The new words arrived from somebody: they are a source of their own.
+        # The new words have an author: they are a source of their own.
         content_key = parts.put(tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=now)
-        source_id = writing.add_source(scope, _said_by(actor), content_key)
+        source_id = write.add_source(scope, _source_of(actor), content_key)
         memories.link_source(tx, current.doc, source_id)
         details["source"] = source_id
     if memory.conversation is None and (content_key, memory.kind) != (
@@ -385,7 +381,7 @@ def apply_modify(
                 reason=f"memory {same[1]} says the same already",
                 hint="Forget one of the two.",
             )
-    memory, audit_id = writing.rewrite(
+    memory, audit_id = write.rewrite(
         current,
         memory,
         "memory.update",
@@ -394,7 +390,7 @@ def apply_modify(
         content_key=content_key,
         details=details,
     )
-    follow(writing, current, memory, vector=vector, sharing=sharing)
+    follow(write, current, memory, vector=vector, sharing=sharing)
     return Change(
         memory_id=memory.id,
         event="UPDATE",
@@ -406,25 +402,27 @@ def apply_modify(
 
 
 def follow(
-    writing: MemoryWrite,
+    write: MemoryWrite,
     origin: memories.Stored,
     memory: Memory | None,
     *,
     vector: bytes | None = None,
     sharing: edges.Sharing | None = None,
 ) -> None:
-    """Bring shared copies along: they say what their origin says, and go when it goes (`memory` is
+    """Bring shared copies along: each is changed as its origin, or forgotten with it (`memory` is
     None).
     """
-    sharing = edges.sharing(writing.tx, origin.doc) if sharing is None else sharing
+    sharing = edges.sharing(write.tx, origin.doc) if sharing is None else sharing
     for edge_id, copy in sharing.copies:
-        copied = memories.get_docs(writing.tx, [copy])[copy]
+        copied = memories.get_docs(write.tx, [copy])[copy]
         if copied.memory.state == "deleted":
             continue
         if memory is None:
-            gone = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-            writing.rewrite(copied, gone, "memory.forget", reason="the shared memory was withdrawn")
-            edges.close(writing.tx, [edge_id], at=writing.now)
+            forgotten = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
+            write.rewrite(
+                copied, forgotten, "memory.forget", reason="the shared memory was withdrawn"
+            )
+            edges.close(write.tx, [edge_id], at=write.now)
             continue
         again = as_shared(copied.memory, origin.memory, memory)
         if memories.body_of(again) == memories.body_of(copied.memory):
@@ -432,24 +430,26 @@ def follow(
         key, scope = copied.content_key, copied.scope
         if again.content != copied.memory.content:
             key = parts.put(
-                writing.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=writing.now
+                write.tx, scope, again.content.encode("utf-8", "surrogatepass"), at=write.now
             )
-            vector = vector or _vector_of(writing, origin)
-        same = memories.find_statement(writing.tx, scope.id, again.kind, key)
+            vector = vector or _vector_of(write, origin)
+        same = memories.find_statement(write.tx, scope.id, again.kind, key)
         if same is not None and same[0] != copied.doc:
             again = copied.memory.model_copy(
                 update={"state": "duplicate", "corrected": "mark_duplicate"}
             )
             key = copied.content_key
         why = "the shared memory was changed"
-        # Where the copy says something else, it is not found by what its origin says.
-        fits = vector if again.content == memory.content else None
-        writing.rewrite(copied, again, "memory.update", reason=why, vector=fits, content_key=key)
+        # The vector of the origin is that of the copy only where both have the same text.
+        copy_vector = vector if again.content == memory.content else None
+        write.rewrite(
+            copied, again, "memory.update", reason=why, vector=copy_vector, content_key=key
+        )
 
 
 def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
-    """A shared copy as its origin says it, which was `before` and is `after`. What was corrected in
-    the copy stays.
+    """Return a shared copy with the text of its origin, which was `before` and is `after`. Fields
+    that were corrected in the copy itself stay.
     """
     own = {name for name in _CORRECTABLE if getattr(copied, name) != getattr(before, name)}
     fields: dict[str, Any] = {name: getattr(after, name) for name in SHARED if name not in own}
@@ -460,57 +460,55 @@ def as_shared(copied: Memory, before: Memory, after: Memory) -> Memory:
     ]
     fields["redacted"] = (*after.redacted, *redacted)
     if copied.state in ("active", "redacted"):
-        # What is redacted in its origin is withheld from the history of the copy too.
+        # A field that is redacted in the origin is withheld from the history of the copy too.
         fields["state"] = "redacted" if "content" in fields["redacted"] else after.state
     return copied.model_copy(update=fields)
 
 
-def _vector_of(writing: MemoryWrite, stored: memories.Stored) -> bytes | None:
-    fingerprint = writing.context.embedder.fingerprint
-    return search.vectors_of(writing.tx, [stored.scope_id], fingerprint, [stored.doc]).get(
-        stored.doc
-    )
+def _vector_of(write: MemoryWrite, stored: memories.Stored) -> bytes | None:
+    fingerprint = write.context.embedder.fingerprint
+    return search.vectors_of(write.tx, [stored.scope_id], fingerprint, [stored.doc]).get(stored.doc)
 
 
-def _said_by(actor: Actor) -> SourceRef:
+def _source_of(actor: Actor) -> SourceRef:
     return SourceRef(
         source_type="user" if actor.agent is None else "app_state", author=actor.agent or actor.user
     )
 
 
 _EMBEDDED = frozenset({"content", "attributes"})
-"""Fields that a vector is made of."""
+"""The fields that a vector is made of."""
 
 
-def _wanted(memory: Memory, changes: Mapping[str, Any]) -> Memory:
-    """The memory with `changes`. Raises InvalidRecord and InvalidInput."""
-    wanted = memory.replace(**dict(changes))
-    validate_attributes(wanted.kind, wanted.attributes)
-    if not wanted.content.strip():
+def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
+    """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
+    changed = memory.replace(**dict(changes))
+    validate_attributes(changed.kind, changed.attributes)
+    if not changed.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
     if (
-        wanted.valid_from is not None
-        and wanted.valid_until is not None
-        and wanted.valid_from >= wanted.valid_until
+        changed.valid_from is not None
+        and changed.valid_until is not None
+        and changed.valid_from >= changed.valid_until
     ):
         raise InvalidInput("`valid_from` must come before `valid_until`.")
     for name in ("valid_from", "valid_until", "freshness_ts", "expires_at"):
-        moment = getattr(wanted, name)
+        moment = getattr(changed, name)
         if moment is not None and not FIRST_MOMENT <= moment <= LAST_MOMENT:
             raise InvalidInput(
                 f"`{name}` {moment} is no moment of the years 1 to 9999, in microseconds since "
                 f"1970, UTC."
             )
     for name in ("subject", "who", "category", "tags"):
-        words = getattr(wanted, name)
+        words = getattr(changed, name)
         if not all(is_storable(text) for text in ((words or "",) if name != "tags" else words)):
             raise InvalidInput(
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."
             )
-    return wanted
+    return changed
 
 
-def _look(
+def _read(
     context: MemoryContext, actor: Actor, memory_id: str, operation: AccessKind
 ) -> memories.Stored:
     with context.store.database.read() as connection:
@@ -523,7 +521,7 @@ def require_reason(reason: str) -> None:
 
 
 def require_mode(mode: str, apply: str = "apply") -> None:
-    """Raise InvalidInput unless what is asked for is a preview or the deed."""
+    """Raise InvalidInput unless the mode is `preview` or that which applies."""
     if mode not in ("preview", apply):
         raise InvalidInput(f"There is no mode {mode!r}. Use 'preview' or {apply!r}.")
 
@@ -539,7 +537,7 @@ def _require_active(memory: Memory) -> None:
 
 
 def is_locked(memory: Memory, actor: Actor, now: int) -> bool:
-    """Whether a person's edit is locked against this actor, an agent."""
+    """Return True if a person's edit is locked against this actor, an agent."""
     return actor.agent is not None and memory.locked_until is not None and now < memory.locked_until
 
 
@@ -554,13 +552,15 @@ def require_unlocked(memory: Memory, actor: Actor, now: int) -> None:
         )
 
 
-def _check_version(memory: Memory, expected: int) -> None:
+def require_version(memory: Memory, expected: int) -> None:
     if memory.version != expected:
         raise VersionConflict(memory.id, expected=expected, actual=memory.version)
 
 
-def returned(tx: Connection, context: MemoryContext, current: memories.Stored, now: int) -> Memory:
-    """A forgotten memory as it stood before. Raises StateConflict where it cannot come back."""
+def recovered(tx: Connection, context: MemoryContext, current: memories.Stored, now: int) -> Memory:
+    """Return a forgotten memory as it was before. Raises StateConflict where it cannot come
+    back.
+    """
     memory = current.memory
     if memory.state != "deleted":
         raise StateConflict(
@@ -588,38 +588,12 @@ def returned(tx: Connection, context: MemoryContext, current: memories.Stored, n
                 reason=f"memory {same[1]} says the same by now",
                 hint="Use that one, or forget it first.",
             )
-    # What ran out would be forgotten again at once.
-    over = memory.expires_at is not None and memory.expires_at <= now
+    # With an end that has passed it would be forgotten again at once.
     back = {"state": before["state"], "corrected": before.get("corrected")} | (
-        {"expires_at": None} if over else {}
+        {"expires_at": None} if is_expired(memory.expires_at, now) else {}
     )
     return memory.model_copy(update=back)
 
 
 def _until(context: MemoryContext, forgotten_at: int | None) -> int | None:
     return None if forgotten_at is None else forgotten_at + context.forget_window_us
-
-
-def _request_key(scope: ScopeRow, memory_id: str, arguments: dict[str, Any]) -> str:
-    return part_key(scope.secret, json.dumps([memory_id, arguments], sort_keys=True).encode())
-
-
-def _answered(
-    tx: Connection, scope: ScopeRow, operation: str, key: str | None, request: str
-) -> dict[str, Any] | None:
-    return None if key is None else idempotency.first_answer(tx, scope.id, operation, key, request)
-
-
-def _keep(
-    tx: Connection,
-    scope: ScopeRow,
-    operation: str,
-    key: str | None,
-    request: str,
-    result: Change,
-    context: MemoryContext,
-) -> None:
-    if key is not None:
-        idempotency.keep_answer(
-            tx, scope.id, operation, key, request, result.dumps(), at=context.store.clock.now()
-        )

@@ -1,10 +1,10 @@
-"""What the verbs of memory work with: the store, the gate, the embedder and the index."""
+"""The dependencies of the verbs of memory: the store, the gate, the embedder and the index."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystick.access import Gate
 from tallystick.errors import Denied, EmbeddingError, NotFound
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["MemoryContext", "is_local_only", "searchable"]
 
 
+class TextVectors(NamedTuple):
+    """The float16 vectors of texts, in their order."""
+
+    blobs: list[bytes | None]
+    """The vectors of a text's slices, one after the other; None for a text without."""
+    warnings: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class MemoryContext:
     """The dependencies of every verb of memory. Thread-safe."""
@@ -33,16 +41,16 @@ class MemoryContext:
     embedder: Embedder
     index: ChromaIndex | None
     local_embedder: bool
-    """Whether the embedder runs here: then its vector commits with the text, else embedding is a
+    """True if the embedder runs here: then its vector commits with the text, else embedding is a
     job.
     """
     vector_search: Literal["auto", "exact", "chroma"] = "auto"
     exact_scan_limit: int = 150_000
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
     override_us: int = 30 * 24 * 3600 * 1_000_000
-    """How long a person's edit is locked, where asked for without an end."""
+    """The time for which a person's edit is locked by default, microseconds."""
     redactor: Redactor = field(default_factory=Redactor)
-    """Takes secrets out of what leaves for an embedder or reranker that is far away."""
+    """Takes secrets out of all that a remote embedder or reranker is given."""
 
     weights: RecallWeights = field(default_factory=RecallWeights)
     reranker: Reranker | None = None
@@ -50,33 +58,32 @@ class MemoryContext:
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
     def silent(self) -> MemoryContext:
-        """The same room, which sends nothing to an embedder or reranker that is far away."""
-        quiet = replace(
+        """Return a copy that sends nothing to a remote embedder or reranker."""
+        silent = replace(
             self, reranker=self.reranker if getattr(self.reranker, "local", False) else None
         )
-        return quiet if self.local_embedder else replace(quiet, embedder=_Silent(self.embedder))
+        return silent if self.local_embedder else replace(silent, embedder=_Silent(self.embedder))
 
-    def vectors_for(self, texts: Sequence[str]) -> tuple[list[bytes | None], tuple[str, ...]]:
-        """float16 vectors of texts, and warnings; a failing embedder costs the vectors, never the
-        text.
-
-        A blob holds the vectors of a text's slices, one after the other.
-        """
+    def vectors_for(self, texts: Sequence[str]) -> TextVectors:
+        """Return the vectors of texts; a failing embedder costs the vectors, never the text."""
         if not texts or not self.local_embedder:
-            return [None] * len(texts), ()
+            return TextVectors([None] * len(texts))
         try:
-            return list(self._blobs(texts)), ()
+            return TextVectors(list(self._blobs(texts)))
         except EmbeddingError as error:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
-            return [None] * len(texts), (warning,)
+            return TextVectors([None] * len(texts), (warning,))
 
-    def embedded(self, found: Sequence[Memory]) -> list[bytes]:
-        """The vectors of memories, as they are stored. Raises EmbeddingError."""
-        return self._blobs([searchable(memory.content, memory.attributes) for memory in found])
+    def vector_for(self, content: str, attributes: JsonObject) -> bytes | None:
+        """Return the vector of a memory's text, or None; see `vectors_for`."""
+        return self.vectors_for([searchable(content, attributes)]).blobs[0]
+
+    def embed_memories(self, stored: Sequence[Memory]) -> list[bytes]:
+        """Return the vectors of memories, as they are stored. Raises EmbeddingError."""
+        return self._blobs([searchable(memory.content, memory.attributes) for memory in stored])
 
     def _blobs(self, texts: Sequence[str]) -> list[bytes]:
-        if not self.local_embedder:
-            texts = [self.redactor.redact_text(text)[0] for text in texts]
+        texts = [self.for_embedder(text) for text in texts]
         parts = [slices(text) for text in texts]
         vectors = (
             to_float16_bytes(self.embedder.embed([part for text in parts for part in text]))
@@ -90,22 +97,35 @@ class MemoryContext:
         return blobs
 
     def word_vectors(self, words: Sequence[str]) -> NDArray[np.float32] | None:
-        """Vectors of single words, or None when the embedder offers none, fails or is far away."""
-        offered = getattr(self.embedder, "embed_words", None)
-        if offered is None or not self.local_embedder:
+        """Return vectors of single words, or None when the embedder offers none, fails or is
+        remote.
+        """
+        embed_words = getattr(self.embedder, "embed_words", None)
+        if embed_words is None or not self.local_embedder:
             return None
         try:
-            vectors: NDArray[np.float32] | None = offered(words)
+            vectors: NDArray[np.float32] | None = embed_words(words)
         except EmbeddingError:
             return None
         return vectors
 
-    def query_vector(self, query: str) -> NDArray[np.float32] | None:
-        """The vector of a query, or None when the embedder fails or knows none of its words."""
-        if not self.local_embedder:
-            query = self.redactor.redact_text(query)[0]
+    def for_embedder(self, text: str) -> str:
+        """Return a text as the embedder may see it: whole where it runs here, else without
+        secrets.
+
+        It must be the text as somebody wrote it. The rules know secrets by their form, which case
+        folding, splitting or cutting takes away: afterwards no rule finds them, and they leave.
+        """
+        return text if self.local_embedder else self.redactor.redact_text(text)[0]
+
+    def query_vector(self, meaning: str) -> NDArray[np.float32] | None:
+        """Return the vector of the words of a query, or None when the embedder fails or knows none
+        of them.
+
+        Give it words of a query that went through `for_embedder` before they were analysed.
+        """
         try:
-            vector: NDArray[np.float32] = self.embedder.embed([query])[0]
+            vector: NDArray[np.float32] = self.embedder.embed([meaning])[0]
         except EmbeddingError:
             return None
         return vector if bool(vector.any()) else None
@@ -119,8 +139,8 @@ class MemoryContext:
         *,
         sources: bool = True,
     ) -> memories.Stored:
-        """The memory, if `actor` may do `operation` with it. Raises NotFound alike for hidden and
-        for absent ones.
+        """Return the memory, if `actor` may do `operation` with it. Raises NotFound alike for
+        hidden and for absent ones.
         """
         stored = (
             memories.get(connection, memory_id, sources=sources) if is_storable(memory_id) else None
@@ -136,29 +156,28 @@ class MemoryContext:
 
     @staticmethod
     def absent(actor: Actor, memory_id: str) -> NotFound:
-        """What is raised for absent and for hidden memories alike."""
-        told = memory_id if is_storable(memory_id) else ascii(memory_id)
-        return NotFound(f"There is no memory {told} that {actor.user} may see.")
+        """Return the error to raise for absent and for hidden memories alike."""
+        printable_id = memory_id if is_storable(memory_id) else ascii(memory_id)
+        return NotFound(f"There is no memory {printable_id} that {actor.user} may see.")
 
 
 class _Silent:
-    """An embedder that is known and not asked."""
+    """An embedder with the fingerprint of another one, which it never calls."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.fingerprint, self.dimension = embedder.fingerprint, embedder.dimension
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Nothing. Raises EmbeddingError."""
+        """Raise EmbeddingError."""
         raise EmbeddingError("What is asked here stays here.")
 
 
 def searchable(content: str, attributes: JsonObject) -> str:
-    """The text by which a memory is found: what it says, and the `caption` of the image that came
-    with it.
+    """Return the text by which a memory is found: its content, and the `caption` of the image that
+    came with it.
 
-    Of an item of a store it is the fields that are to be found, which `attributes["index"]` names.
-    An item stays as it was put, so what was recalled from a tally may stand in it: it is not found
-    by that.
+    For an item of a store these are the fields that its index attribute names. An item stays as it
+    was put and may contain text that was recalled from a tally; it is not found by that.
     """
     if INDEX in attributes:
         return "\n".join(
@@ -169,7 +188,7 @@ def searchable(content: str, attributes: JsonObject) -> str:
 
 
 def is_local_only(attributes: JsonObject) -> bool:
-    """Whether a text stays here: no embedder, reranker, extractor or summarizer that is far away is
+    """Return True if a text stays here: no remote embedder, reranker, extractor or summarizer is
     given it.
     """
     return attributes.get("local_only") is True or attributes.get("sensitivity") in (

@@ -1,8 +1,8 @@
 """Correct: the nine corrections of a memory, each previewed and then applied with the token of its
 preview.
 
-What a correction would do is worked out by one function of the stored state, once for the preview
-and once more inside the transaction that applies it; the token binds the two together.
+The effect of a correction is computed by one function of the stored state, once for the preview and
+once more inside the transaction that applies it; the token binds the two together.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from tallystick.access import fits, mint
+from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.memory.change import (
     SHARED,
     follow,
     is_locked,
+    recovered,
     require_mode,
     require_reason,
     require_unlocked,
-    returned,
 )
-from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     AccessKind,
@@ -39,14 +39,12 @@ from tallystick.records import (
     RecallImpact,
     canonical_json,
     is_storable,
-    part_key,
 )
-from tallystick.storage import Connection, edges, idempotency, memories
+from tallystick.storage import Connection, edges, memories
+from tallystick.storage.idempotency import IdempotentCall
 
-__all__ = ["TOKEN_LIFE_US", "Asked", "affected_by", "applies_to", "correct"]
+__all__ = ["CorrectionRequest", "affected_by", "applies_to", "correct"]
 
-TOKEN_LIFE_US = 15 * 60 * 1_000_000
-"""How long a preview's token is good."""
 _OPERATION = "correct"
 
 _TOUCHES: Mapping[CorrectionKind, tuple[str, ...]] = {
@@ -59,7 +57,7 @@ _TOUCHES: Mapping[CorrectionKind, tuple[str, ...]] = {
     "redact": ("state", "content", "subject", "who", "category", "tags", "attributes", "redacted"),
     "delete": ("state",),
 }
-"""What a correction changes, and `restore` puts back as it was."""
+"""The fields that a correction changes, and `restore` puts back as they were."""
 
 _FROM: Mapping[CorrectionKind, tuple[MemoryState, ...]] = {
     "mark_wrong": ("active", "superseded", "duplicate", "redacted"),
@@ -94,8 +92,8 @@ _PLACEHOLDER = "[redacted]"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A correction as it was asked for."""
+class CorrectionRequest:
+    """The arguments of a correction."""
 
     correction: CorrectionKind
     reason: str
@@ -103,15 +101,15 @@ class Asked:
     """The replacement, or the canonical memory."""
     field: str = "content"
     replacement: str = _PLACEHOLDER
-    """What stands in the place of what is redacted."""
+    """The text in place of the redacted one."""
     evidence: tuple[str, ...] = ()
-    """Source ids that show that the replacement holds."""
+    """The ids of sources that support the replacement."""
     valid_from: int | None = None
-    """Since when the replacement holds, microseconds UTC; None is now."""
+    """The time since which the replacement is valid, microseconds UTC; None is now."""
     force: bool = False
 
-    def bound(self) -> Json:
-        """What a token confirms of it."""
+    def as_json(self) -> Json:
+        """Return the arguments as JSON, for the token."""
         return [
             self.correction,
             self.reason,
@@ -136,7 +134,7 @@ def correct(
     context: MemoryContext,
     actor: Actor,
     memory_id: str,
-    asked: Asked,
+    request: CorrectionRequest,
     *,
     mode: Literal["preview", "apply"],
     confirm_token: str | None = None,
@@ -149,62 +147,59 @@ def correct(
     Raises InvalidInput, NotFound, Denied (`confirm_token_required`), VersionConflict, StateConflict
     or IdempotencyMismatch; then nothing changed.
     """
-    _check(asked)
+    _check(request)
     require_mode(mode)
     with context.store.database.read() as connection:
-        seen = context.visible(connection, actor, memory_id, _operation(asked, None))
-        row = seen.scope
-        request = part_key(
-            row.secret, canonical_json([memory_id, asked.bound(), if_version, confirm_token])
+        target = context.visible(connection, actor, memory_id, _operation(request, None))
+        scope = target.scope
+        call = IdempotentCall(
+            scope,
+            _OPERATION,
+            idempotency_key if mode == "apply" else None,
+            canonical_json([memory_id, request.as_json(), if_version, confirm_token]),
         )
-        if mode == "apply" and idempotency_key is not None:
-            answered = idempotency.first_answer(
-                connection, row.id, _OPERATION, idempotency_key, request
-            )
-            if answered is not None:
-                return Correction.load(answered)
+        answered = call.answered(connection)
+        if answered is not None:
+            return Correction.load(answered)
         now = context.store.clock.now()
-        plan = _plan(connection, context, actor, memory_id, asked, if_version, now)
+        plan = _plan(connection, context, actor, memory_id, request, if_version, now)
+    confirmation = Confirmation(context.gate, scope.secret, _OPERATION, actor)
     if mode == "preview":
-        until = now + TOKEN_LIFE_US
-        token = mint(row.secret, _OPERATION, actor, _bound(asked, plan), expires_at=until)
-        return plan.correction.model_copy(update={"confirm_token": token, "expires_at": until})
+        token, expires_at = confirmation.token(_preview(request, plan), now=now)
+        return plan.correction.model_copy(update={"confirm_token": token, "expires_at": expires_at})
     if confirm_token is None:
-        decision = context.gate.require(actor, _operation(asked, seen.memory), seen.memory.scope)
-        refused = decision.model_copy(update={"allowed": False, "reason": "confirm_token_required"})
-        raise context.gate.refuse(actor, refused)
+        operation = _operation(request, target.memory)
+        raise confirmation.refusal(context.gate.require(actor, operation, target.memory.scope))
+    # An embedder may be slow or far away, and a transaction holds the one writer: the vector is
+    # made before, from what was read before. The transaction checks that its memory says the same;
+    # otherwise the vector of another text would be found under it.
     vector = None
     if plan.after.state in memories.FINDABLE:
-        vector = context.vectors_for([searchable(plan.after.content, plan.after.attributes)])[0][0]
+        vector = context.vector_for(plan.after.content, plan.after.attributes)
 
     def unit(tx: Connection) -> Correction:
-        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-        again = _plan(tx, context, actor, memory_id, asked, if_version, writing.now)
-        if not fits(
-            confirm_token, row.secret, _OPERATION, actor, _bound(asked, again), now=writing.now
-        ):
-            raise StateConflict(
-                memory_id,
-                state="not as previewed",
-                reason="the token has run out, is not for this, or what it touches changed since",
-                hint="Preview again and confirm what it shows.",
-            )
-        same = (
-            again.after.content == plan.after.content
-            and again.after.attributes == plan.after.attributes
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
+        current = _plan(tx, context, actor, memory_id, request, if_version, write.now)
+        confirmation.require(
+            confirm_token,
+            _preview(request, current),
+            now=write.now,
+            subject=memory_id,
+            reason="the token has run out, is not for this, or what it touches changed since",
         )
-        done = _apply(writing, again, asked, vector if same else None)
-        if idempotency_key is not None:
-            idempotency.keep_answer(
-                tx, row.id, _OPERATION, idempotency_key, request, done.dumps(), at=writing.now
-            )
-        return done
+        is_same_text = (
+            current.after.content == plan.after.content
+            and current.after.attributes == plan.after.attributes
+        )
+        result = _apply(write, current, request, vector if is_same_text else None)
+        call.keep(tx, result, at=write.now)
+        return result
 
     return context.store.database.write(unit, name="apply.correct")
 
 
 def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
-    """Whether a correction can be previewed for a memory as it stands."""
+    """Return True if a correction can be previewed for a memory in its state."""
     if correction == "restore":
         return memory.corrected is not None or memory.state == "deleted"
     if correction == "mark_stale" and memory.corrected == "mark_stale":
@@ -215,70 +210,74 @@ def applies_to(correction: CorrectionKind, memory: Memory) -> bool:
 def affected_by(
     connection: Connection, context: MemoryContext, actor: Actor, current: memories.Stored
 ) -> Affected:
-    """What is linked with a memory. Ids of what the actor may not read are counted only."""
+    """Return the links of a memory. Memories that the actor may not read are only counted."""
     around = edges.of(connection, current.doc)
-    others = memories.get_docs(
+    linked = memories.get_docs(
         connection,
         {edge.from_doc if edge.to_doc == current.doc else edge.to_doc for edge in around},
     )
-    seen = {
+    readable = {
         doc: other
-        for doc, other in others.items()
+        for doc, other in linked.items()
         if context.gate.decide(connection, actor, "read", other.memory.scope).allowed
     }
-    links, derived, shared = [], [], []
+    links: list[Link] = []
+    derived: list[str] = []
+    shared: list[str] = []
     for edge in around:
-        to_it = edge.to_doc == current.doc
-        other = seen.get(edge.from_doc if to_it else edge.to_doc)
+        is_incoming = edge.to_doc == current.doc
+        other = readable.get(edge.from_doc if is_incoming else edge.to_doc)
         if other is None:
             continue
         links.append(
-            Link(kind=edge.kind, direction="from" if to_it else "to", memory_id=other.memory.id)
+            Link(
+                kind=edge.kind, direction="from" if is_incoming else "to", memory_id=other.memory.id
+            )
         )
-        if to_it and edge.kind == "DERIVED_FROM":
+        if is_incoming and edge.kind == "DERIVED_FROM":
             derived.append(other.memory.id)
-        if to_it and edge.kind == "SHARES":
+        if is_incoming and edge.kind == "SHARES":
             shared.append(other.memory.id)
     return Affected(
         sources=tuple(source.source_id for source in current.memory.sources),
         derived=tuple(derived),
         shared=tuple(shared),
         links=tuple(links),
-        elsewhere=len(others) - len(seen),
+        elsewhere=len(linked) - len(readable),
     )
 
 
-def _check(asked: Asked) -> None:
-    require_reason(asked.reason)
-    if asked.correction not in get_args(CorrectionKind):
+def _check(request: CorrectionRequest) -> None:
+    require_reason(request.reason)
+    if request.correction not in get_args(CorrectionKind):
         raise InvalidInput(
-            f"{asked.correction!r} is no correction. Use one of "
+            f"{request.correction!r} is no correction. Use one of "
             f"{', '.join(get_args(CorrectionKind))}."
         )
-    needs_other = asked.correction in ("supersede", "mark_duplicate")
-    if needs_other and asked.other_id is None:
-        what = "replacement" if asked.correction == "supersede" else "memory that it repeats"
-        raise InvalidInput(f"{asked.correction} needs `by`: the id of the {what}.")
-    if not needs_other and asked.other_id is not None:
+    needs_other = request.correction in ("supersede", "mark_duplicate")
+    if needs_other and request.other_id is None:
+        role = "replacement" if request.correction == "supersede" else "memory that it repeats"
+        raise InvalidInput(f"{request.correction} needs `by`: the id of the {role}.")
+    if not needs_other and request.other_id is not None:
         raise InvalidInput(
-            f"{asked.correction} takes no `by`; only supersede and mark_duplicate do."
+            f"{request.correction} takes no `by`; only supersede and mark_duplicate do."
         )
-    if asked.correction == "redact" and not asked.replacement.strip():
+    if request.correction == "redact" and not request.replacement.strip():
         raise InvalidInput("`replacement` is empty. Say in a few words what stood there.")
 
 
-def _operation(asked: Asked, memory: Memory | None) -> AccessKind:
-    if asked.correction == "delete" or (memory is not None and memory.state == "deleted"):
+def _operation(request: CorrectionRequest, memory: Memory | None) -> AccessKind:
+    if request.correction == "delete" or (memory is not None and memory.state == "deleted"):
         return "delete"
     return "correct"
 
 
-def _bound(asked: Asked, plan: _Plan) -> Json:
-    # Everything that the preview showed: where anything of it is other by now, the token does not
-    # fit.
-    shown = plan.correction.dump()
-    shown.pop("reversible_until")
-    return [asked.bound(), json.dumps(shown, sort_keys=True)]
+def _preview(request: CorrectionRequest, plan: _Plan) -> Json:
+    # Everything that the preview showed: where any of it has changed, the token confirms it no
+    # more.
+    fields = plan.correction.dump()
+    fields.pop("reversible_until")
+    return [request.as_json(), json.dumps(fields, sort_keys=True)]
 
 
 def _plan(
@@ -286,25 +285,29 @@ def _plan(
     context: MemoryContext,
     actor: Actor,
     memory_id: str,
-    asked: Asked,
+    request: CorrectionRequest,
     if_version: int | None,
     now: int,
 ) -> _Plan:
-    current = context.visible(connection, actor, memory_id, _operation(asked, None))
+    current = context.visible(connection, actor, memory_id, _operation(request, None))
     memory = current.memory
-    if _operation(asked, memory) == "delete":
+    if _operation(request, memory) == "delete":
         current = context.visible(connection, actor, memory_id, "delete")
     if if_version is not None and memory.version != if_version:
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
-    if memory.state not in _FROM[asked.correction]:
+    if memory.state not in _FROM[request.correction]:
         raise StateConflict(
             memory_id,
             state=memory.state,
-            reason=f"{asked.correction} does not apply to it",
+            reason=f"{request.correction} does not apply to it",
             hint="Restore it first.",
         )
     require_unlocked(memory, actor, now)
-    if asked.correction == "delete" and memory.pinned and not (asked.force and actor.is_operator):
+    if (
+        request.correction == "delete"
+        and memory.pinned
+        and not (request.force and actor.is_operator)
+    ):
         raise StateConflict(
             memory_id,
             state="pinned",
@@ -312,44 +315,44 @@ def _plan(
             hint="Unpin it first, or let an operator delete it with force=True.",
         )
     other = None
-    if asked.other_id is not None:
-        other = _other(connection, context, actor, current, asked)
-    for source_id in asked.evidence:
+    if request.other_id is not None:
+        other = _other(connection, context, actor, current, request)
+    for source_id in request.evidence:
         source = memories.find_source(connection, source_id) if is_storable(source_id) else None
         if (
             source is None
             or not context.gate.decide(connection, actor, "read", source.scope).allowed
         ):
             raise NotFound(f"There is no source {source_id!a} that {actor.user} may see.")
-    after = _after(connection, context, current, other, asked, now)
+    after = _after(connection, context, current, other, request, now)
     correction = Correction(
         mode="preview",
         memory_id=memory_id,
-        correction=asked.correction,
+        correction=request.correction,
         version=memory.version,
         before=memory.state,
         after=after.state,
         other_id=None if other is None else other.memory.id,
         other_version=None if other is None else other.memory.version,
         affected=affected_by(connection, context, actor, current),
-        recall=_impact(asked, after),
+        recall=_impact(request, after),
         reversible=True,
         reversible_until=now + context.forget_window_us if after.state == "deleted" else None,
     )
     return _Plan(current, after, other, correction)
 
 
-def _impact(asked: Asked, after: Memory) -> RecallImpact:
-    if asked.correction == "redact":
+def _impact(request: CorrectionRequest, after: Memory) -> RecallImpact:
+    if request.correction == "redact":
         return "metadata_only" if after.state == "redacted" else "field_redacted"
-    if asked.correction == "restore" and after.state not in (
+    if request.correction == "restore" and after.state not in (
         "active",
         "superseded",
         "duplicate",
         "redacted",
     ):
         return "unchanged"
-    return _IMPACT[asked.correction]
+    return _IMPACT[request.correction]
 
 
 def _other(
@@ -357,19 +360,19 @@ def _other(
     context: MemoryContext,
     actor: Actor,
     current: memories.Stored,
-    asked: Asked,
+    request: CorrectionRequest,
 ) -> memories.Stored:
-    assert asked.other_id is not None
-    other = context.visible(connection, actor, asked.other_id, "correct")
+    assert request.other_id is not None
+    other = context.visible(connection, actor, request.other_id, "correct")
     if other.doc == current.doc:
         raise InvalidInput("A memory neither replaces nor repeats itself: `by` names another one.")
     if other.memory.state != "active":
         raise StateConflict(
-            asked.other_id,
+            request.other_id,
             state=other.memory.state,
             reason="only an active memory can stand in another's place",
         )
-    if asked.correction == "mark_duplicate" and other.scope_id != current.scope_id:
+    if request.correction == "mark_duplicate" and other.scope_id != current.scope_id:
         raise InvalidInput("Duplicates collapse within one scope; `by` stands in another one.")
     return other
 
@@ -379,24 +382,24 @@ def _after(
     context: MemoryContext,
     current: memories.Stored,
     other: memories.Stored | None,
-    asked: Asked,
+    request: CorrectionRequest,
     now: int,
 ) -> Memory:
     memory = current.memory
-    if asked.correction == "restore":
+    if request.correction == "restore":
         return _restored(connection, context, current, now)
     update: dict[str, Any] = {
-        "corrected": asked.correction,
-        "state": _BECOMES.get(asked.correction, memory.state),
+        "corrected": request.correction,
+        "state": _BECOMES.get(request.correction, memory.state),
     }
-    if asked.correction == "mark_stale":
+    if request.correction == "mark_stale":
         if memory.corrected == "mark_stale" or (
             memory.valid_until is not None and memory.valid_until <= now
         ):
             raise StateConflict(memory.id, state="stale", reason="it is marked as such already")
         update["valid_until"] = now
-    elif asked.correction == "supersede":
-        since = asked.valid_from
+    elif request.correction == "supersede":
+        since = request.valid_from
         if since is None:
             since = (
                 now if other is None or other.memory.valid_from is None else other.memory.valid_from
@@ -404,19 +407,19 @@ def _after(
         update["valid_until"] = (
             since if memory.valid_until is None else min(since, memory.valid_until)
         )
-    elif asked.correction == "mark_sensitive":
+    elif request.correction == "mark_sensitive":
         update["attributes"] = {
             **memory.attributes,
             "sensitivity": "restricted",
             "local_only": True,
         }
-    elif asked.correction == "redact":
-        update |= _redaction(memory, asked.field, asked.replacement)
+    elif request.correction == "redact":
+        update |= _redaction(memory, request.field, request.replacement)
     return memory.model_copy(update=update)
 
 
 def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
-    """The fields of `memory` with what stands at the path `field` replaced."""
+    """Return the changed fields of `memory`, with the value at the path `field` replaced."""
     head, *rest = field.split(".")
     if head == "speaker" and not rest:
         head = field = "who"
@@ -440,12 +443,12 @@ def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
 
 
 def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any:
-    """A copy with the value at `path` replaced. The error names the path alone, not what stands
+    """Return a copy with the value at `path` replaced. The error names the path alone, no value
     beside it.
     """
     head, *rest = path
     if isinstance(value, dict):
-        # A key may hold dots itself: the longest that is there is meant.
+        # A key may contain dots itself: the longest one that exists is meant.
         for end in range(len(path), 0, -1):
             name, rest = ".".join(path[:end]), path[end:]
             if name in value:
@@ -465,7 +468,7 @@ def _restored(
 ) -> Memory:
     memory, under = current.memory, current.memory.corrected
     if memory.state == "deleted":
-        return returned(connection, context, current, now)
+        return recovered(connection, context, current, now)
     if under is None:
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     before = _before(connection, current, under)
@@ -473,16 +476,16 @@ def _restored(
         raise StateConflict(
             memory.id, state=memory.state, reason="what stood there before was erased"
         )
-    kept = {name: getattr(before, name) for name in (*_TOUCHES[under], "corrected")}
-    after = memory.model_copy(update=kept)
+    restored_fields = {name: getattr(before, name) for name in (*_TOUCHES[under], "corrected")}
+    after = memory.model_copy(update=restored_fields)
     origin = edges.sharing(connection, current.doc).origin
     if origin is not None:
-        # A shared copy says what its origin says by now, which may have been redacted in between.
-        says = memories.get_docs(connection, [origin])[origin].memory
+        # A shared copy has the text of its origin, which may have been redacted in between.
+        shared = memories.get_docs(connection, [origin])[origin].memory
         update: dict[str, Any] = {
-            name: getattr(says, name) for name in _TOUCHES[under] if name in SHARED
+            name: getattr(shared, name) for name in _TOUCHES[under] if name in SHARED
         }
-        redacted = says.redacted if under == "redact" else after.redacted
+        redacted = shared.redacted if under == "redact" else after.redacted
         if after.state in ("active", "redacted"):
             update["state"] = "redacted" if "content" in redacted else "active"
         after = after.model_copy(update={**update, "redacted": redacted})
@@ -502,8 +505,8 @@ def _restored(
 def _before(
     connection: Connection, current: memories.Stored, under: CorrectionKind
 ) -> Memory | None:
-    """The memory as it was before the correction `under` which it stands; None once that was
-    erased.
+    """Return the memory as it was before the correction `under` which it is; None once that version
+    was erased.
     """
     for version in reversed(memories.versions(connection, current.doc)):
         if version.body is None:
@@ -514,30 +517,32 @@ def _before(
     return None
 
 
-def _apply(writing: MemoryWrite, plan: _Plan, asked: Asked, vector: bytes | None) -> Correction:
+def _apply(
+    write: MemoryWrite, plan: _Plan, request: CorrectionRequest, vector: bytes | None
+) -> Correction:
     current, after = plan.current, plan.after
     details: dict[str, Any] = {
-        "correction": asked.correction,
+        "correction": request.correction,
         "before": current.memory.state,
         "after": after.state,
     }
-    if asked.correction == "redact":
-        details["field"] = asked.field
+    if request.correction == "redact":
+        details["field"] = request.field
     if plan.other is not None:
         details["other"] = plan.other.memory.id
-        _link(writing, plan, asked, plan.other)
-    if asked.correction == "restore":
-        _unlink(writing, current)
-    event = {"delete": "memory.forget"}.get(asked.correction, "memory.correct")
-    memory, audit_id = writing.rewrite(
-        current, after, event, reason=asked.reason, vector=vector, details=details
+        _link(write, plan, request, plan.other)
+    if request.correction == "restore":
+        _unlink(write, current)
+    event = {"delete": "memory.forget"}.get(request.correction, "memory.correct")
+    memory, audit_id = write.rewrite(
+        current, after, event, reason=request.reason, vector=vector, details=details
     )
     stays = memory.state in ("active", "redacted")
-    if stays or asked.correction != "restore":
-        follow(writing, current, memory if stays else None, vector=vector)
+    if stays or request.correction != "restore":
+        follow(write, current, memory if stays else None, vector=vector)
     change = Change(
         memory_id=memory.id,
-        event="FORGET" if asked.correction == "delete" else "CORRECT",
+        event="FORGET" if request.correction == "delete" else "CORRECT",
         status="changed",
         version=memory.version,
         state=memory.state,
@@ -546,38 +551,40 @@ def _apply(writing: MemoryWrite, plan: _Plan, asked: Asked, vector: bytes | None
     return plan.correction.model_copy(update={"mode": "apply", "result": change})
 
 
-def _link(writing: MemoryWrite, plan: _Plan, asked: Asked, other: memories.Stored) -> None:
-    """Note what stands in whose place, why and by which evidence; the replacement holds from then
-    on.
+def _link(
+    write: MemoryWrite, plan: _Plan, request: CorrectionRequest, other: memories.Stored
+) -> None:
+    """Link the memory with its replacement or canonical memory, with reason and evidence; the
+    replacement is valid from then on.
     """
-    supersedes = asked.correction == "supersede"
+    supersedes = request.correction == "supersede"
     since = plan.after.valid_until if supersedes else None
     from_doc, to_doc = (
         (other.doc, plan.current.doc) if supersedes else (plan.current.doc, other.doc)
     )
     edges.add(
-        writing.tx,
-        edge_id=writing.context.store.ids.new(),
+        write.tx,
+        edge_id=write.context.store.ids.new(),
         kind="SUPERSEDES" if supersedes else "DUPLICATE_OF",
         scope_id=plan.current.scope_id,
         from_doc=from_doc,
         to_doc=to_doc,
-        at=writing.now,
-        reason=asked.reason,
-        evidence=asked.evidence,
+        at=write.now,
+        reason=request.reason,
+        evidence=request.evidence,
         valid_from=since,
     )
     if (
         supersedes
         and other.memory.valid_from is None
-        and not is_locked(other.memory, writing.actor, writing.now)
+        and not is_locked(other.memory, write.actor, write.now)
     ):
-        holds = other.memory.model_copy(update={"valid_from": since})
-        writing.rewrite(
+        valid = other.memory.model_copy(update={"valid_from": since})
+        write.rewrite(
             other,
-            holds,
+            valid,
             "memory.correct",
-            reason=asked.reason,
+            reason=request.reason,
             details={
                 "correction": "supersede",
                 "before": "active",
@@ -587,7 +594,7 @@ def _link(writing: MemoryWrite, plan: _Plan, asked: Asked, other: memories.Store
         )
 
 
-def _unlink(writing: MemoryWrite, current: memories.Stored) -> None:
+def _unlink(write: MemoryWrite, current: memories.Stored) -> None:
     under = current.memory.corrected
     ends = {
         "supersede": ("SUPERSEDES", "to_doc"),
@@ -596,9 +603,9 @@ def _unlink(writing: MemoryWrite, current: memories.Stored) -> None:
     if ends is None:
         return
     kind, end = ends
-    found = [
+    edge_ids = [
         edge.id
-        for edge in edges.of(writing.tx, current.doc)
+        for edge in edges.of(write.tx, current.doc)
         if edge.kind == kind and getattr(edge, end) == current.doc
     ]
-    edges.close(writing.tx, found, at=writing.now)
+    edges.close(write.tx, edge_ids, at=write.now)

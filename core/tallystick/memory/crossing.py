@@ -1,20 +1,19 @@
-"""Crossing: promote and share, the two ways out of a scope, each previewed and then done with the
-preview's token.
+"""Crossing: promote and share, the two ways out of a scope, each previewed and then applied with
+the preview's token.
 
-Both copy: bodies never stand in two scopes at once. A promoted copy goes on by itself; a shared one
-follows its origin, and goes when that goes.
+Both copy: no memory is in two scopes. A promoted copy lives on by itself; a shared one follows its
+origin, and is forgotten with it.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from tallystick.access import fits, mint
+from tallystick.access import Confirmation
 from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import SHARED, require_mode, require_reason
-from tallystick.memory.context import MemoryContext, searchable
-from tallystick.memory.correct import TOKEN_LIFE_US
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     AccessDecision,
@@ -27,9 +26,9 @@ from tallystick.records import (
     SourceHash,
     SourceRef,
     canonical_json,
-    part_key,
 )
-from tallystick.storage import Connection, edges, idempotency, memories, parts, scopes, spaces
+from tallystick.storage import Connection, edges, memories, parts, scopes, spaces
+from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["cross"]
 
@@ -50,66 +49,68 @@ def cross(
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
 ) -> Crossing:
-    """Preview the way of a memory into another scope, or take it.
+    """Preview the copy of a memory into another scope, or make it.
 
-    It needs leave to cross out of its scope and to write in the other one. Raises InvalidInput,
-    NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch; then nothing changed.
+    The actor needs leave to cross out of its scope and to write in the other one. Raises
+    InvalidInput, NotFound, Denied, VersionConflict, StateConflict or IdempotencyMismatch; then
+    nothing changed.
     """
     require_reason(reason)
     require_mode(mode)
-    asked: Json = [operation, memory_id, str(into), reason]
+    request: Json = [operation, memory_id, str(into), reason]
     with context.store.database.read() as connection:
-        origin = context.visible(connection, actor, memory_id, "read")
-        row = origin.scope
-        request = part_key(row.secret, canonical_json([asked, if_version, confirm_token]))
-        if mode == "apply" and idempotency_key is not None:
-            answered = idempotency.first_answer(
-                connection, row.id, operation, idempotency_key, request
-            )
-            if answered is not None:
-                return Crossing.load(answered)
+        scope = context.visible(connection, actor, memory_id, "read").scope
+        call = IdempotentCall(
+            scope,
+            operation,
+            idempotency_key if mode == "apply" else None,
+            canonical_json([request, if_version, confirm_token]),
+        )
+        answered = call.answered(connection)
+        if answered is not None:
+            return Crossing.load(answered)
     now = context.store.clock.now()
+    confirmation = Confirmation(context.gate, scope.secret, operation, actor)
     with context.gate.journaling(actor):
         with context.store.database.read() as connection:
-            origin, plan = _plan(connection, context, actor, memory_id, into, operation, if_version)
+            plan = _plan(connection, context, actor, memory_id, into, operation, if_version)
         if mode == "preview":
-            until = now + TOKEN_LIFE_US
-            token = mint(row.secret, operation, actor, _bound(asked, plan), expires_at=until)
-            return plan.model_copy(update={"confirm_token": token, "expires_at": until})
-        if confirm_token is None:
-            raise Denied(
-                plan.decisions[0].model_copy(
-                    update={"allowed": False, "reason": "confirm_token_required"}
-                )
+            token, expires_at = confirmation.token(_preview(request, plan.crossing), now=now)
+            return plan.crossing.model_copy(
+                update={"confirm_token": token, "expires_at": expires_at}
             )
-        text = searchable(origin.memory.content, origin.memory.attributes)
-        vector = context.vectors_for([text])[0][0]
+        if confirm_token is None:
+            raise confirmation.refusal(plan.crossing.decisions[0])
+        # Embedded before the transaction, which holds the one writer. The token binds the version
+        # that was previewed, so that the text cannot be another one inside.
+        vector = context.vector_for(plan.origin.memory.content, plan.origin.memory.attributes)
 
         def unit(tx: Connection) -> Crossing:
-            current, again = _plan(tx, context, actor, memory_id, into, operation, if_version)
-            writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-            if not fits(
-                confirm_token, row.secret, operation, actor, _bound(asked, again), now=writing.now
-            ):
-                raise StateConflict(
-                    memory_id,
-                    state="not as previewed",
-                    reason="the token has run out, is not for this, or who would "
-                    "read it changed since",
-                    hint="Preview again and confirm what it shows.",
-                )
-            done = _copied(writing, current, again, reason, vector)
-            if idempotency_key is not None:
-                idempotency.keep_answer(
-                    tx, row.id, operation, idempotency_key, request, done.dumps(), at=writing.now
-                )
-            return done
+            current = _plan(tx, context, actor, memory_id, into, operation, if_version)
+            write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
+            confirmation.require(
+                confirm_token,
+                _preview(request, current.crossing),
+                now=write.now,
+                subject=memory_id,
+                reason="the token has run out, is not for this, or who would read it changed since",
+            )
+            result = _copy(write, current, reason, vector)
+            call.keep(tx, result, at=write.now)
+            return result
 
         return context.store.database.write(unit, name=f"apply.{operation}")
 
 
-def _bound(asked: Json, plan: Crossing) -> Json:
-    return [asked, json.dumps(plan.dump(), sort_keys=True)]
+class _Plan(NamedTuple):
+    """A crossing as it would be done now."""
+
+    origin: memories.Stored
+    crossing: Crossing
+
+
+def _preview(request: Json, plan: Crossing) -> Json:
+    return [request, json.dumps(plan.dump(), sort_keys=True)]
 
 
 def _plan(
@@ -120,7 +121,7 @@ def _plan(
     into: Scope,
     operation: Literal["promote", "share"],
     if_version: int | None,
-) -> tuple[memories.Stored, Crossing]:
+) -> _Plan:
     origin = context.visible(connection, actor, memory_id, "read")
     memory = origin.memory
     leaving = context.gate.confirmed(connection, actor, operation, memory.scope)
@@ -141,7 +142,7 @@ def _plan(
     readers = [f"project:{into.key}"] if into.kind == "project" else []
     if space is not None:
         readers += [f"{member.principal_type}:{member.principal_id}" for member in space.members]
-    return origin, Crossing(
+    crossing = Crossing(
         mode="preview",
         operation=operation,
         memory_id=memory_id,
@@ -150,39 +151,40 @@ def _plan(
         decisions=(leaving, entering),
         readers=tuple(sorted(readers)),
     )
+    return _Plan(origin, crossing)
 
 
 def _refusal(decision: AccessDecision, into: Scope, reason: ReasonCode) -> Denied:
     return Denied(decision.model_copy(update={"allowed": False, "reason": reason, "scope": into}))
 
 
-def _copied(
-    writing: MemoryWrite, origin: memories.Stored, plan: Crossing, reason: str, vector: bytes | None
-) -> Crossing:
-    tx, context, memory = writing.tx, writing.context, origin.memory
-    target = scopes.ensure(tx, plan.into)
-    key = parts.put(tx, target, memory.content.encode("utf-8", "surrogatepass"), at=writing.now)
+def _copy(write: MemoryWrite, plan: _Plan, reason: str, vector: bytes | None) -> Crossing:
+    """Copy the memory into the other scope, inside the open transaction."""
+    origin, crossing = plan
+    tx, context, memory = write.tx, write.context, origin.memory
+    target = scopes.ensure(tx, crossing.into)
+    key = parts.put(tx, target, memory.content.encode("utf-8", "surrogatepass"), at=write.now)
     same = memories.find_statement(tx, target.id, memory.kind, key)
     if same is not None:
         raise StateConflict(
             memory.id,
             state=memory.state,
-            reason=f"memory {same[1]} says the same in {plan.into} already",
+            reason=f"memory {same[1]} says the same in {crossing.into} already",
         )
-    source_id = writing.add_source(
+    source_id = write.add_source(
         target,
-        SourceRef(source_type="memory", author=writing.actor.user),
+        SourceRef(source_type="memory", author=write.actor.user),
         key,
         occurred_at=memory.occurred_at,
     )
     copied = Memory(
         id=context.store.ids.new(),
-        scope=plan.into,
+        scope=crossing.into,
         sources=(SourceHash(source_id=source_id, content_hash=key),),
         occurred_at=memory.occurred_at,
-        created_at=writing.now,
-        updated_at=writing.now,
-        created_by=writing.actor.user,
+        created_at=write.now,
+        updated_at=write.now,
+        created_by=write.actor.user,
         embedding_model=context.embedder.fingerprint if vector is not None else None,
         **{name: getattr(memory, name) for name in SHARED},
     )
@@ -191,11 +193,11 @@ def _copied(
     edges.add(
         tx,
         edge_id=context.store.ids.new(),
-        kind="SHARES" if plan.operation == "share" else "DERIVED_FROM",
+        kind="SHARES" if crossing.operation == "share" else "DERIVED_FROM",
         scope_id=origin.scope_id,
         from_doc=doc,
         to_doc=origin.doc,
-        at=writing.now,
+        at=write.now,
         reason=reason,
     )
     details = {
@@ -203,12 +205,12 @@ def _copied(
         "kind": copied.kind,
         "commitment": committed,
         "source": source_id,
-        "by": plan.operation,
+        "by": crossing.operation,
     }
-    writing.write_down(plan.into, "memory.add", copied.id, details, reason=reason)
-    writing.show(copied, doc=doc, scope_id=target.id, vector=vector)
-    left = {"version": memory.version, "into": str(plan.into), "copy": copied.id}
-    audit_id = writing.write_down(
-        memory.scope, f"memory.{plan.operation}", memory.id, left, reason=reason
+    write.journal_event(crossing.into, "memory.add", copied.id, details, reason=reason)
+    write.show(copied, doc=doc, scope_id=target.id, vector=vector)
+    departure = {"version": memory.version, "into": str(crossing.into), "copy": copied.id}
+    audit_id = write.journal_event(
+        memory.scope, f"memory.{crossing.operation}", memory.id, departure, reason=reason
     )
-    return plan.model_copy(update={"mode": "apply", "copy_id": copied.id, "audit_id": audit_id})
+    return crossing.model_copy(update={"mode": "apply", "copy_id": copied.id, "audit_id": audit_id})

@@ -1,8 +1,8 @@
-"""Explore: look around without a query. From scopes to what stands in them, from a memory to what
-hangs on it.
+"""Explore: look around without a query. From scopes to their memories, from a memory to those that
+are linked with it.
 
-Policy chooses the scopes before anything is looked for, and is asked again for each thing before it
-is shown.
+Policy chooses the scopes before anything is read, and is asked again for each memory before it is
+shown.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from tallystick.access import shown_to
+from tallystick.access import visible_docs
 from tallystick.errors import Denied, InvalidInput, InvalidScope
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.previews import beginning
-from tallystick.memory.read import require_states
+from tallystick.memory.read import preview_of, require_states
 from tallystick.policy import PolicyState, decide
 from tallystick.records import (
     Actor,
@@ -50,8 +49,8 @@ def explore(
     before: str | None = None,
     states: Sequence[MemoryState] = ("active",),
 ) -> Explored:
-    """Everything that `actor` may look into; a scope with its memories, newest first; a memory with
-    what hangs on it.
+    """Return the scopes that `actor` may look into; a scope with its memories, newest first; or a
+    memory with those that are linked with it.
 
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
@@ -65,19 +64,24 @@ def explore(
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
         if around is None:
-            found = _scopes(connection, context, actor)
+            explored = _scopes(connection, context, actor)
         elif scope is not None:
-            found = _in_scope(connection, context, actor, scope, limit, before, states)
+            explored = _in_scope(connection, context, actor, scope, limit, before, states)
         else:
-            found = _around(connection, context, actor, str(around), depth, limit)
-    looked = {one.scope for one in found.scopes} | {one.scope for one in found.memories}
-    seen = sorted(looked, key=str)
-    context.gate.log_read(actor, "explore", seen, results=len(found.memories) or len(found.scopes))
-    return found
+            explored = _around(connection, context, actor, str(around), depth, limit)
+    scopes_read = {place.scope for place in explored.scopes}
+    scopes_read |= {view.scope for view in explored.memories}
+    context.gate.log_read(
+        actor,
+        "explore",
+        sorted(scopes_read, key=str),
+        results=len(explored.memories) or len(explored.scopes),
+    )
+    return explored
 
 
 def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:
-    """The scope that is named, or None where a memory is."""
+    """Return the scope that is named, or None where a memory is."""
     if around is None or isinstance(around, Scope):
         return around
     try:
@@ -87,27 +91,27 @@ def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:
 
 
 def _scopes(connection: Connection, context: MemoryContext, actor: Actor) -> Explored:
-    """The scopes that were written to or have a space, where the actor may read or inspect, with
-    what is there.
+    """Return the scopes that were written to or have a space, where the actor may read or inspect,
+    with their counts.
     """
     stored = {space.scope: space for space in spaces.all_spaces(connection)}
     every = sorted({*scopes.all_scopes(connection), *stored}, key=str)
     state = PolicyState(stored, context.store.clock.now())
-    found = []
+    readable_scopes = []
     for scope in every:
         read = decide(actor, "read", scope, state)
         inspects = decide(actor, "inspect", scope, state).allowed
         if read.allowed or inspects:
             name = stored[scope].name if scope in stored and inspects else None
-            found.append(
-                _place(
+            readable_scopes.append(
+                _counted_scope(
                     connection, scope, read.reason, readable=read.allowed, whole=inspects, name=name
                 )
             )
-    return Explored(scopes=tuple(found))
+    return Explored(scopes=tuple(readable_scopes))
 
 
-def _place(
+def _counted_scope(
     connection: Connection,
     scope: Scope,
     reason: ReasonCode,
@@ -116,7 +120,9 @@ def _place(
     whole: bool,
     name: str | None,
 ) -> ExploredScope:
-    """What stands in a scope, counted; what is not recalled there only for who may inspect."""
+    """Return a scope with its memories counted; those that recall never gives are counted only for
+    actors who may inspect (`whole`).
+    """
     states: dict[str, int] = {}
     kinds: dict[str, int] = {}
     for state, kind, count in memories.state_counts(
@@ -152,12 +158,14 @@ def _in_scope(
     doc = None if before is None else context.visible(connection, actor, before, "read").doc
     page = memories.latest(connection, ids, states=states, limit=limit + 1, before_doc=doc)
     whole = context.gate.decide(connection, actor, "inspect", scope).allowed
-    place = _place(connection, scope, decision.reason, readable=True, whole=whole, name=None)
+    place = _counted_scope(
+        connection, scope, decision.reason, readable=True, whole=whole, name=None
+    )
     return Explored(
         around=str(scope),
         scopes=(place,),
         more=len(page) > limit,
-        memories=_shown(connection, context, actor, page[:limit], {}),
+        memories=_views(connection, context, actor, page[:limit], {}),
     )
 
 
@@ -169,9 +177,9 @@ def _around(
     depth: int,
     limit: int,
 ) -> Explored:
-    may_read = _reading(connection, context, actor)
+    may_read = _may_read(connection, context, actor)
     first = context.visible(connection, actor, memory_id, "read")
-    known = {first.doc: first}
+    reached = {first.doc: first}
     distance = {first.doc: 0}
     links: dict[tuple[str, str, str], ExploredLink] = {}
     hidden: set[int] = set()
@@ -179,64 +187,67 @@ def _around(
     ahead = [first.doc]
     for level in range(1, depth + 1):
         around = edges.touching(connection, ahead, most=_FAN * len(ahead))
-        others = memories.get_docs(connection, _ends(around) - set(known))
-        readable = {doc: other for doc, other in others.items() if may_read(other.memory.scope)}
-        hidden |= set(others) - set(readable)
+        linked = memories.get_docs(connection, _ends(around) - set(reached))
+        readable = {doc: other for doc, other in linked.items() if may_read(other.memory.scope)}
+        hidden |= set(linked) - set(readable)
         ahead = []
         for doc, other in sorted(readable.items()):
-            if len(known) > limit:
+            if len(reached) > limit:
                 more = True
                 break
-            known[doc], distance[doc] = other, level
+            reached[doc], distance[doc] = other, level
             ahead.append(doc)
-        for one in around:
-            if one.from_doc in known and one.to_doc in known:
-                link = ExploredLink(kind=one.kind, from_id=one.from_id, to_id=one.to_id)
+        for edge in around:
+            if edge.from_doc in reached and edge.to_doc in reached:
+                link = ExploredLink(kind=edge.kind, from_id=edge.from_id, to_id=edge.to_id)
                 links[link.kind, link.from_id, link.to_id] = link
-    ordered = sorted(known.values(), key=lambda one: (distance[one.doc], one.doc))
+    ordered = sorted(reached.values(), key=lambda stored: (distance[stored.doc], stored.doc))
     return Explored(
         around=memory_id,
-        memories=_shown(connection, context, actor, ordered, distance),
+        memories=_views(connection, context, actor, ordered, distance),
         links=tuple(links.values()),
         elsewhere=len(hidden),
         more=more,
     )
 
 
-def _reading(
+def _may_read(
     connection: Connection, context: MemoryContext, actor: Actor
 ) -> Callable[[Scope], bool]:
-    """Whether the actor may read a scope by what this snapshot sees; each scope is decided once."""
+    """Return the decision to read a scope, by this snapshot; each scope is decided once."""
     return cache(lambda scope: context.gate.decide(connection, actor, "read", scope).allowed)
 
 
 def _ends(around: Sequence[edges.EdgeRow]) -> set[int]:
-    return {end for one in around for end in (one.from_doc, one.to_doc)}
+    return {end for edge in around for end in (edge.from_doc, edge.to_doc)}
 
 
-def _shown(
+def _views(
     connection: Connection,
     context: MemoryContext,
     actor: Actor,
     page: Sequence[memories.Stored],
     distance: dict[int, int],
 ) -> tuple[ExploredMemory, ...]:
-    """What may be told of each, policy asked once more; those that may not be read are left out."""
-    may_read = _reading(connection, context, actor)
-    page = [one for one in page if may_read(one.memory.scope)]
-    shown = shown_to(connection, context.gate, actor, page, context.store.clock.now())
-    around = edges.touching(connection, [one.doc for one in page], most=_FAN * len(page))
-    others = memories.get_docs(connection, _ends(around))
-    readable = {doc for doc, other in others.items() if may_read(other.memory.scope)}
-    found = []
-    for one in page:
-        memory, says = one.memory, one.doc in shown
+    """Return the view of each memory, policy asked once more; those that may not be read are left
+    out.
+    """
+    may_read = _may_read(connection, context, actor)
+    page = [stored for stored in page if may_read(stored.memory.scope)]
+    visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
+    around = edges.touching(connection, [stored.doc for stored in page], most=_FAN * len(page))
+    linked = memories.get_docs(connection, _ends(around))
+    readable = {doc for doc, other in linked.items() if may_read(other.memory.scope)}
+    explored = []
+    for stored in page:
+        memory, readable_text = stored.memory, stored.doc in visible
         counts = Counter(
-            (edge.kind, "to" if edge.from_doc == one.doc else "from")
+            (edge.kind, "to" if edge.from_doc == stored.doc else "from")
             for edge in around
-            if one.doc in (edge.from_doc, edge.to_doc) and {edge.from_doc, edge.to_doc} <= readable
+            if stored.doc in (edge.from_doc, edge.to_doc)
+            and {edge.from_doc, edge.to_doc} <= readable
         )
-        found.append(
+        explored.append(
             ExploredMemory(
                 memory_id=memory.id,
                 scope=memory.scope,
@@ -245,10 +256,10 @@ def _shown(
                 version=memory.version,
                 pinned=memory.pinned,
                 updated_at=memory.updated_at,
-                distance=distance.get(one.doc, 0),
-                preview=beginning(context, memory, most=_MOST) if says else None,
-                subject=memory.subject if says else None,
-                tags=memory.tags if says else (),
+                distance=distance.get(stored.doc, 0),
+                preview=preview_of(context, memory, most=_MOST) if readable_text else None,
+                subject=memory.subject if readable_text else None,
+                tags=memory.tags if readable_text else (),
                 sources=tuple(source.source_id for source in memory.sources),
                 links=tuple(
                     LinkCount.load({"kind": kind, "direction": way, "count": count})
@@ -256,4 +267,4 @@ def _shown(
                 ),
             )
         )
-    return tuple(found)
+    return tuple(explored)

@@ -12,38 +12,38 @@ from typing import Any
 __all__ = ["INDEX", "item_content", "item_value", "texts_at", "texts_of_item"]
 
 INDEX = "store_index"
-"""The attribute that says by which fields an item of a store is found: a list of paths."""
+"""The attribute with the fields by which an item of a store is found: a list of paths."""
 _STEP = re.compile(r"\[(\*|-?\d+)\]|([^.\[\]]+)")
 
 
 def item_content(namespace: tuple[str, ...], key: str, value: Any) -> str:
-    """An item as the text of a memory: its address belongs to it, so that equal values are two
-    items.
+    """Return an item as the text of a memory. Its address belongs to it, so that equal values are
+    two items.
     """
     return json.dumps({"namespace": namespace, "key": key, "value": value}, ensure_ascii=False)
 
 
 def item_value(content: str) -> dict[str, Any]:
-    """The value in the text of an item; text that a person put in its place is `{"content":
-    text}`.
+    """Return the value in the text of an item; text that a person put in its place is
+    `{"content": text}`.
     """
     try:
-        found = json.loads(content)
+        item = json.loads(content)
     except ValueError:
         return {"content": content}
-    value = found.get("value") if isinstance(found, dict) else None
+    value = item.get("value") if isinstance(item, dict) else None
     return value if isinstance(value, dict) else {"content": content}
 
 
 def texts_of_item(content: str, paths: Any) -> list[str]:
-    """What of an item is to be found, in the order of the paths; none for an item that is not
-    indexed.
+    """Return the texts by which an item is found, in the order of the paths; none for an item that
+    is not indexed.
     """
     value = item_value(content)
-    wanted = paths if isinstance(paths, list) else []
+    indexed_paths = paths if isinstance(paths, list) else []
     return [
         text
-        for path in wanted
+        for path in indexed_paths
         if isinstance(path, str)
         for text in texts_at(value, path)
         if text.strip()
@@ -51,16 +51,16 @@ def texts_of_item(content: str, paths: Any) -> list[str]:
 
 
 def texts_at(value: Any, path: str) -> Iterator[str]:
-    """The texts at a path; numbers and the like as text, what is not there not at all."""
+    """Yield the texts at a path, numbers and the like as text; none for a path that is absent."""
     if path in ("$", ""):
         yield from _all(value, "")
         return
-    found = [value]
+    values = [value]
     for match in _STEP.finditer(path):
         position, name = match.groups()
-        found = [inner for one in found for inner in _step(one, position, name)]
-    for one in found:
-        yield from _all(one, "")
+        values = [inner for item in values for inner in _step(item, position, name)]
+    for item in values:
+        yield from _all(item, "")
 
 
 def _step(value: Any, position: str | None, name: str | None) -> Iterator[Any]:
@@ -76,7 +76,7 @@ def _step(value: Any, position: str | None, name: str | None) -> Iterator[Any]:
 
 
 def _all(value: Any, name: str) -> Iterator[str]:
-    """Every text in a value, with the name of its field before it."""
+    """Yield every text in a value, each after the name of its field."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _all(inner, str(key))

@@ -1,5 +1,5 @@
-"""History: everything that happened to a memory, from ADD to RECOVER, with old and new values while
-they exist.
+"""History: every event of a memory, from ADD to RECOVER, with old and new values while they
+exist.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, cast
 
-from tallystick.access import shown_to
+from tallystick.access import visible_docs
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, CorrectionKind, HistoryEntry, JournalEntry
 from tallystick.storage import Connection, journal, memories
@@ -46,17 +46,19 @@ _ALWAYS = (
     "extraction_model",
     "prompt_version",
 )
-"""What a version says that nobody wrote in words."""
+"""Fields of a version that contain nobody's words."""
 
 
 def history(context: MemoryContext, actor: Actor, memory_id: str) -> list[HistoryEntry]:
-    """Every event of one memory, oldest first. Raises NotFound for hidden and absent ones alike."""
+    """Return every event of one memory, oldest first. Raises NotFound for hidden and absent ones
+    alike.
+    """
     with context.store.database.read() as connection:
         stored = context.visible(connection, actor, memory_id, "read")
         events = journal.about(connection, memory_id)
-        found = entries(connection, context, actor, stored, events)
+        result = entries(connection, context, actor, stored, events)
     context.gate.log_read(actor, "history", [stored.memory.scope], results=len(events))
-    return found
+    return result
 
 
 def entries(
@@ -66,13 +68,13 @@ def entries(
     stored: memories.Stored,
     events: Iterable[JournalEntry],
 ) -> list[HistoryEntry]:
-    """Events of a memory with what they changed, as far as it is shown to this actor, who may read
-    there.
+    """Return events of a memory with the values they changed, as far as this actor, who may read
+    there, may see them.
     """
     versions = {version.version: version for version in memories.versions(connection, stored.doc)}
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
-    if stored.doc not in shown_to(
+    if stored.doc not in visible_docs(
         connection, context.gate, actor, [stored], context.store.clock.now()
     ):
         hidden = set(memories.BODY_FIELDS) - set(_ALWAYS)

@@ -1,20 +1,20 @@
-"""Inspect: what is this, why can or can't I see it, what hangs on it, what may I do next.
+"""Inspect: everything that an actor may know about one memory, and may do with it.
 
-What is hidden, forgotten or not the actor's to read gives its metadata alone: no text stands in
-nested details.
+A memory that is hidden, forgotten or not the actor's to read gives its metadata alone: no nested
+detail contains its text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
-from tallystick.access import replacements, shown_to
+from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.change import is_locked
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
-from tallystick.memory.previews import beginning
-from tallystick.memory.read import is_over
+from tallystick.memory.read import preview_of
 from tallystick.memory.supersession import is_current
 from tallystick.policy import ROLES
 from tallystick.records import (
@@ -43,18 +43,18 @@ _CLOSED: dict[str, ReasonCode] = {
 
 
 def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
-    """Everything about one memory that `actor` may know. Raises NotFound for hidden scopes and
-    absent ones alike.
+    """Return everything about one memory that `actor` may know. Raises NotFound for hidden scopes
+    and absent ones alike.
     """
     with context.store.database.read() as connection:
         stored = context.visible(connection, actor, memory_id, "inspect")
         memory, now = stored.memory, context.store.clock.now()
         decision = context.gate.decide(connection, actor, "read", memory.scope)
-        readable = decision.allowed and stored.doc in shown_to(
+        readable = decision.allowed and stored.doc in visible_docs(
             connection, context.gate, actor, [stored], now
         )
         events = journal.about(connection, memory_id)
-        found = Inspection(
+        inspection = Inspection(
             memory_id=memory.id,
             scope=memory.scope,
             kind=memory.kind,
@@ -69,13 +69,15 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
             confidence=memory.confidence,
             locked_until=memory.locked_until,
             position=memory.position,
-            shown=readable and memory.state != "duplicate" and not is_over(memory, now),
+            shown=readable
+            and memory.state != "duplicate"
+            and not is_expired(memory.expires_at, now),
             why=_CLOSED.get(memory.state, decision.reason) if decision.allowed else decision.reason,
             decision=decision,
             readers=_readers(connection, memory.scope),
             sources=tuple(source.source_id for source in memory.sources),
             affected=affected_by(connection, context, actor, stored),
-            # Reasons may quote what they are about: they are told to who may read there.
+            # Reasons may quote a text: they are given only to actors who may read there.
             history=tuple(entries(connection, context, actor, stored, events))
             if decision.allowed
             else (),
@@ -86,10 +88,10 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
         )
     context.gate.log_read(actor, "inspect", [memory.scope], results=1)
     if not readable:
-        return found
-    return found.model_copy(
+        return inspection
+    return inspection.model_copy(
         update={
-            "preview": beginning(context, memory, most=_MOST),
+            "preview": preview_of(context, memory, most=_MOST),
             "subject": memory.subject,
             "speaker": memory.who,
             "tags": memory.tags,
@@ -99,12 +101,15 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
     )
 
 
-def _reading(context: MemoryContext, connection: Connection, actor: Actor):  # type: ignore[no-untyped-def]
+def _may_read(
+    context: MemoryContext, connection: Connection, actor: Actor
+) -> Callable[[Scope], bool]:
+    """Return the decision to read, by this snapshot."""
     return lambda scope: context.gate.decide(connection, actor, "read", scope).allowed
 
 
 def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
-    """Who may read in a scope."""
+    """Return the principals that may read in a scope."""
     readers: list[str] = []
     if scope.kind == "private":
         readers.append(f"user:{scope.key}")
@@ -142,7 +147,7 @@ def _promoted(
 def _freshness(
     connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored, now: int
 ) -> Freshness:
-    memory, may_read = stored.memory, _reading(context, connection, actor)
+    memory, may_read = stored.memory, _may_read(context, connection, actor)
     heads = (
         replacements(connection, [stored.doc], may_read, now)
         if memory.state == "superseded"
@@ -189,14 +194,14 @@ def _actions(
         )
 
     active = memory.state == "active"
-    found = [
+    actions = [
         action("modify", "correct", active, previewed=False),
         action("forget", "delete", memory.state != "deleted", previewed=False),
         action("recover", "delete", memory.state == "deleted", previewed=False),
     ]
     for correction in get_args(CorrectionKind):
         deletes = correction == "delete" or (correction == "restore" and memory.state == "deleted")
-        found.append(
+        actions.append(
             action(
                 correction,
                 "delete" if deletes else "correct",
@@ -204,11 +209,11 @@ def _actions(
                 previewed=True,
             )
         )
-    found += [action(name, name, active, previewed=True) for name in ("promote", "share")]
+    actions += [action(name, name, active, previewed=True) for name in ("promote", "share")]
     manages = (
         actor.is_operator and context.gate.decide(connection, actor, "manage", memory.scope).allowed
     )
-    found.append(
+    actions.append(
         Action(
             name="erase",
             allowed=manages,
@@ -216,4 +221,4 @@ def _actions(
             previewed=True,
         )
     )
-    return tuple(found)
+    return tuple(actions)

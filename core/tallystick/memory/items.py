@@ -1,8 +1,8 @@
-"""Items: memories that are addressed by a namespace and a key, as the stores of runtimes keep them.
+"""Items: memories with a namespace and a key for an address, as the stores of runtimes keep them.
 
 Each put is a version with its source and its journal entry; a delete is a forget, and a put after
-it a new memory. Address and memory are written in one transaction, so that what is found is what
-stands.
+it a new memory. Address and memory are written in one transaction, so that one is never found
+without the other.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict
 from tallystick.memory.change import apply_modify, forget_one, require_unlocked
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import INDEX, item_content, item_value
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.recall import Wanted, recall
+from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.remember import Prepared, check_new, ingest_one, prepare
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
@@ -43,7 +44,7 @@ class Put:
     namespace: tuple[str, ...]
     key: str
     value: dict[str, Any] | None
-    """None deletes."""
+    """None deletes the item."""
     index: tuple[str, ...] = ("$",)
     """Paths of the fields by which it is found; none for an item that only its address finds."""
     ttl: int | None = None
@@ -52,18 +53,18 @@ class Put:
 
 @dataclass(frozen=True)
 class Item:
-    """What stands under an address."""
+    """The memory under an address."""
 
     namespace: tuple[str, ...]
     key: str
     memory: Memory
     ttl: int | None = None
     score: float | None = None
-    """Relative to the best; None where nothing was asked, or nothing of it answers."""
+    """Relative to the best; None without a query, or where no part of it answers."""
 
     @property
     def value(self) -> dict[str, Any]:
-        """The value as it was put, or as it was changed since."""
+        """Return the value as it was put, or as it was changed since."""
         return item_value(self.memory.content)
 
 
@@ -91,31 +92,31 @@ def put_items(
                 "An item needs a namespace; neither its labels nor its key may hold a NUL or "
                 "half a character."
             )
-    made = [_new(put) for put in puts]
-    for new in made:
+    new_memories = [_new(put) for put in puts]
+    for new in new_memories:
         if new is not None:
             check_new(new)
-    ready = iter(prepare(context, actor, [new for new in made if new is not None]))
-    prepared = [None if new is None else next(ready) for new in made]
-    once = IdempotentCall(
+    prepared_items = iter(prepare(context, actor, [new for new in new_memories if new is not None]))
+    prepared = [None if new is None else next(prepared_items) for new in new_memories]
+    call = IdempotentCall(
         scope,
         "store.put",
         idempotency_key,
         [
             [put.namespace, put.key, None if new is None else new.content, put.index, put.ttl]
-            for put, new in zip(puts, made, strict=True)
+            for put, new in zip(puts, new_memories, strict=True)
         ],
     )
 
     def unit(tx: Connection) -> None:
         context.gate.confirm(tx, actor, "write", scope)
-        if once.answered(tx) is not None:
+        if call.answered(tx) is not None:
             return
-        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
         row = scopes.ensure(tx, scope)
         for put, item in zip(puts, prepared, strict=True):
-            _put(writing, row, put, item)
-        once.keep(tx, {}, at=writing.now)
+            _put(write, row, put, item)
+        call.keep(tx, {}, at=write.now)
 
     if puts:
         with context.gate.journaling(actor):
@@ -132,27 +133,27 @@ def _new(put: Put) -> NewMemory | None:
     return NewMemory(content=content, kind=KIND, attributes={INDEX: list(put.index)})
 
 
-def _put(writing: MemoryWrite, scope: ScopeRow, put: Put, item: Prepared | None) -> None:
-    tx, now = writing.tx, writing.now
+def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: Prepared | None) -> None:
+    tx, now = write.tx, write.now
     row = items.find(tx, scope.id, put.namespace, put.key)
-    standing = memories.get_docs(tx, [row.doc]).get(row.doc) if row is not None else None
-    current = standing if standing is not None and _stands(standing.memory, now) else None
+    stored = memories.get_docs(tx, [row.doc]).get(row.doc) if row is not None else None
+    current = stored if stored is not None and _is_live(stored.memory, now) else None
     if item is None:
         if current is not None:
-            _free(writing, current.memory)
-            forget_one(writing, current, "deleted from the store")
+            _require_free(write, current.memory)
+            forget_one(write, current, "deleted from the store")
         return
     expires = None if put.ttl is None else now + put.ttl
     if current is None:
-        if standing is not None and standing.memory.state == "active":
-            # It ran out: what comes now is another item.
-            forget_one(writing, standing, "its time to live is over")
-        remembered = ingest_one(writing, scope, item)
-        made = memories.get(tx, remembered.memory_id)
-        assert made is not None
-        doc = made.doc
+        if stored is not None and stored.memory.state == "active":
+            # Its time to live is over: the next put is another item.
+            forget_one(write, stored, "its time to live is over")
+        remembered = ingest_one(write, scope, item)
+        created = memories.get(tx, remembered.memory_id)
+        assert created is not None
+        doc = created.doc
         if expires is not None:
-            _expire(writing, made, expires)
+            _expire(write, created, expires)
     else:
         doc = current.doc
         new = item.new
@@ -160,17 +161,15 @@ def _put(writing: MemoryWrite, scope: ScopeRow, put: Put, item: Prepared | None)
             update={"content": new.content, "attributes": new.attributes}
         )
         if memories.body_of(memory) != memories.body_of(current.memory):
-            _free(writing, current.memory)
-            apply_modify(
-                writing, current, memory, scope, item.vector, ["content"], "put in the store"
-            )
+            _require_free(write, current.memory)
+            apply_modify(write, current, memory, item.vector, ["content"], "put in the store")
             current = memories.get_docs(tx, [doc])[doc]
         if expires != current.memory.expires_at:
-            _expire(writing, current, expires)
+            _expire(write, current, expires)
     items.set_item(tx, scope.id, items.Row(put.namespace, put.key, doc, put.ttl))
 
 
-def _free(writing: MemoryWrite, memory: Memory) -> None:
+def _require_free(write: MemoryWrite, memory: Memory) -> None:
     if memory.pinned:
         raise StateConflict(
             memory.id,
@@ -178,18 +177,16 @@ def _free(writing: MemoryWrite, memory: Memory) -> None:
             reason="pinned_memory",
             hint="Unpin it before the store may change it.",
         )
-    require_unlocked(memory, writing.actor, writing.now)
+    require_unlocked(memory, write.actor, write.now)
 
 
-def _expire(writing: MemoryWrite, stored: memories.Stored, at: int | None) -> None:
-    memories.set_expiry(writing.tx, stored.doc, at)
-    search.touch(
-        writing.tx, [stored.doc], revision=scopes.next_revision(writing.tx, stored.scope_id)
-    )
+def _expire(write: MemoryWrite, stored: memories.Stored, at: int | None) -> None:
+    memories.set_expiry(write.tx, stored.doc, at)
+    search.touch(write.tx, [stored.doc], revision=scopes.next_revision(write.tx, stored.scope_id))
 
 
-def _stands(memory: Memory, now: int) -> bool:
-    return memory.state == "active" and (memory.expires_at is None or memory.expires_at > now)
+def _is_live(memory: Memory, now: int) -> bool:
+    return memory.state == "active" and not is_expired(memory.expires_at, now)
 
 
 def get_items(
@@ -200,7 +197,7 @@ def get_items(
     *,
     refresh: Sequence[bool] = (),
 ) -> list[Item | None]:
-    """What stands under each address, None where nothing does; those with `refresh` live their time
+    """Return the item under each address, or None; those with `refresh` begin their time to live
     anew.
 
     Raises Denied.
@@ -208,25 +205,31 @@ def get_items(
     context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
     with context.store.database.read() as connection:
-        found = [row.id for row in scopes.find(connection, [scope])]
+        scope_ids = [row.id for row in scopes.find(connection, [scope])]
         rows = [
-            items.find(connection, found[0], namespace, key) if found and is_storable(key) else None
+            items.find(connection, scope_ids[0], namespace, key)
+            if scope_ids and is_storable(key)
+            else None
             for namespace, key in addresses
         ]
         stored = memories.get_docs(connection, [row.doc for row in rows if row is not None])
-    given: list[Item | None] = []
+    results: list[Item | None] = []
     for row in rows:
         memory = stored[row.doc].memory if row is not None and row.doc in stored else None
-        shown = row is not None and memory is not None and _stands(memory, now)
-        given.append(
-            Item(row.namespace, row.key, memory, row.ttl) if shown and row and memory else None
+        is_live = row is not None and memory is not None and _is_live(memory, now)
+        results.append(
+            Item(row.namespace, row.key, memory, row.ttl) if is_live and row and memory else None
         )
     _refresh(
         context,
-        [item for item, wanted in zip(given, refresh, strict=False) if wanted and item is not None],
+        [
+            item
+            for item, is_refreshed in zip(results, refresh, strict=False)
+            if is_refreshed and item is not None
+        ],
     )
-    context.gate.log_read(actor, "get", [scope], results=sum(item is not None for item in given))
-    return given
+    context.gate.log_read(actor, "get", [scope], results=sum(item is not None for item in results))
+    return results
 
 
 def find_items(
@@ -241,7 +244,7 @@ def find_items(
     offset: int = 0,
     refresh: bool = False,
 ) -> list[Item]:
-    """The items whose namespace begins with `prefix` and whose value passes `keep`.
+    """Return the items whose namespace begins with `prefix` and whose value passes `keep`.
 
     With a `query` the best answers come first, by the scores of recall for what an item says
     itself, then the others; without one the newest come first. Raises Denied.
@@ -249,21 +252,21 @@ def find_items(
     context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
     with context.store.database.read() as connection:
-        found = [row.id for row in scopes.find(connection, [scope])]
-        rows = items.beneath(connection, found[0], prefix) if found else []
+        scope_ids = [row.id for row in scopes.find(connection, [scope])]
+        rows = items.beneath(connection, scope_ids[0], prefix) if scope_ids else []
         stored = memories.get_docs(connection, [row.doc for row in rows])
-    standing = [
+    candidates = [
         Item(row.namespace, row.key, stored[row.doc].memory, row.ttl)
         for row in rows
         if row.doc in stored
-        and _stands(stored[row.doc].memory, now)
+        and _is_live(stored[row.doc].memory, now)
         and keep(item_value(stored[row.doc].memory.content))
     ]
-    standing.sort(key=lambda item: (-item.memory.updated_at, item.namespace, item.key))
+    candidates.sort(key=lambda item: (-item.memory.updated_at, item.namespace, item.key))
     if query and query.strip():
-        docs = {one.memory.id: doc for doc, one in stored.items()}
-        standing = _ranked(context, actor, scope, query, standing, docs, offset + limit)
-    chosen = standing[offset : offset + limit]
+        docs = {entry.memory.id: doc for doc, entry in stored.items()}
+        candidates = _ranked(context, actor, scope, query, candidates, docs, offset + limit)
+    chosen = candidates[offset : offset + limit]
     if refresh:
         _refresh(context, chosen)
     context.gate.log_read(actor, "search", [scope], results=len(chosen))
@@ -275,34 +278,34 @@ def _ranked(
     actor: Actor,
     scope: Scope,
     query: str,
-    standing: Sequence[Item],
+    candidates: Sequence[Item],
     docs: dict[str, int],
     most: int,
 ) -> list[Item]:
-    wanted = Wanted(
+    request = RecallRequest(
         limit=max(1, most),
         weights=context.weights.by_itself().replace(vector_only=0.0),
-        docs=frozenset(docs[item.memory.id] for item in standing),
+        docs=frozenset(docs[item.memory.id] for item in candidates),
     )
-    hits = recall(context, actor, [scope], query, wanted, logged=False)
+    hits = recall(context, actor, [scope], query, request, logged=False)
     scores = {hit.memory.id: hit.score for hit in hits}
-    by_id = {item.memory.id: item for item in standing}
+    by_id = {item.memory.id: item for item in candidates}
     best = [
         Item(item.namespace, item.key, item.memory, item.ttl, scores[hit.memory.id])
         for hit in hits
         if (item := by_id.get(hit.memory.id)) is not None
     ]
-    return [*best, *(item for item in standing if item.memory.id not in scores)]
+    return [*best, *(item for item in candidates if item.memory.id not in scores)]
 
 
 def namespaces(context: MemoryContext, actor: Actor, scope: Scope) -> list[tuple[str, ...]]:
-    """Every namespace that holds an item, in order. Raises Denied."""
+    """Return every namespace with an item, in order. Raises Denied."""
     return sorted({item.namespace for item in find_items(context, actor, scope, (), limit=2**31)})
 
 
-def _refresh(context: MemoryContext, found: Sequence[Item]) -> None:
-    """Let items live their time anew."""
-    living = [item for item in found if item.ttl is not None]
+def _refresh(context: MemoryContext, chosen: Sequence[Item]) -> None:
+    """Begin the time to live of items anew."""
+    living = [item for item in chosen if item.ttl is not None]
     if not living:
         return
 
@@ -310,7 +313,7 @@ def _refresh(context: MemoryContext, found: Sequence[Item]) -> None:
         now = context.store.clock.now()
         for item in living:
             stored = memories.get(tx, item.memory.id)
-            if stored is not None and item.ttl is not None and _stands(stored.memory, now):
+            if stored is not None and item.ttl is not None and _is_live(stored.memory, now):
                 memories.set_expiry(tx, stored.doc, now + item.ttl)
                 search.touch(tx, [stored.doc], revision=scopes.next_revision(tx, stored.scope_id))
 
@@ -320,31 +323,33 @@ def _refresh(context: MemoryContext, found: Sequence[Item]) -> None:
 def sweep_items(
     context: MemoryContext, actor: Actor, scope: Scope, *, idempotency_key: str | None = None
 ) -> int:
-    """Forget the items whose time to live is over; how many. They are found by nobody before,
+    """Forget the items whose time to live is over; return their number. No read finds them before,
     either. Raises Denied.
     """
     context.gate.require(actor, "delete", scope)
-    once = IdempotentCall(scope, "store.sweep", idempotency_key, None)
+    call = IdempotentCall(scope, "store.sweep", idempotency_key, None)
 
     def unit(tx: Connection) -> int:
         context.gate.confirm(tx, actor, "delete", scope)
-        answered = once.answered(tx)
+        answered = call.answered(tx)
         if answered is not None:
             return int(answered["forgotten"])
-        writing = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
-        found = [row.id for row in scopes.find(tx, [scope])]
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        scope_ids = [row.id for row in scopes.find(tx, [scope])]
         rows = (
-            [row for row in items.beneath(tx, found[0], ()) if row.ttl is not None] if found else []
+            [row for row in items.beneath(tx, scope_ids[0], ()) if row.ttl is not None]
+            if scope_ids
+            else []
         )
-        over = [
+        expired = [
             stored
             for stored in memories.get_docs(tx, [row.doc for row in rows]).values()
-            if stored.memory.state == "active" and not _stands(stored.memory, writing.now)
+            if stored.memory.state == "active" and not _is_live(stored.memory, write.now)
         ]
-        for stored in over:
-            forget_one(writing, stored, "its time to live is over")
-        once.keep(tx, {"forgotten": len(over)}, at=writing.now)
-        return len(over)
+        for stored in expired:
+            forget_one(write, stored, "its time to live is over")
+        call.keep(tx, {"forgotten": len(expired)}, at=write.now)
+        return len(expired)
 
     with context.gate.journaling(actor):
         return context.store.database.write(unit, name="store.sweep")
@@ -352,13 +357,13 @@ def sweep_items(
 
 @dataclass(frozen=True)
 class Items:
-    """The items of one scope as one actor sees them: what `bound.items` gives."""
+    """The items of one scope as one actor sees them: `bound.items`."""
 
     context: MemoryContext
     actor: Actor
     scope: Scope
-    written: Callable[[], None] = lambda: None
-    """Told after something was put."""
+    on_put: Callable[[], None] = lambda: None
+    """Called after items were put."""
 
     def put(self, puts: Sequence[Put], *, idempotency_key: str | None = None) -> None:
         """Put and delete in one transaction, all or none.
@@ -367,29 +372,29 @@ class Items:
         item that is pinned or locked.
         """
         put_items(self.context, self.actor, self.scope, puts, idempotency_key=idempotency_key)
-        self.written()
+        self.on_put()
 
     def get(
         self, addresses: Sequence[tuple[tuple[str, ...], str]], *, refresh: Sequence[bool] = ()
     ) -> list[Item | None]:
-        """What stands under each (namespace, key). Raises Denied."""
+        """Return the item under each (namespace, key), or None. Raises Denied."""
         self.context.gate.admit(self.actor, "read", self.scope)
         return get_items(self.context, self.actor, self.scope, addresses, refresh=refresh)
 
-    def find(self, prefix: Sequence[str] = (), **wanted: Any) -> list[Item]:
-        """The items beneath a namespace; `wanted` are query, keep, limit, offset and refresh.
-        Raises Denied.
+    def find(self, prefix: Sequence[str] = (), **options: Any) -> list[Item]:
+        """Return the items beneath a namespace; `options` are query, keep, limit, offset and
+        refresh. Raises Denied.
         """
         self.context.gate.admit(self.actor, "read", self.scope)
-        return find_items(self.context, self.actor, self.scope, prefix, **wanted)
+        return find_items(self.context, self.actor, self.scope, prefix, **options)
 
     def namespaces(self) -> list[tuple[str, ...]]:
-        """Every namespace that holds an item, in order. Raises Denied."""
+        """Return every namespace with an item, in order. Raises Denied."""
         self.context.gate.admit(self.actor, "read", self.scope)
         return namespaces(self.context, self.actor, self.scope)
 
     def sweep(self, *, idempotency_key: str | None = None) -> int:
-        """Forget the items whose time to live is over; how many. Raises Denied,
+        """Forget the items whose time to live is over; return their number. Raises Denied,
         IdempotencyMismatch.
         """
         return sweep_items(self.context, self.actor, self.scope, idempotency_key=idempotency_key)

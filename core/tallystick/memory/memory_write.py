@@ -1,22 +1,48 @@
-"""One writing under way: what remembering and changing have in common inside their transaction."""
+"""A memory write: the steps inside a transaction that remembering and changing share, each with its
+journal entry and its rows in the index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from tallystick.memory import index
-from tallystick.memory.context import MemoryContext, is_local_only
+from tallystick.logs import get_logger
+from tallystick.memory.context import MemoryContext, is_local_only, searchable
+from tallystick.ranking import indexed_words, slices, text_flags
 from tallystick.records import Actor, Memory, Scope, SourceRef
-from tallystick.storage import Connection, ScopeRow, jobs, journal, memories, outbox, scopes, search
+from tallystick.storage import (
+    Connection,
+    ScopeRow,
+    jobs,
+    journal,
+    memories,
+    outbox,
+    scopes,
+    search,
+    settings_rows,
+)
 
-__all__ = ["MemoryWrite"]
+__all__ = ["MemoryWrite", "analyze_anew"]
+
+_ANALYSIS = "text_analysis"
+_VERSION = "3"
+"""Raise it when the words of a text come out differently: they are then analyzed anew on opening.
+"""
+_PAGE = 500
+
+
+class Rewritten(NamedTuple):
+    """A memory with its new version, and its journal entry."""
+
+    memory: Memory
+    audit_id: str
 
 
 @dataclass(frozen=True)
 class MemoryWrite:
-    """The open transaction with who writes, when, and on whose request."""
+    """The open transaction, with the actor, the time and the correlation id of the call."""
 
     tx: Connection
     context: MemoryContext
@@ -24,7 +50,7 @@ class MemoryWrite:
     now: int
     correlation_id: str | None
     revisions: dict[int, int] = field(default_factory=dict)
-    """The revision of each scope's text that this transaction makes."""
+    """The new revision of each scope of which this transaction changes the text."""
 
     def add_source(
         self,
@@ -34,7 +60,7 @@ class MemoryWrite:
         *,
         occurred_at: int | None = None,
     ) -> str:
-        """Write a source whose bytes stand in `parts` under `content_key`; its id."""
+        """Add a source whose bytes are in `parts` under `content_key`; return its id."""
         source_id = self.context.store.ids.new()
         memories.add_source(
             self.tx,
@@ -48,7 +74,7 @@ class MemoryWrite:
         )
         return source_id
 
-    def write_down(
+    def journal_event(
         self,
         scope: Scope,
         event: str,
@@ -57,7 +83,7 @@ class MemoryWrite:
         *,
         reason: str | None = None,
     ) -> str:
-        """Journal what happened to a memory; the audit id."""
+        """Journal an event of a memory; return the audit id."""
         entry = journal.append(
             self.tx,
             journal.Event(
@@ -84,11 +110,9 @@ class MemoryWrite:
         vector: bytes | None = None,
         content_key: str | None = None,
         details: Mapping[str, Any] | None = None,
-    ) -> tuple[Memory, str]:
-        """Write `memory` as the next version of what stands, journal it and bring the index along.
-
-        Gives the memory as it stands now, and the audit id. `vector` is that of its text, where it
-        has one.
+    ) -> Rewritten:
+        """Write `memory` as the next version, journal it and bring the index along; return it with
+        its new version, and the audit id. `vector` is that of its text, where it has one.
         """
         before = current.memory
         memory = memory.model_copy(
@@ -108,45 +132,44 @@ class MemoryWrite:
             forgotten_at=forgotten if memory.state == "deleted" else None,
         )
         self._reindex(current, memory, vector)
-        told = {**(details or {}), "version": memory.version, "commitment": committed}
-        return memory, self.write_down(memory.scope, event, memory.id, told, reason=reason)
+        event_details = {**(details or {}), "version": memory.version, "commitment": committed}
+        audit_id = self.journal_event(memory.scope, event, memory.id, event_details, reason=reason)
+        return Rewritten(memory, audit_id)
 
     def _reindex(self, current: memories.Stored, memory: Memory, vector: bytes | None) -> None:
-        was, found = (one.state in memories.FINDABLE for one in (current.memory, memory))
-        doc, scope_id = current.doc, current.scope_id
-        if was and found and index.keeps_vectors(current.memory, memory):
+        before, doc, scope_id = current.memory, current.doc, current.scope_id
+        was_findable = before.state in memories.FINDABLE
+        if memory.state not in memories.FINDABLE:
+            if was_findable:
+                self.hide(doc, scope_id)
+            return
+        if was_findable and _keeps_vectors(before, memory):
             # Recall reads the state with the revision, and the words where they changed.
-            if index.text_row(current.memory) == index.text_row(memory):
+            row = _text_row(memory)
+            if _text_row(before) == row:
                 search.touch(self.tx, [doc], revision=self._revision(scope_id))
             else:
-                index.show_anew(
-                    self.tx, memory, doc=doc, scope_id=scope_id, revision=self._revision(scope_id)
-                )
+                search.show_text(self.tx, doc, scope_id, row, revision=self._revision(scope_id))
             return
-        if found:
-            if was:
-                search.drop_vectors(self.tx, doc)
-                if vector is None:
-                    outbox.append(self.tx, [doc])
-            self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
-        elif was:
-            self.hide(doc, scope_id)
+        if was_findable:
+            search.drop_vectors(self.tx, doc)
+            if vector is None:
+                outbox.append(self.tx, [doc])
+        self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
-        """Make a memory findable; the job that will embed it, where its embedder is a remote
-        one.
+        """Make a memory findable by its words and, if there is one, its vector; return the id of
+        the job that will embed it, where the embedder is remote.
         """
         context = self.context
-        index.show(
-            self.tx,
-            memory,
-            doc=doc,
-            scope_id=scope_id,
-            vector=vector,
-            fingerprint=context.embedder.fingerprint,
-            revision=self._revision(scope_id),
-        )
-        if vector is not None or context.local_embedder or is_local_only(memory.attributes):
+        revision = self._revision(scope_id)
+        search.show_text(self.tx, doc, scope_id, _text_row(memory), revision=revision)
+        if vector is not None:
+            vectors = [(doc, scope_id, memory.version, vector)]
+            search.add_vectors(self.tx, vectors, context.embedder.fingerprint)
+            outbox.append(self.tx, [doc])
+            return None
+        if context.local_embedder or is_local_only(memory.attributes):
             return None
         return jobs.enqueue(
             self.tx,
@@ -159,10 +182,83 @@ class MemoryWrite:
         )
 
     def hide(self, doc: int, scope_id: int) -> None:
-        """Make a memory unfindable."""
-        index.hide(self.tx, doc, revision=self._revision(scope_id))
+        """Take a memory out of every index."""
+        search.hide_text(self.tx, doc, revision=self._revision(scope_id))
+        outbox.append(self.tx, [doc])
 
     def _revision(self, scope_id: int) -> int:
         if scope_id not in self.revisions:
             self.revisions[scope_id] = scopes.next_revision(self.tx, scope_id)
         return self.revisions[scope_id]
+
+
+def analyze_anew(context: MemoryContext) -> int:
+    """Analyze the words of every findable memory anew where an older release did; return their
+    number.
+    """
+    database = context.store.database
+    with database.read() as connection:
+        if settings_rows.get_setting(connection, _ANALYSIS) == _VERSION:
+            return 0
+
+    def unit(tx: Connection) -> int:
+        if settings_rows.get_setting(tx, _ANALYSIS) == _VERSION:
+            return 0
+        count = last = 0
+        revisions: dict[int, int] = {}
+        while docs := memories.findable_docs(tx, after=last, most=_PAGE):
+            for stored in memories.get_docs(tx, docs).values():
+                if stored.scope_id not in revisions:
+                    revisions[stored.scope_id] = scopes.next_revision(tx, stored.scope_id)
+                search.show_text(
+                    tx,
+                    stored.doc,
+                    stored.scope_id,
+                    _text_row(stored.memory),
+                    revision=revisions[stored.scope_id],
+                )
+            count, last = count + len(docs), docs[-1]
+        settings_rows.set_setting(tx, _ANALYSIS, _VERSION)
+        return count
+
+    count = database.write(unit, name="analyze")
+    if count:
+        get_logger("memory").info("text.analyzed", count=count)
+    return count
+
+
+def _text_row(memory: Memory) -> search.TextRow:
+    """Return the words that a memory is found by: its text in slices, each beginning with its
+    speaker, its subject and its tags.
+    """
+    header = " ".join(filter(None, (memory.who, memory.subject, *memory.tags)))
+    text = searchable(memory.content, memory.attributes)
+    return search.TextRow(
+        words=indexed_words(slices(text), header=header),
+        marks=text_flags(memory.content)
+        | (search.LOCAL_ONLY if is_local_only(memory.attributes) else 0),
+        speaker=memory.who,
+        tags=memory.tags,
+        names=_names(memory),
+    )
+
+
+def _names(memory: Memory) -> tuple[str, ...]:
+    """Return the subject of an entity with its aliases."""
+    aliases = memory.attributes.get("aliases")
+    if memory.kind != "entity" or memory.subject is None or not isinstance(aliases, list):
+        return ()
+    return (
+        memory.subject,
+        *(alias for alias in aliases if isinstance(alias, str) and alias.strip()),
+    )
+
+
+def _keeps_vectors(before: Memory, after: Memory) -> bool:
+    """Return True if the vectors of a memory are those of its text now."""
+    return (
+        before.content == after.content
+        and searchable(before.content, before.attributes)
+        == searchable(after.content, after.attributes)
+        and is_local_only(before.attributes) == is_local_only(after.attributes)
+    )

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from typing import Any, get_args
 
-from tallystick.access import shown_to
+from tallystick.access import is_expired, visible_docs
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.previews import bare
 from tallystick.records import Actor, Memory, MemoryState, Scope
 from tallystick.storage import memories, scopes
 
-__all__ = ["get", "is_over", "list_memories", "require_states", "still_stand"]
+__all__ = [
+    "get",
+    "list_memories",
+    "preview_of",
+    "require_states",
+    "still_stand",
+]
 
 _MOST = 2**53
+_WORDS: dict[str, Any] = {
+    "content": "",
+    "subject": None,
+    "who": None,
+    "category": None,
+    "attributes": {},
+    "tags": (),
+    "conversation": None,
+}
+"""The fields that somebody wrote, empty."""
 
 
 def get(context: MemoryContext, actor: Actor, memory_id: str) -> Memory:
-    """One memory. Raises NotFound alike for absent, forgotten and hidden ones, and where only a
-    part may be seen.
+    """Return one memory. Raises NotFound alike for absent, forgotten and hidden ones, and where
+    only a part may be seen.
     """
     with context.store.database.read() as connection:
         stored = context.visible(connection, actor, memory_id, "read")
-        if stored.doc not in shown_to(
+        if stored.doc not in visible_docs(
             connection, context.gate, actor, [stored], context.store.clock.now()
         ):
             raise context.absent(actor, memory_id)
@@ -42,9 +57,10 @@ def list_memories(
     limit: int = 50,
     before: str | None = None,
 ) -> list[Memory]:
-    """Memories of `scope`, newest first; give the last id of a page as `before` for the next one.
+    """Return memories of `scope`, newest first; give the last id of a page as `before` for the next
+    one.
 
-    Those that were forgotten or hidden, or replaced by what the actor may not see, come without
+    Those that were forgotten or hidden, or replaced by one that the actor may not see, come without
     their text. Raises Denied, InvalidInput, and NotFound for an unknown `before`.
     """
     require_states(states)
@@ -56,7 +72,7 @@ def list_memories(
         before_doc = (
             None if before is None else context.visible(connection, actor, before, "read").doc
         )
-        found = memories.latest(
+        page = memories.latest(
             connection,
             ids,
             kinds=kinds,
@@ -65,41 +81,52 @@ def list_memories(
             limit=min(limit, _MOST),
             before_doc=before_doc,
         )
-        shown = shown_to(connection, context.gate, actor, found, context.store.clock.now())
-    context.gate.log_read(actor, "list", [scope], results=len(found))
-    return [stored.memory if stored.doc in shown else bare(stored.memory) for stored in found]
+        visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
+    context.gate.log_read(actor, "list", [scope], results=len(page))
+    return [
+        stored.memory if stored.doc in visible else without_words(stored.memory) for stored in page
+    ]
 
 
-def still_stand(context: MemoryContext, actor: Actor, found: Iterable[Memory]) -> bool:
-    """Whether memories that were recalled stand as they stood then, and may be read still. Nothing
-    is logged.
+def still_stand(context: MemoryContext, actor: Actor, recalled: Iterable[Memory]) -> bool:
+    """Return True if memories that were recalled are unchanged, and may be read still. Nothing is
+    logged.
     """
     now = context.store.clock.now()
     with context.store.database.read() as connection:
-        for memory in found:
+        for memory in recalled:
             stored = memories.get(connection, memory.id, sources=False)
             if (
                 stored is None
                 or stored.memory.version != memory.version
-                or is_over(stored.memory, now)
+                or is_expired(stored.memory.expires_at, now)
             ):
                 return False
             if not context.gate.decide(connection, actor, "read", stored.memory.scope).allowed:
                 return False
-            if not shown_to(connection, context.gate, actor, [stored], now):
+            if not visible_docs(connection, context.gate, actor, [stored], now):
                 return False
     return True
 
 
-def is_over(memory: Memory, now: int) -> bool:
-    """Whether a memory has passed its end."""
-    return memory.expires_at is not None and memory.expires_at <= now
-
-
 def require_states(states: Sequence[str]) -> None:
-    """Raise InvalidInput for what is no state of a memory."""
+    """Raise InvalidInput for a word that is no state of a memory."""
     unknown = sorted(set(states) - set(get_args(MemoryState)))
     if unknown:
         raise InvalidInput(
             f"There is no state {unknown[0]!r}. Use {', '.join(get_args(MemoryState))}."
         )
+
+
+def without_words(memory: Memory) -> Memory:
+    """Return a memory without anything that somebody wrote."""
+    return memory.model_copy(update=_WORDS)
+
+
+def preview_of(context: MemoryContext, memory: Memory, *, most: int) -> str:
+    """Return the beginning of a memory's text, at most `most` characters, secrets replaced.
+
+    Only for an actor who may see the text; `access` decides that.
+    """
+    text, _ = context.redactor.redact_text(memory.content)
+    return text if len(text) <= most else text[: most - 1] + "…"

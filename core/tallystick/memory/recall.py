@@ -1,17 +1,18 @@
-"""Recall: scope predicate first, then candidates by words and vectors, then one weighted order with
-its reasons.
+"""Recall: first the predicate of scopes, then candidates by words and vectors, then one weighted
+order with its reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
+from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, StorageError
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.rerank import reranked
-from tallystick.memory.supersession import Standing, arranged
+from tallystick.memory.rerank import rerank
+from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
     Corpus,
     Pool,
@@ -43,29 +44,27 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Recalled", "Wanted", "recall"]
+__all__ = ["RecallRequest", "Recalled", "recall"]
 
 _DEPTH = 100
-"""How many memories each of words and vectors proposes, at least."""
+"""The memories that each of words and vectors proposes, at least."""
 _RERANKED = 50
-"""How many of the best are loaded, for a reranker to order anew."""
+"""The best hits that are loaded for a reranker."""
 _SPARE = 5
-"""How many more than asked are loaded."""
+"""The hits that are loaded beyond the limit."""
 _OVERFETCH = 200
-"""How many proposals are asked of Chroma before exact re-scoring."""
+"""The proposals that Chroma is asked for, before exact re-scoring."""
 
 
 @dataclass(frozen=True)
 class Recalled(Sequence[Hit]):
-    """Hits, best first: a sequence of them, with what a person should know about how they were
-    found.
-    """
+    """Hits, best first: a sequence of them, with the way in which they were found."""
 
     hits: tuple[Hit, ...]
     path: str
-    """How vectors were searched: `exact`, `chroma` or `none`."""
+    """The search by vectors: `exact`, `chroma` or `none`."""
     candidates: int
-    """How many memories were scored."""
+    """The number of memories that were scored."""
     warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -83,8 +82,8 @@ class Recalled(Sequence[Hit]):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What recall is asked for, beside the query."""
+class RecallRequest:
+    """The arguments of a recall, beside the query."""
 
     limit: int = 10
     kinds: tuple[str, ...] = ()
@@ -97,12 +96,14 @@ class Wanted:
     """Only these memories, by number."""
     since: int | None = None
     until: int | None = None
-    """When it was said or happened, microseconds UTC: from `since` up to `until`, exclusive."""
+    """The time at which it was said or happened, microseconds UTC: from `since` up to `until`,
+    exclusive.
+    """
     states: tuple[MemoryState, ...] = ()
-    """By default what is active, superseded or redacted; never what is hidden or deleted."""
+    """By default active, superseded and redacted; never hidden or deleted."""
     as_of: int | None = None
-    """What held at this moment, microseconds UTC; None is what holds now, and then what held
-    before.
+    """The moment at which a memory must be valid, microseconds UTC; None gives those that are valid
+    now, and below them those that were before.
     """
     asked_at: int | None = None
     """The moment from which "last week" is seen; None is now."""
@@ -112,13 +113,13 @@ class Wanted:
     """The project that the caller is bound to."""
     weights: RecallWeights | None = None
     sources: bool = True
-    """Whether hits name their sources."""
+    """True if hits name their sources."""
     budget: Callable[[Sequence[Hit]], list[Hit]] | None = None
-    """Keeps those that fit a budget of tokens."""
+    """Returns the hits that fit a budget of tokens."""
 
     @property
     def filters(self) -> bool:
-        """Whether anything is filtered by."""
+        """True if the request filters memories."""
         return bool(
             self.kinds
             or self.tags
@@ -134,71 +135,49 @@ def recall(
     actor: Actor,
     scope_list: Sequence[Scope],
     query: str,
-    wanted: Wanted | None = None,
+    request: RecallRequest | None = None,
     *,
     logged: bool = True,
 ) -> Recalled:
-    """The memories of these scopes that answer `query`, best first; equal scores by age, oldest
-    first.
+    """Return the memories of these scopes that answer `query`, best first; equal scores by age,
+    oldest first.
 
     Raises Denied for the first scope that `actor` may not read, and InvalidInput.
     """
-    wanted = wanted or Wanted()
-    if wanted.limit < 1:
-        raise InvalidInput("`limit` must be at least 1.")
-    closed = sorted(set(wanted.states) - set(memories.FINDABLE))
-    if closed:
-        raise InvalidInput(
-            f"Recall never shows what is {' or '.join(closed)}. Use states of "
-            f"{', '.join(memories.FINDABLE)}, or list "
-            "it by `memories(states=…)`."
-        )
-    decisions = {scope: context.gate.require(actor, "read", scope) for scope in scope_list}
+    request = request or RecallRequest()
+    _require_answerable(request)
+    for scope in dict.fromkeys(scope_list):
+        context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
     with context.store.database.read() as connection:
-        asked = _asked(connection, context, scope_list, query, wanted, now)
-    # Between two snapshots: an embedder that is far away must not hold a reader.
-    vector = context.query_vector(asked.question.meaning) if asked.corpora else None
+        analysed = _analyse(connection, context, scope_list, query, request, now)
+    # Two snapshots with the embedder between them: one that is slow or far away must not hold a
+    # reader.
+    vector = context.query_vector(analysed.meaning) if analysed.corpora else None
     with context.store.database.read() as connection:
-        found = _search(connection, context, asked, vector, wanted, now)
-        stored = _loaded(connection, found, wanted, now)
-        # Once more by what this snapshot sees: a membership may have ended since.
-        decisions = {
-            scope: context.gate.decide(connection, actor, "read", scope) for scope in decisions
-        }
-        standing = arranged(
-            connection,
-            [
-                (stored[ranked.doc], ranked)
-                for ranked in found.ranked
-                if ranked.doc in stored
-                and decisions[stored[ranked.doc].memory.scope].allowed
-                # What neither scores above nothing nor holds a word of the query is no answer.
-                and (ranked.score > 0 or ranked.signals["text"] > 0)
-            ],
-            may_read=lambda scope: context.gate.decide(connection, actor, "read", scope).allowed,
-            within=tuple(scope_list),
-            now=now,
-            as_of=wanted.as_of,
-            collapse=not wanted.states,
-            bring=not wanted.filters,
+        ranking = _search(connection, context, analysed, vector, request, now)
+        decisions, candidates = _readable(
+            connection, context, actor, scope_list, ranking, request, now
         )
-        # A reranker and a budget choose among more than are asked for.
+        # A reranker and a budget choose among more than the limit.
         chosen = (
-            standing
-            if context.reranker is not None or wanted.budget is not None
-            else standing[: wanted.limit]
+            candidates
+            if context.reranker is not None or request.budget is not None
+            else candidates[: request.limit]
         )
         refs = (
-            memories.source_refs(connection, [one.stored.doc for one in chosen])
-            if wanted.sources
+            memories.source_refs(connection, [candidate.stored.doc for candidate in chosen])
+            if request.sources
             else {}
         )
-    best = max((one.ranked.score for one in standing), default=0.0)
-    hits = [_hit(one, best, refs.get(one.stored.doc, []), decisions, found.path) for one in chosen]
-    warnings = list(found.warnings)
+    best = max((candidate.ranked.score for candidate in candidates), default=0.0)
+    hits = [
+        _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking.path)
+        for candidate in chosen
+    ]
+    warnings = list(ranking.warnings)
     if context.reranker is not None and len(hits) > 1:
-        hits, problem = reranked(
+        hits, problem = rerank(
             context.reranker,
             query,
             hits,
@@ -206,91 +185,158 @@ def recall(
             redactor=context.redactor,
         )
         warnings += [problem] if problem else []
-    if wanted.budget is not None:
-        hits = wanted.budget(hits)
-    hits = hits[: wanted.limit]
+    if request.budget is not None:
+        hits = request.budget(hits)
+    hits = hits[: request.limit]
     if logged:
-        docs = {one.stored.memory.id: one.stored.doc for one in standing}
+        docs = {candidate.stored.memory.id: candidate.stored.doc for candidate in candidates}
         accessed = [docs[hit.memory.id] for hit in hits]
         context.gate.log_read(actor, "recall", scope_list, results=len(hits), accessed=accessed)
-    return Recalled(tuple(hits), found.path, found.candidates, tuple(warnings))
+    return Recalled(tuple(hits), ranking.path, ranking.candidates, tuple(warnings))
+
+
+def _require_answerable(request: RecallRequest) -> None:
+    if request.limit < 1:
+        raise InvalidInput("`limit` must be at least 1.")
+    closed = sorted(set(request.states) - set(memories.FINDABLE))
+    if closed:
+        raise InvalidInput(
+            f"Recall never shows what is {' or '.join(closed)}. Use states of "
+            f"{', '.join(memories.FINDABLE)}, or list "
+            "it by `memories(states=…)`."
+        )
+
+
+class _Readable(NamedTuple):
+    decisions: dict[Scope, AccessDecision]
+    candidates: list[RankedMemory]
+
+
+def _readable(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    ranking: _Ranking,
+    request: RecallRequest,
+    now: int,
+) -> _Readable:
+    """Return what of the ranking the actor may read, by this snapshot alone, with its decisions.
+
+    Everything before is older: the first decisions, the query's words, the cached corpora. Since
+    then a space may have been closed, a membership ended, a memory forgotten. So policy is asked a
+    second time, and state and end are read again, by the snapshot that the texts come from. Asked
+    only before it, recall would return what nobody may read any more; asked after it, by a third
+    snapshot, text and right could differ again.
+    """
+    stored = _load(connection, ranking, request, now)
+    decisions = {
+        scope: context.gate.decide(connection, actor, "read", scope) for scope in scope_list
+    }
+    candidates = resolve_replacements(
+        connection,
+        [
+            (stored[ranked.doc], ranked)
+            for ranked in ranking.ranked
+            if ranked.doc in stored
+            and decisions[stored[ranked.doc].memory.scope].allowed
+            # No answer: neither a score above zero nor a word of the query.
+            and (ranked.score > 0 or ranked.signals["text"] > 0)
+        ],
+        may_read=lambda scope: context.gate.decide(connection, actor, "read", scope).allowed,
+        within=tuple(scope_list),
+        now=now,
+        as_of=request.as_of,
+        collapse=not request.states,
+        bring=not request.filters,
+    )
+    return _Readable(decisions, candidates)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Ranking:
+    """The candidates in their order, with how they were found."""
+
     ranked: list[Ranked]
     candidates: int = 0
     path: str = "none"
     warnings: tuple[str, ...] = ()
 
 
-def _loaded(
-    connection: Connection, found: _Found, wanted: Wanted, now: int
+def _load(
+    connection: Connection, ranking: _Ranking, request: RecallRequest, now: int
 ) -> dict[int, memories.Stored]:
-    """The best as they stand in the database: each is checked again, and what left meanwhile is
-    passed over.
+    """Return the best as they are in the database, without those that left since they were ranked.
+
+    State and end are checked here once more: a corpus is cached by the revision of its scope, and
+    may be older than this snapshot.
     """
-    docs = [ranked.doc for ranked in found.ranked]
+    docs = [ranked.doc for ranked in ranking.ranked]
     return {
-        doc: memory
-        for doc, memory in memories.get_docs(connection, docs).items()
-        if memory.memory.state in _states(wanted)
-        and (memory.memory.expires_at is None or memory.memory.expires_at > now)
+        doc: stored
+        for doc, stored in memories.get_docs(connection, docs).items()
+        if stored.memory.state in _states(request) and not is_expired(stored.memory.expires_at, now)
     }
 
 
-def _states(wanted: Wanted) -> tuple[MemoryState, ...]:
-    return wanted.states or memories.FINDABLE
+def _states(request: RecallRequest) -> tuple[MemoryState, ...]:
+    return request.states or memories.FINDABLE
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A question, read with the words of the scopes that it is put to."""
+class _AnalysedQuery:
+    """A query, read with the words of the scopes that are searched."""
 
     question: Question
+    meaning: str
+    """The words to embed, of the query as the embedder may see it."""
     corpora: dict[int, Corpus]
     revisions: dict[int, int]
     scopes: dict[int, Scope]
     by_chroma: bool = False
 
 
-def _asked(
+def _analyse(
     connection: Connection,
     context: MemoryContext,
     scope_list: Sequence[Scope],
     query: str,
-    wanted: Wanted,
+    request: RecallRequest,
     now: int,
-) -> _Asked:
-    named = {row.id: row.scope for row in scopes.find(connection, scope_list)}
+) -> _AnalysedQuery:
+    scope_of = {row.id: row.scope for row in scopes.find(connection, scope_list)}
     revisions = scopes.revisions(connection, scope_list)
     by_chroma = bool(revisions) and _wants_chroma(connection, context, list(revisions))
     corpora = _corpora(connection, context, revisions, exact=not by_chroma)
-    question = ask(
-        query, list(corpora.values()), now if wanted.asked_at is None else wanted.asked_at
-    )
-    return _Asked(
-        _placed_by_event(question, list(corpora.values())), corpora, revisions, named, by_chroma
-    )
+    asked_at = now if request.asked_at is None else request.asked_at
+    question = ask(query, list(corpora.values()), asked_at)
+    # Redacted before it is analysed: no rule knows a secret that is split and case-folded. The
+    # words that are looked up here are those of the whole query; they stay here.
+    outgoing = context.for_embedder(query)
+    meaning = (
+        question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)
+    ).meaning
+    question = _bounded_by_event(question, list(corpora.values()))
+    return _AnalysedQuery(question, meaning, corpora, revisions, scope_of, by_chroma)
 
 
 def _search(
     connection: Connection,
     context: MemoryContext,
-    asked: _Asked,
+    query: _AnalysedQuery,
     vector: Vector | None,
-    wanted: Wanted,
+    request: RecallRequest,
     now: int,
-) -> _Found:
-    corpora, revisions, question = asked.corpora, asked.revisions, asked.question
+) -> _Ranking:
+    corpora, revisions, question = query.corpora, query.revisions, query.question
     if not corpora:
-        return _Found([])
-    weights = wanted.weights or context.weights
+        return _Ranking([])
+    weights = request.weights or context.weights
     warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
     proposed: list[int] | None = None
-    if asked.by_chroma and vector is not None:
+    if query.by_chroma and vector is not None:
         try:
-            proposed = _proposed(connection, context, list(revisions), vector)
+            proposed = _chroma_proposals(connection, context, list(revisions), vector)
         except StorageError as error:
             warnings.append(f"Chroma was not used ({error}); vectors were scanned exactly")
             corpora = _corpora(connection, context, revisions, exact=True)
@@ -300,20 +346,20 @@ def _search(
         path = "none"
     else:
         path = "exact" if proposed is None else "chroma"
-    depth = max(_DEPTH, wanted.limit // 2)
+    depth = max(_DEPTH, request.limit // 2)
     pools, narrow = [], False
     for scope_id, corpus in corpora.items():
-        allowed = _allowed(connection, corpus, scope_id, wanted, now)
-        narrow |= wanted.filters and 10 * int(allowed.sum()) < len(corpus)
+        allowed = _allowed_rows(connection, corpus, scope_id, request, now)
+        narrow |= request.filters and 10 * int(allowed.sum()) < len(corpus)
         pools.append(
             _pool(connection, context, corpus, scope_id, question, vector, proposed, allowed, depth)
         )
-    known = _known(connection, asked, pools, weights, wanted, now, narrow=narrow)
+    other_signals = _other_signals(connection, query, pools, weights, request, now, narrow=narrow)
     words = context.word_vectors if vector is not None else None
-    most = max(wanted.limit, _RERANKED) if context.reranker is not None else wanted.limit
-    # Some more than asked, because what left meanwhile or is no answer is passed over.
-    ranked = rank(question, pools, weights, words, known, most=most + _SPARE)
-    return _Found(ranked, sum(len(pool.rows) for pool in pools), path, tuple(warnings))
+    most = max(request.limit, _RERANKED) if context.reranker is not None else request.limit
+    # More than the limit: some may have left since, or be no answer.
+    ranked = rank(question, pools, weights, words, other_signals, most=most + _SPARE)
+    return _Ranking(ranked, sum(len(pool.rows) for pool in pools), path, tuple(warnings))
 
 
 def _corpora(
@@ -343,10 +389,10 @@ def _wants_chroma(connection: Connection, context: MemoryContext, ids: Sequence[
     return sum(sizes) > context.exact_scan_limit
 
 
-def _proposed(
+def _chroma_proposals(
     connection: Connection, context: MemoryContext, ids: list[int], vector: Vector
 ) -> list[int]:
-    """What Chroma proposes. Raises StorageError."""
+    """Return the numbers that Chroma proposes. Raises StorageError."""
     if context.index is None:
         raise StorageError("this tally has no Chroma index")
     context.index.arrange(layout_of(connection, context.embedder.fingerprint))
@@ -364,8 +410,8 @@ def _pool(
     allowed: Flags,
     depth: int,
 ) -> Pool:
-    """The candidates of one scope: the best by words, the best by vectors, and the turns beside
-    them.
+    """Return the candidates of one scope: the best by words, the best by vectors, and the turns
+    beside them.
     """
     import numpy as np
 
@@ -384,7 +430,7 @@ def _pool(
         rows = corpus.rows_of(proposed)
         rows = rows[allowed[rows]]
         scores = np.zeros(len(text))
-        scores[rows] = _exactly(connection, context, corpus, scope_id, vector, rows)
+        scores[rows] = _exact_cosines(connection, context, corpus, scope_id, vector, rows)
         by_vector = proposals(scores, depth)
     rows = np.union1d(by_text, by_vector)
     beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
@@ -396,11 +442,11 @@ def _pool(
     elif proposed is None:
         nearness = corpus.exact_nearness(vector, rows)
     else:
-        nearness = _exactly(connection, context, corpus, scope_id, vector, rows)
+        nearness = _exact_cosines(connection, context, corpus, scope_id, vector, rows)
     return Pool(corpus, rows, text[rows], nearness)
 
 
-def _exactly(
+def _exact_cosines(
     connection: Connection,
     context: MemoryContext,
     corpus: Corpus,
@@ -408,9 +454,7 @@ def _exactly(
     vector: Vector,
     rows: Ints,
 ) -> Floats:
-    """Exact cosines of rows whose vectors are not at hand, each of its best slice, from the
-    database.
-    """
+    """Return exact cosines of rows by vectors from the database, each of its best slice."""
     import numpy as np
 
     docs = corpus.column("doc")[rows].tolist()
@@ -423,49 +467,53 @@ def _exactly(
     return np.array(values, dtype=np.float64)
 
 
-def _allowed(
-    connection: Connection, corpus: Corpus, scope_id: int, wanted: Wanted, now: int
+def _allowed_rows(
+    connection: Connection, corpus: Corpus, scope_id: int, request: RecallRequest, now: int
 ) -> Flags:
-    """For each row whether it stands, has not expired, and passes the filters."""
+    """Return for each row True if it is alive, has not expired, and passes the filters."""
     import numpy as np
 
     allowed = corpus.alive & (corpus.column("expires_at") > now)
-    known = corpus.vocabulary
-    states = [known.states[state] for state in _states(wanted) if state in known.states]
+    vocabulary = corpus.vocabulary
+    states = [vocabulary.states[state] for state in _states(request) if state in vocabulary.states]
     allowed &= np.isin(corpus.column("state"), states)
-    if wanted.as_of is not None:
-        allowed &= (corpus.column("valid_from") <= wanted.as_of) & (
-            corpus.column("valid_until") > wanted.as_of
+    if request.as_of is not None:
+        allowed &= (corpus.column("valid_from") <= request.as_of) & (
+            corpus.column("valid_until") > request.as_of
         )
-    if wanted.kinds:
+    if request.kinds:
         allowed &= np.isin(
             corpus.column("kind"),
-            [known.kinds[kind] for kind in wanted.kinds if kind in known.kinds],
+            [vocabulary.kinds[kind] for kind in request.kinds if kind in vocabulary.kinds],
         )
-    if wanted.conversation is not None:
-        allowed &= corpus.column("conversation") == known.conversations.get(wanted.conversation, -2)
-    if wanted.since is not None:
-        allowed &= corpus.column("occurred_at") >= wanted.since
-    if wanted.until is not None:
+    if request.conversation is not None:
+        allowed &= corpus.column("conversation") == vocabulary.conversations.get(
+            request.conversation, -2
+        )
+    if request.since is not None:
+        allowed &= corpus.column("occurred_at") >= request.since
+    if request.until is not None:
         times = corpus.column("occurred_at")
-        allowed &= (times < wanted.until) & (times != NEVER)
-    for docs in _listed(connection, scope_id, wanted):
+        allowed &= (times < request.until) & (times != NEVER)
+    for docs in _document_filters(connection, scope_id, request):
         allowed &= np.isin(corpus.column("doc"), np.fromiter(docs, dtype=np.int64))
     return allowed
 
 
-def _listed(connection: Connection, scope_id: int, wanted: Wanted) -> Iterator[set[int]]:
-    if wanted.tags:
-        yield search.tagged(connection, [scope_id], wanted.tags)
-    if wanted.source is not None:
-        yield search.from_source(connection, [scope_id], wanted.source)
-    if wanted.docs is not None:
-        yield set(wanted.docs)
+def _document_filters(
+    connection: Connection, scope_id: int, request: RecallRequest
+) -> Iterator[set[int]]:
+    if request.tags:
+        yield search.tagged(connection, [scope_id], request.tags)
+    if request.source is not None:
+        yield search.from_source(connection, [scope_id], request.source)
+    if request.docs is not None:
+        yield set(request.docs)
 
 
-def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
-    """ "before the trip": the moment of the memory that says most of "trip" bounds the time that is
-    asked for.
+def _bounded_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
+    """Bound the question by an event: for "before the trip" by the time of the memory that answers
+    "trip" best.
     """
     event = event_named(question.text)
     if event is None or question.dates:
@@ -479,67 +527,67 @@ def _placed_by_event(question: Question, corpora: Sequence[Corpus]) -> Question:
         scores = corpus.text_scores(weights, average=question.average_length)
         dated = corpus.alive & (corpus.column("occurred_at") != NEVER)
         for row in proposals(scores * dated, 1).tolist():
-            found = (float(scores[row]), int(corpus.column("occurred_at")[row]))
-            best = max(best, found) if best is not None else found
+            dated_score = (float(scores[row]), int(corpus.column("occurred_at")[row]))
+            best = max(best, dated_score) if best is not None else dated_score
     if best is None:
         return question
     span = Span(-ALWAYS, best[1]) if relation == "before" else Span(best[1], ALWAYS)
     return replace(question, dates=(span,))
 
 
-def _known(
+def _other_signals(
     connection: Connection,
-    asked: _Asked,
+    query: _AnalysedQuery,
     pools: Sequence[Pool],
     weights: RecallWeights,
-    wanted: Wanted,
+    request: RecallRequest,
     now: int,
     *,
     narrow: bool,
 ) -> dict[str, Floats]:
-    """Signals that stand outside of the text: they cost something, so they are read where they
-    weigh something.
+    """Return the signals beside text and vectors; each is read only where it has a weight, as it
+    costs a query.
     """
     import numpy as np
 
     join = np.concatenate
-    found: dict[str, Floats] = {}
+    values: dict[str, Floats] = {}
     if narrow and weights.vector_only:
-        found["vector_only"] = join([(pool.text <= 0).astype(np.float64) for pool in pools])
+        values["vector_only"] = join([(pool.text <= 0).astype(np.float64) for pool in pools])
     if weights.freshness:
         times = join([pool.corpus.column("occurred_at")[pool.rows] for pool in pools])
         days = np.maximum(now - times, 0) / (24 * 3600 * 1e6)
-        found["freshness"] = np.where(times == NEVER, 0.0, 0.5 ** np.minimum(days / 30.0, 60.0))
+        values["freshness"] = np.where(times == NEVER, 0.0, 0.5 ** np.minimum(days / 30.0, 60.0))
     docs = join([pool.corpus.column("doc")[pool.rows] for pool in pools]).tolist()
     if weights.access:
         counts = memories.access_counts(connection, docs)
-        found["access"] = np.log10(
+        values["access"] = np.log10(
             1.0 + np.array([counts.get(doc, 0) for doc in docs], dtype=np.float64)
         )
-    if weights.task and wanted.run_id is not None:
-        written = memories.written_in(connection, docs, wanted.run_id)
-        found["task"] = np.array([float(doc in written) for doc in docs])
-    if weights.project and wanted.project is not None:
+    if weights.task and request.run_id is not None:
+        written = memories.written_in(connection, docs, request.run_id)
+        values["task"] = np.array([float(doc in written) for doc in docs])
+    if weights.project and request.project is not None:
         matches = [
-            _is_project(asked.scopes[scope_id], wanted.project) for scope_id in asked.corpora
+            _is_project(query.scopes[scope_id], request.project) for scope_id in query.corpora
         ]
-        found["project"] = join(
+        values["project"] = join(
             [np.full(len(pool.rows), match) for pool, match in zip(pools, matches, strict=True)]
         )
     if weights.source:
         refs = memories.source_refs(connection, docs)
-        found["source"] = np.array(
+        values["source"] = np.array(
             [
                 float(
                     any(
-                        names_source(asked.question.text, ref.uri, ref.title)
+                        names_source(query.question.text, ref.uri, ref.title)
                         for _, ref in refs.get(doc, [])
                     )
                 )
                 for doc in docs
             ]
         )
-    return found
+    return values
 
 
 def _is_project(scope: Scope, project: str) -> float:
@@ -547,13 +595,13 @@ def _is_project(scope: Scope, project: str) -> float:
 
 
 def _hit(
-    standing: Standing,
+    candidate: RankedMemory,
     best: float,
     refs: Sequence[tuple[str, SourceRef]],
     decisions: Mapping[Scope, AccessDecision],
     path: str,
 ) -> Hit:
-    memory, ranked = standing.stored.memory, standing.ranked
+    memory, ranked = candidate.stored.memory, candidate.ranked
     return Hit.model_construct(
         memory=memory,
         score=round(ranked.score / best, 6) if best > 0 else 0.0,
@@ -563,8 +611,8 @@ def _hit(
         visible_to=memory.scope,
         reason=decisions[memory.scope].reason,
         path=path,
-        fresh=not standing.history,
-        history=standing.history,
-        replaced_by=standing.replaced_by,
-        duplicates=standing.duplicates,
+        fresh=not candidate.history,
+        history=candidate.history,
+        replaced_by=candidate.replaced_by,
+        duplicates=candidate.duplicates,
     )

@@ -1,13 +1,12 @@
 """Remember: source, memory, version, journal, words and vector in one commit.
 
-Every occurrence keeps its source. A loose statement that an active memory of the scope makes
-already is folded into it; a turn is identified by its place in its conversation, so that two times
-"yes" are two turns.
+Every occurrence has its source. A statement outside of a conversation that an active memory of the
+scope makes already is folded into it; a turn is identified by its place in its conversation, so
+that "yes" said twice is two turns.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,11 +27,10 @@ from tallystick.records import (
     SourceRef,
     SourceType,
     is_storable,
-    part_key,
     validate_attributes,
 )
 from tallystick.records.framing import without_recalls
-from tallystick.storage import Connection, ScopeRow, edges, idempotency, memories, parts, scopes
+from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
@@ -42,7 +40,11 @@ _OPERATION = "remember"
 
 @dataclass(frozen=True)
 class Prepared:
-    """One item with everything that must be made before the transaction."""
+    """One item with everything that must be made before the transaction.
+
+    An embedder may be slow, and the transaction holds the one writer. A new text is embedded and
+    stored as it is here, so that nothing has to be checked again inside.
+    """
 
     new: NewMemory
     reference: SourceRef
@@ -59,46 +61,48 @@ def remember(
     correlation_id: str | None = None,
     idempotency_key: str | None = None,
 ) -> list[Remembered]:
-    """Remember `items` in one transaction, all or none; what became of each, in order.
+    """Remember `items` in one transaction, all or none; return the result of each, in order.
 
-    `idempotency_key` is that of all of them together, beside those that they bear.
+    `idempotency_key` is that of all of them together, beside their own ones.
 
     Raises Denied, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
     was stored.
     """
-    context.gate.foresee(actor, "write", scope)
+    context.gate.require_early(actor, "write", scope)
     for item in items:
         check_new(item)
     if not items:
         return []
-    own = [_own(item) for item in items]
-    prepared = prepare(context, actor, [item for item in own if item is not None])
+    own_items = [_without_recalls(item) for item in items]
+    prepared = prepare(context, actor, [item for item in own_items if item is not None])
     stored: list[Remembered] = []
     if prepared:
-        asked = None if idempotency_key is None else [_said(item) for item in items]
-        once = IdempotentCall(scope, "remember_many", idempotency_key, asked)
+        call = None
+        if idempotency_key is not None:
+            arguments = [_request_of(item) for item in items]
+            call = IdempotentCall(scope, "remember_many", idempotency_key, arguments)
         with context.gate.journaling(actor):
             stored = context.store.database.write(
-                lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, once),
+                lambda tx: _ingest(tx, context, actor, scope, prepared, correlation_id, call),
                 name="ingest",
             )
     results = iter(stored)
     return [
         Remembered(memory_id="", status="skipped", source_id="", warnings=(_RECALLED,))
-        if item is None
-        else _noted(next(results), said=given.content, kept=item.content)
-        for given, item in zip(items, own, strict=True)
+        if own is None
+        else _with_warning(next(results), is_cut=own.content != item.content)
+        for item, own in zip(items, own_items, strict=True)
     ]
 
 
 _RECALLED = "text that was recalled from here was left out"
 
 
-def _own(item: NewMemory) -> NewMemory | None:
-    """The item without what was recalled from a tally; None when nothing of its own is left.
+def _without_recalls(item: NewMemory) -> NewMemory | None:
+    """Return the item without text that was recalled from a tally; None when nothing else is left.
 
-    What we put before a model comes back in prompts and tool results. Remembered again, memory
-    would feed on itself.
+    A text that we put before a model comes back in prompts and tool results. Remembered again,
+    memory would feed on itself.
     """
     text = without_recalls(item.content)
     if text == item.content:
@@ -106,12 +110,10 @@ def _own(item: NewMemory) -> NewMemory | None:
     return item.model_copy(update={"content": text}) if text.strip() else None
 
 
-def _noted(result: Remembered, *, said: str, kept: str) -> Remembered:
-    return (
-        result
-        if said == kept
-        else result.model_copy(update={"warnings": (*result.warnings, _RECALLED)})
-    )
+def _with_warning(result: Remembered, *, is_cut: bool) -> Remembered:
+    if not is_cut:
+        return result
+    return result.model_copy(update={"warnings": (*result.warnings, _RECALLED)})
 
 
 def check_new(item: NewMemory) -> None:
@@ -147,11 +149,11 @@ def prepare(context: MemoryContext, actor: Actor, items: Sequence[NewMemory]) ->
 def _reference(item: NewMemory, actor: Actor) -> SourceRef:
     if item.source is not None:
         return item.source
-    return _speaking("user" if actor.agent is None else "app_state", item.speaker)
+    return _spoken_source("user" if actor.agent is None else "app_state", item.speaker)
 
 
 @lru_cache(maxsize=256)
-def _speaking(source_type: SourceType, author: str | None) -> SourceRef:
+def _spoken_source(source_type: SourceType, author: str | None) -> SourceRef:
     return SourceRef(source_type=source_type, author=author)
 
 
@@ -162,28 +164,28 @@ def _ingest(
     scope: Scope,
     prepared: Sequence[Prepared],
     correlation_id: str | None,
-    once: IdempotentCall,
+    call: IdempotentCall | None,
 ) -> list[Remembered]:
     context.gate.confirm(tx, actor, "write", scope)
-    answered = once.answered(tx)
+    answered = None if call is None else call.answered(tx)
     if answered is not None:
-        return [Remembered.load(one) for one in answered["remembered"]]
+        return [Remembered.load(result) for result in answered["remembered"]]
     revisions: dict[int, int] = {}
     if any(item.new.idempotency_key is not None for item in prepared):
         row = scopes.ensure(tx, scope)
     else:
         row, revision = scopes.changing(tx, scope)
         revisions = {row.id: revision}
-    writing = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id, revisions)
-    done = [ingest_one(writing, row, item) for item in prepared]
-    if once.key is not None:
-        once.keep(tx, {"remembered": [one.dump() for one in done]}, at=writing.now)
-    return done
+    write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id, revisions)
+    results = [ingest_one(write, row, item) for item in prepared]
+    if call is not None:
+        call.keep(tx, {"remembered": [result.dump() for result in results]}, at=write.now)
+    return results
 
 
-def _said(new: NewMemory) -> Json:
-    """What a call asks for, without the run and step that it is made in: a second try is made in
-    another one.
+def _request_of(new: NewMemory) -> Json:
+    """Return the arguments of a call as JSON, without the run and step that it is made in: a second
+    try is made in another one.
     """
     return {
         name: value
@@ -192,44 +194,40 @@ def _said(new: NewMemory) -> Json:
     }
 
 
-def ingest_one(writing: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembered:
-    tx, new, now = writing.tx, item.new, writing.now
-    request = ""
+def ingest_one(write: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembered:
+    tx, new, now = write.tx, item.new, write.now
+    call = None
     if new.idempotency_key is not None:
-        request = part_key(scope.secret, json.dumps(_said(new), sort_keys=True).encode())
-        before = idempotency.first_answer(tx, scope.id, _OPERATION, new.idempotency_key, request)
-        if before is not None:
-            return Remembered.load(before)
+        call = IdempotentCall(scope, _OPERATION, new.idempotency_key, _request_of(new))
+        answered = call.answered(tx)
+        if answered is not None:
+            return Remembered.load(answered)
 
     content_key = parts.put(tx, scope, new.content.encode("utf-8", "surrogatepass"), at=now)
-    source_id = writing.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
-    known = _known(tx, scope, new, content_key)
-    if known is not None:
-        doc, memory_id, version = known
-        memories.link_source(tx, doc, source_id)
-        writing.write_down(
-            scope.scope, "memory.seen", memory_id, {"version": version, "source": source_id}
-        )
+    source_id = write.add_source(scope, item.reference, content_key, occurred_at=new.occurred_at)
+    existing = _existing(tx, scope, new, content_key)
+    if existing is not None:
+        memories.link_source(tx, existing.doc, source_id)
+        details = {"version": existing.version, "source": source_id}
+        write.journal_event(scope.scope, "memory.seen", existing.id, details)
         answer = Remembered(
-            memory_id=memory_id,
+            memory_id=existing.id,
             status="duplicate",
             source_id=source_id,
-            version=version,
+            version=existing.version,
             warnings=item.warnings,
         )
     else:
-        answer = _add_memory(writing, scope, item, source_id, content_key)
-    if new.idempotency_key is not None:
-        idempotency.keep_answer(
-            tx, scope.id, _OPERATION, new.idempotency_key, request, answer.dumps(), at=now
-        )
+        answer = _add_memory(write, scope, item, source_id, content_key)
+    if call is not None:
+        call.keep(tx, answer, at=now)
     return answer
 
 
-def _known(
+def _existing(
     tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str
-) -> tuple[int, str, int] | None:
-    """(doc, id, version) of the memory that this one is a second occurrence of, or None."""
+) -> memories.Statement | memories.Turn | None:
+    """Return the memory that this one is a second occurrence of, or None."""
     if new.conversation is None:
         return memories.find_statement(tx, scope.id, new.kind, content_key)
     if new.position is None:
@@ -239,13 +237,13 @@ def _known(
         return None
     if turn.content_key != content_key:
         raise PositionTaken(new.conversation, new.position, turn.id)
-    return turn.doc, turn.id, turn.version
+    return turn
 
 
 def _add_memory(
-    writing: MemoryWrite, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
+    write: MemoryWrite, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
 ) -> Remembered:
-    tx, context, now, new = writing.tx, writing.context, writing.now, item.new
+    tx, context, now, new = write.tx, write.context, write.now, item.new
     position = new.position
     if new.conversation is not None and position is None:
         position = memories.next_position(tx, scope.id, new.conversation)
@@ -275,9 +273,9 @@ def _add_memory(
         occurred_at=new.occurred_at,
         created_at=now,
         updated_at=now,
-        created_by=writing.actor.user,
+        created_by=write.actor.user,
     )
-    origins = [_origin(writing, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
+    origins = [_origin(write, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
     doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=content_key)
     memories.link_source(tx, doc, source_id, ordinal=0)
     for origin in origins:
@@ -298,8 +296,8 @@ def _add_memory(
     }
     if origins:
         details["derived_from"] = [origin.memory.id for origin in origins]
-    writing.write_down(scope.scope, "memory.add", memory.id, details)
-    job_id = writing.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
+    write.journal_event(scope.scope, "memory.add", memory.id, details)
+    job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     return Remembered(
         memory_id=memory.id,
         status="created",
@@ -309,13 +307,13 @@ def _add_memory(
     )
 
 
-def _origin(writing: MemoryWrite, memory_id: str) -> memories.Stored:
-    """A memory to conclude from: one that the actor may read and reflect on, and that has its
-    text.
+def _origin(write: MemoryWrite, memory_id: str) -> memories.Stored:
+    """Return a memory to conclude from: one that the actor may read and reflect on, and that has
+    its text.
     """
-    context, actor = writing.context, writing.actor
-    origin = context.visible(writing.tx, actor, memory_id, "read")
-    decision = context.gate.confirmed(writing.tx, actor, "reflect", origin.memory.scope)
+    context, actor = write.context, write.actor
+    origin = context.visible(write.tx, actor, memory_id, "read")
+    decision = context.gate.confirmed(write.tx, actor, "reflect", origin.memory.scope)
     reason = _UNFIT.get(origin.memory.state)
     if reason is not None:
         raise Denied(decision.model_copy(update={"allowed": False, "reason": reason}))
@@ -327,4 +325,4 @@ _UNFIT: Mapping[str, ReasonCode] = {
     "redacted": "redacted_source",
     "deleted": "source_deleted",
 }
-"""States of a memory from which nothing may be concluded, with the reason."""
+"""States of a memory from which no conclusion may be drawn, with the reason."""

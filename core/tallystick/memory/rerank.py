@@ -1,10 +1,11 @@
-"""Rerank: another opinion on the best hits, taken only if it comes in time."""
+"""Rerank: another order of the best hits, used only if it comes in time."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tallystick.logs import get_logger
 from tallystick.memory.context import is_local_only
@@ -12,35 +13,46 @@ from tallystick.policy.redaction import Redactor
 from tallystick.ports import Reranker
 from tallystick.records import Hit
 
-__all__ = ["reranked"]
+__all__ = ["rerank"]
 
 _MOST = 50
-"""How many of the best a reranker is shown."""
+"""The most hits that a reranker is shown."""
 
 
-def reranked(
+class Reranked(NamedTuple):
+    """The hits after reranking."""
+
+    hits: list[Hit]
+    problem: str | None = None
+    """Why the reranker was not used, in a sentence."""
+
+
+def rerank(
     reranker: Reranker, query: str, hits: Sequence[Hit], *, deadline_ms: int, redactor: Redactor
-) -> tuple[list[Hit], str | None]:
-    """The hits in the reranker's order, its score added as the signal `rerank`; or as they stood,
-    and why.
+) -> Reranked:
+    """Return the hits in the reranker's order, its score added as the signal `rerank`; or in their
+    own order, with the reason.
 
     A reranker that is late, fails, or answers with another number of scores changes nothing.
     """
-    # What stays here keeps its place behind what was ordered, unless the reranker says that it runs
-    # here.
+    # A local-only text is shown to a reranker that runs here alone; otherwise its hit comes behind
+    # those that were ordered.
     local = getattr(reranker, "local", False)
-    shown = [hit for hit in hits if local or not is_local_only(hit.memory.attributes)]
-    first = shown[:_MOST]
+    sendable = [hit for hit in hits if local or not is_local_only(hit.memory.attributes)]
+    first = sendable[:_MOST]
     answers: queue.SimpleQueue[list[float] | Exception] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             texts = [hit.memory.content for hit in first]
-            said = query
+            outgoing = query
             if not local:
-                said, *texts = [redactor.redact_text(text)[0] for text in (query, *texts)]
+                outgoing, *texts = [redactor.redact_text(text)[0] for text in (query, *texts)]
             answers.put(
-                [float(score) for score in reranker.rerank(said, texts, deadline_ms=deadline_ms)]
+                [
+                    float(score)
+                    for score in reranker.rerank(outgoing, texts, deadline_ms=deadline_ms)
+                ]
             )
         except Exception as error:  # noqa: BLE001 a stranger's code: whatever it raises must not cost the recall
             answers.put(error)
@@ -49,21 +61,23 @@ def reranked(
     try:
         answer = answers.get(timeout=deadline_ms / 1_000)
     except queue.Empty:
-        return list(hits), _unused(f"no answer within {deadline_ms} ms")
+        return Reranked(list(hits), _unused(f"no answer within {deadline_ms} ms"))
     if isinstance(answer, Exception):
-        return list(hits), _unused(type(answer).__name__)
+        return Reranked(list(hits), _unused(type(answer).__name__))
     if len(answer) != len(first):
-        return list(hits), _unused(f"{len(answer)} scores for {len(first)} texts")
+        return Reranked(list(hits), _unused(f"{len(answer)} scores for {len(first)} texts"))
     scored = [
         hit.model_copy(update={"signals": {**hit.signals, "rerank": score}})
         for hit, score in zip(first, answer, strict=True)
     ]
     order = sorted(range(len(scored)), key=lambda place: (-answer[place], place))
-    kept = {hit.memory.id for hit in first}
-    return [
-        *(scored[place] for place in order),
-        *(hit for hit in hits if hit.memory.id not in kept),
-    ], None
+    scored_ids = {hit.memory.id for hit in first}
+    return Reranked(
+        [
+            *(scored[place] for place in order),
+            *(hit for hit in hits if hit.memory.id not in scored_ids),
+        ]
+    )
 
 
 def _unused(why: str) -> str:

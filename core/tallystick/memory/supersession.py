@@ -1,8 +1,7 @@
-"""Standing: what holds now comes first; what it replaced follows as history; what repeats it is
-folded into it.
+"""Supersession: the order of ranked memories among those that replace or repeat each other.
 
-Works on ranked candidates after scope and filters. A superseded memory is shown only where its
-replacement is visible too, and never above it.
+Current memories come first, those that they replaced follow as history, and a duplicate is folded
+into the memory that it repeats. Works on ranked candidates, after scope and filters.
 """
 
 from __future__ import annotations
@@ -10,37 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tallystick.access import recallable, replacements
+from tallystick.access import is_recallable, replacements
 from tallystick.ranking import Ranked
 from tallystick.records import Memory, Scope
 from tallystick.storage import Connection, edges, memories
 
-__all__ = ["HISTORY", "Standing", "arranged", "is_current"]
+__all__ = ["HISTORY", "RankedMemory", "is_current", "resolve_replacements"]
 
 HISTORY = 0.5
-"""How much of its score what holds no longer keeps."""
-_CHAIN = 32
-"""How many replacements of replacements are followed."""
+"""Factor on the score of a memory that is no longer valid."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A candidate with its place among those that say the same or say it anew."""
+class RankedMemory:
+    """A memory with its rank, and its place among those that replace or repeat it."""
 
     stored: memories.Stored
     ranked: Ranked
     history: bool = False
+    """True if it is no longer valid."""
     replaced_by: str | None = None
     duplicates: tuple[str, ...] = field(default=())
+    """The ids of the memories that were folded into it."""
 
 
 def is_current(memory: Memory, at: int) -> bool:
-    """Whether what it says holds at `at` (microseconds UTC)."""
+    """Return True if a memory is valid at `at` (microseconds UTC)."""
     since, until = memory.valid_from, memory.valid_until
     return (since is None or since <= at) and (until is None or at < until)
 
 
-def arranged(
+def resolve_replacements(
     connection: Connection,
     ranked: Sequence[tuple[memories.Stored, Ranked]],
     *,
@@ -50,115 +49,128 @@ def arranged(
     as_of: int | None,
     collapse: bool,
     bring: bool,
-) -> list[Standing]:
-    """The candidates in their order. `collapse` folds duplicates; `bring` puts a replacement in
-    that was not found.
+) -> list[RankedMemory]:
+    """Return the memories in their order. `collapse` folds duplicates; `bring` adds a replacement
+    in the scopes `within` that was not found itself.
     """
     at = now if as_of is None else as_of
+    candidates = [RankedMemory(stored, rank) for stored, rank in ranked]
     if all(
         stored.memory.state in ("active", "redacted")
         and is_current(stored.memory, at)
         and is_current(stored.memory, now)
         for stored, _ in ranked
     ):
-        return [Standing(stored, one) for stored, one in ranked]
-    standing = [Standing(stored, one) for stored, one in ranked]
+        return candidates
     if collapse:
-        standing = _folded(connection, standing, may_read, now)
-    old = [one.stored.doc for one in standing if one.stored.memory.state == "superseded"]
-    heads = replacements(connection, old, may_read, now)
-    standing = [
-        one
-        for one in standing
-        if one.stored.memory.state != "superseded" or one.stored.doc in heads
+        candidates = _collapse_duplicates(connection, candidates, may_read, now)
+    superseded = [
+        candidate.stored.doc
+        for candidate in candidates
+        if candidate.stored.memory.state == "superseded"
+    ]
+    heads = replacements(connection, superseded, may_read, now)
+    candidates = [
+        candidate
+        for candidate in candidates
+        if candidate.stored.memory.state != "superseded" or candidate.stored.doc in heads
     ]
     if as_of is not None:
-        # Asked for a day: all of it held then. What holds no longer says so.
+        # Asked for a day: all of these were valid then. Those that are no longer are marked.
         return [
             replace(
-                one,
-                history=not is_current(one.stored.memory, now) or one.stored.doc in heads,
-                replaced_by=_id(heads, one.stored.doc),
+                candidate,
+                history=not is_current(candidate.stored.memory, now)
+                or candidate.stored.doc in heads,
+                replaced_by=_id(heads, candidate.stored.doc),
             )
-            for one in standing
+            for candidate in candidates
         ]
-    return _ordered(standing, heads, within if bring else (), at)
+    return _place_below_replacements(candidates, heads, within if bring else (), at)
 
 
-def _ordered(
-    standing: Sequence[Standing],
+def _place_below_replacements(
+    candidates: Sequence[RankedMemory],
     heads: Mapping[int, memories.Stored],
     within: Sequence[Scope],
     at: int,
-) -> list[Standing]:
-    scores = {one.stored.doc: one.ranked.score for one in standing}
-    for one in standing:
-        head = heads.get(one.stored.doc)
+) -> list[RankedMemory]:
+    """Order the memories, each superseded one below its replacement.
+
+    A superseded memory is never above the one that replaced it, and is never returned without
+    it where that is in a scope that is searched. It often answers the words of a query better, as
+    an old address answers "where does she live"; an agent that reads the first hit would act on
+    what is wrong by now. So the replacement takes over the better score of the two, and joins with
+    that score where the query did not find it; the superseded one keeps `HISTORY` of its own score,
+    and at most that part of its replacement's. On equal scores history comes last.
+    """
+    scores = {candidate.stored.doc: candidate.ranked.score for candidate in candidates}
+    for candidate in candidates:
+        head = heads.get(candidate.stored.doc)
         if head is not None and (head.doc in scores or head.memory.scope in within):
-            scores[head.doc] = max(scores.get(head.doc, 0.0), one.ranked.score)
-    found = {one.stored.doc: one for one in standing}
-    for one in standing:
-        head = heads.get(one.stored.doc)
-        if head is not None and head.doc in scores and head.doc not in found:
-            signals = dict.fromkeys(one.ranked.signals, 0.0) | {"replaces": 1.0}
-            found[head.doc] = Standing(head, Ranked(head.doc, scores[head.doc], signals))
+            scores[head.doc] = max(scores.get(head.doc, 0.0), candidate.ranked.score)
+    by_doc = {candidate.stored.doc: candidate for candidate in candidates}
+    for candidate in candidates:
+        head = heads.get(candidate.stored.doc)
+        if head is not None and head.doc in scores and head.doc not in by_doc:
+            signals = dict.fromkeys(candidate.ranked.signals, 0.0) | {"replaces": 1.0}
+            by_doc[head.doc] = RankedMemory(head, Ranked(head.doc, scores[head.doc], signals))
     placed = []
-    for doc, one in found.items():
-        history = doc in heads or not is_current(one.stored.memory, at)
+    for doc, candidate in by_doc.items():
+        history = doc in heads or not is_current(candidate.stored.memory, at)
         score = scores[doc]
         if history:
-            below = scores.get(heads[doc].doc, score) if doc in heads else score
-            score = HISTORY * min(one.ranked.score, below)
+            ceiling = scores.get(heads[doc].doc, score) if doc in heads else score
+            score = HISTORY * min(candidate.ranked.score, ceiling)
         placed.append(
             replace(
-                one,
-                ranked=replace(one.ranked, score=score),
+                candidate,
+                ranked=replace(candidate.ranked, score=score),
                 history=history,
                 replaced_by=_id(heads, doc),
             )
         )
-    return sorted(placed, key=lambda one: (-one.ranked.score, one.history))
+    return sorted(placed, key=lambda candidate: (-candidate.ranked.score, candidate.history))
 
 
-def _folded(
+def _collapse_duplicates(
     connection: Connection,
-    standing: Sequence[Standing],
+    candidates: Sequence[RankedMemory],
     may_read: Callable[[Scope], bool],
     now: int,
-) -> list[Standing]:
-    repeated = [one.stored.doc for one in standing if one.stored.memory.state == "duplicate"]
-    if not repeated:
-        return list(standing)
-    heads = {
-        doc: edge.to_doc
-        for doc, edge in edges.following(connection, "DUPLICATE_OF", repeated, forward=True).items()
-    }
-    for _ in range(_CHAIN):
-        steps = edges.following(connection, "DUPLICATE_OF", set(heads.values()), forward=True)
-        if not steps:
-            break
-        heads = {doc: steps[head].to_doc if head in steps else head for doc, head in heads.items()}
-    found = memories.get_docs(connection, set(heads.values()))
-    folded: dict[int, Standing] = {}
-    for one in standing:
-        doc = one.stored.doc
-        if one.stored.memory.state != "duplicate":
-            known = folded.get(doc)
-            folded[doc] = one if known is None else _joined(one, known)
+) -> list[RankedMemory]:
+    """Fold each duplicate into the memory that it repeats; drop it where that may not be seen."""
+    duplicates = [
+        candidate.stored.doc
+        for candidate in candidates
+        if candidate.stored.memory.state == "duplicate"
+    ]
+    if not duplicates:
+        return list(candidates)
+    ends = edges.follow_to_end(connection, "DUPLICATE_OF", duplicates, forward=True)
+    canonical = memories.get_docs(connection, set(ends.values()))
+    collapsed: dict[int, RankedMemory] = {}
+    for candidate in candidates:
+        doc = candidate.stored.doc
+        if candidate.stored.memory.state != "duplicate":
+            existing = collapsed.get(doc)
+            collapsed[doc] = candidate if existing is None else _merge(candidate, existing)
             continue
-        head = found.get(heads.get(doc, -1))
-        if head is None or not recallable(head.memory, now) or not may_read(head.memory.scope):
+        head = canonical.get(ends.get(doc, -1))
+        if head is None or not is_recallable(head.memory, now) or not may_read(head.memory.scope):
             continue
-        stands = Standing(
-            head, replace(one.ranked, doc=head.doc), duplicates=(one.stored.memory.id,)
+        stand_in = RankedMemory(
+            head,
+            replace(candidate.ranked, doc=head.doc),
+            duplicates=(candidate.stored.memory.id,),
         )
-        known = folded.get(head.doc)
-        folded[head.doc] = stands if known is None else _joined(known, stands)
-    return sorted(folded.values(), key=lambda one: -one.ranked.score)
+        existing = collapsed.get(head.doc)
+        collapsed[head.doc] = stand_in if existing is None else _merge(existing, stand_in)
+    return sorted(collapsed.values(), key=lambda candidate: -candidate.ranked.score)
 
 
-def _joined(first: Standing, second: Standing) -> Standing:
-    """One standing for the same memory: the signals of the first, the better score."""
+def _merge(first: RankedMemory, second: RankedMemory) -> RankedMemory:
+    """Return one entry for the same memory: the signals of the first, the better score."""
     score = max(first.ranked.score, second.ranked.score)
     return replace(
         first,

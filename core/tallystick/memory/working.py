@@ -1,5 +1,5 @@
-"""Working memory: what one run keeps in mind beside what is remembered. Overwritten in place, gone
-when it expires.
+"""Working memory: the values that one run keeps beside its memories. Overwritten in place, gone
+when they expire.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _DAY = 24 * 3600
 
 
 class WorkingMemory:
-    """The values that a run keeps under names. Thread-safe. No recall finds them, no version keeps
-    what they were.
+    """The values that a run keeps under names. Thread-safe. No recall finds them, and they have no
+    versions.
     """
 
     def __init__(self, context: MemoryContext, actor: Actor, scope: Scope, run_id: str) -> None:
@@ -34,10 +34,10 @@ class WorkingMemory:
     def set(
         self, name: str, value: Json, *, seconds: int = _DAY, idempotency_key: str | None = None
     ) -> None:
-        """Keep `value` under `name` for `seconds`, whatever stood there. Raises Denied,
+        """Keep `value` under `name` for `seconds`, in place of any other. Raises Denied,
         InvalidInput.
 
-        Under a key that was used before nothing changes, whatever stands there by now;
+        Under a key that was used before nothing changes, whatever the value is by now;
         IdempotencyMismatch is raised where it was used for something else.
         """
         now = self._context.store.clock.now()
@@ -84,11 +84,11 @@ class WorkingMemory:
             self._context.store.database.write(unit, name="working.set")
 
     def get(self, name: str, default: Json = None) -> Json:
-        """What stands under `name` and has not expired, else `default`. Raises Denied."""
+        """Return the value under `name` if it has not expired, else `default`. Raises Denied."""
         return self.all().get(name, default)
 
     def all(self) -> Mapping[str, Json]:
-        """Every value that has not expired, by name. Raises Denied."""
+        """Return every value that has not expired, by name. Raises Denied."""
         self._context.gate.require(self._actor, "read", self._scope)
         now = self._context.store.clock.now()
         with self._context.store.database.read() as connection:
@@ -97,11 +97,11 @@ class WorkingMemory:
             return {name: json.loads(body) for name, body in bodies.items()}
 
     def drop(self, name: str, *, idempotency_key: str | None = None) -> bool:
-        """Take a value away; whether there was one. Raises Denied, IdempotencyMismatch."""
+        """Remove a value; return True if there was one. Raises Denied, IdempotencyMismatch."""
         return self._remove(name, "working.drop", idempotency_key) > 0
 
     def clear(self, *, idempotency_key: str | None = None) -> int:
-        """Take every value of the run away; how many those were. Raises Denied,
+        """Remove every value of the run; return their number. Raises Denied,
         IdempotencyMismatch.
         """
         return self._remove(None, "working.clear", idempotency_key)

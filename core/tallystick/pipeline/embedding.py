@@ -62,7 +62,7 @@ class EmbeddingHandler:
     def _vectors(self, living: Sequence[memories.Stored]) -> list[bytes]:
         if not living:
             return []
-        return self._context.embedded([stored.memory for stored in living])
+        return self._context.embed_memories([stored.memory for stored in living])
 
     def _store(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tallystick.access import shown_to
+from tallystick.access import visible_docs
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
@@ -95,7 +95,7 @@ class Recordings:
         Of `goal` the first 500 characters are kept, under `redacted_payloads` without secrets,
         under `metadata_only` nothing.
         """
-        self._context.gate.foresee(self._actor, "record", scope)
+        self._context.gate.require_early(self._actor, "record", scope)
         effective_retention = retention or self._context.retention
         if goal is not None and effective_retention == "redacted_payloads":
             goal, _ = self._context.redactor.redact_text(goal)
@@ -337,7 +337,7 @@ class Recordings:
                 for item in memories.drawn_from(connection, source_id)
                 if item.memory.state != "redacted"
             ]
-            visible = shown_to(connection, gate, self._actor, derived, now)
+            visible = visible_docs(connection, gate, self._actor, derived, now)
             body = parts.get(connection, row.scope_id, row.content_key) if visible else None
         return row.reference, None if body is None else body.decode("utf-8", "replace")
 

@@ -31,6 +31,7 @@ __all__ = [
     "Sharing",
     "add",
     "close",
+    "follow_to_end",
     "following",
     "of",
     "remove",
@@ -39,6 +40,9 @@ __all__ = [
     "withdrawn",
     "within",
 ]
+
+_LONGEST_CHAIN = 32
+"""How many edges of one kind are followed, one from the other."""
 
 _e = tables.edges
 _from, _to = tables.memories.alias("from_memory"), tables.memories.alias("to_memory")
@@ -192,6 +196,24 @@ def following(
     query = _SELECT.where(_e.c.kind == kind, end.in_(list(docs)), _e.c.valid_until.is_(None))
     rows = [_row(row) for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id))]
     return {row.from_doc if forward else row.to_doc: row for row in rows}
+
+
+def follow_to_end(
+    connection: Connection, kind: EdgeKind, docs: Iterable[int], *, forward: bool
+) -> dict[int, int]:
+    """Return for each of `docs` the number at the end of its chain of edges of `kind`; those that
+    no such edge leaves (`forward`) or comes to are left out.
+    """
+    ends = {doc: doc for doc in docs}
+    for _ in range(_LONGEST_CHAIN if ends else 0):
+        links = following(connection, kind, set(ends.values()), forward=forward)
+        if not links:
+            break
+        ends = {
+            doc: (links[end].to_doc if forward else links[end].from_doc) if end in links else end
+            for doc, end in ends.items()
+        }
+    return {doc: end for doc, end in ends.items() if end != doc}
 
 
 def within(connection: Connection, scope_ids: Iterable[int]) -> list[EdgeRow]:

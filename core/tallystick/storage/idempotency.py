@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from tallystick.errors import IdempotencyMismatch, InvalidInput
-from tallystick.records import Scope, part_key
+from tallystick.records import Record, Scope, part_key
 from tallystick.storage import byte_search, scopes, tables
 from tallystick.storage.scopes import ScopeRow
 
-__all__ = ["IdempotentCall", "check_key", "first_answer", "keep_answer", "remove_answers_with"]
+__all__ = ["IdempotentCall", "remove_answers_with"]
 
 _i = tables.idempotency
 _ANSWER = select(_i.c.request_digest, _i.c.result).where(
@@ -33,89 +33,71 @@ class IdempotentCall:
     without it.
     """
 
-    scope: Scope
+    scope: Scope | ScopeRow
     """The scope that stores its answer: of a call that concerns none, the caller's private one."""
     operation: str
     key: str | None
     """None: the call is carried out each time."""
     arguments: Any
-    """As JSON or with values that print: a key that is used with other arguments is refused."""
+    """As JSON or with values that print, or the bytes that stand for them: a key that is used with
+    other arguments is refused.
+    """
 
     def answered(self, connection: Connection) -> dict[str, Any] | None:
-        """Return the answer of the first call, or None. Raises IdempotencyMismatch,
-        InvalidInput.
+        """Return the answer of the first call, or None. Raises InvalidInput, and
+        IdempotencyMismatch where the first call had other arguments.
         """
         if self.key is None:
             return None
-        check_key(self.key)
-        row = next(iter(scopes.find(connection, [self.scope])), None)
+        _check_key(self.key)
+        scope = self.scope
+        if isinstance(scope, Scope):
+            rows = scopes.find(connection, [scope])
+            if not rows:
+                return None
+            scope = rows[0]
+        row = connection.execute(
+            _ANSWER, {"scope_id": scope.id, "operation": self.operation, "key": self.key}
+        ).first()
         if row is None:
             return None
-        return first_answer(connection, row.id, self.operation, self.key, self._request(row))
+        if row.request_digest != self._request_digest(scope):
+            raise IdempotencyMismatch(
+                f"The idempotency key {self.key!r} was used before by {self.operation} with other "
+                "arguments. Use a new key for a new request."
+            )
+        answer: dict[str, Any] = json.loads(row.result)
+        return answer
 
-    def keep(self, tx: Connection, answer: Mapping[str, Any], *, at: int) -> None:
+    def keep(self, tx: Connection, answer: Mapping[str, Any] | Record, *, at: int) -> None:
         """Store the answer, until retention removes it."""
         if self.key is None:
             return
-        row = scopes.ensure(tx, self.scope)
-        keep_answer(
-            tx, row.id, self.operation, self.key, self._request(row), json.dumps(answer), at=at
+        scope = scopes.ensure(tx, self.scope) if isinstance(self.scope, Scope) else self.scope
+        tx.execute(
+            _KEEP,
+            {
+                "scope_id": scope.id,
+                "operation": self.operation,
+                "key": self.key,
+                "request_digest": self._request_digest(scope),
+                "result": answer.dumps() if isinstance(answer, Record) else json.dumps(answer),
+                "created_at": at,
+            },
         )
 
-    def _request(self, row: ScopeRow) -> str:
-        request = json.dumps(self.arguments, sort_keys=True, default=str)
-        return part_key(row.secret, request.encode())
+    def _request_digest(self, scope: ScopeRow) -> str:
+        # Equal bytes for equal calls of all releases: a stored key is compared by this digest.
+        request = self.arguments
+        if not isinstance(request, bytes):
+            request = json.dumps(request, sort_keys=True, default=str).encode()
+        return part_key(scope.secret, request)
 
 
-def check_key(key: str) -> None:
+def _check_key(key: str) -> None:
     """Raise InvalidInput for a key that a database cannot store, or that is blank."""
     if not key.isprintable() or not key.strip():
         raise InvalidInput("An idempotency key is printable text, such as an id of the request.")
-
-
-def first_answer(
-    connection: Connection, scope_id: int, operation: str, key: str, request_digest: str
-) -> dict[str, Any] | None:
-    """Return the answer of the first call under this key, or None. Raises InvalidInput, and
-    IdempotencyMismatch where the first call had other arguments.
-    """
-    check_key(key)
-    row = connection.execute(
-        _ANSWER, {"scope_id": scope_id, "operation": operation, "key": key}
-    ).first()
-    if row is None:
-        return None
-    if row.request_digest != request_digest:
-        raise IdempotencyMismatch(
-            f"The idempotency key {key!r} was used before by {operation} with other arguments. "
-            "Use a new key for a new request."
-        )
-    answer: dict[str, Any] = json.loads(row.result)
-    return answer
-
-
-def keep_answer(
-    tx: Connection,
-    scope_id: int,
-    operation: str,
-    key: str,
-    request_digest: str,
-    result: str,
-    *,
-    at: int,
-) -> None:
-    """Store the answer of a call, so that the same call again returns it and changes nothing."""
-    tx.execute(
-        _KEEP,
-        {
-            "scope_id": scope_id,
-            "operation": operation,
-            "key": key,
-            "request_digest": request_digest,
-            "result": result,
-            "created_at": at,
-        },
-    )
 
 
 def remove_answers_with(

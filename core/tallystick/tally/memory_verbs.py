@@ -172,7 +172,7 @@ class MemoryVerbs(View):
                 self.actor,
                 readable,
                 query,
-                memory.Wanted(
+                memory.RecallRequest(
                     limit=default_limit if limit is None else limit,
                     kinds=tuple(kinds),
                     tags=tuple(tags),
@@ -430,7 +430,7 @@ class MemoryVerbs(View):
         """
         if mode == "preview":
             self._admit("preview")
-        request = memory.Asked(
+        request = memory.CorrectionRequest(
             correction=correction,
             reason=reason,
             other_id=by,

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tallystick.access import fits, mint
-from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, StorageError
+from tallystick.access import Confirmation
+from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
-from tallystick.memory.correct import TOKEN_LIFE_US
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.pipeline.reconcile import rebuild
 from tallystick.recorder.chain import run_stream
@@ -27,7 +26,6 @@ from tallystick.records import (
     Erasure,
     Proof,
     canonical_json,
-    part_key,
 )
 from tallystick.storage import (
     Connection,
@@ -89,25 +87,23 @@ def erase(
     database = context.store.database
     with database.read() as connection:
         first = _require_operable(connection, context, actor, memory_ids[0])
-        row = first.scope
-        request = part_key(row.secret, canonical_json([list(memory_ids), reason, confirm_token]))
-        if mode == "apply" and idempotency_key is not None:
-            answered = idempotency.first_answer(
-                connection, row.id, _OPERATION, idempotency_key, request
-            )
-            if answered is not None:
-                return Erasure.load(answered)
+        call = IdempotentCall(
+            first.scope,
+            _OPERATION,
+            idempotency_key if mode == "apply" else None,
+            canonical_json([list(memory_ids), reason, confirm_token]),
+        )
+        answered = call.answered(connection)
+        if answered is not None:
+            return Erasure.load(answered)
         plan = _plan(connection, context, actor, memory_ids)
     now = context.store.clock.now()
+    confirmation = Confirmation(context.gate, first.scope.secret, _OPERATION, actor)
     if mode == "preview":
-        until = now + TOKEN_LIFE_US
-        token = mint(row.secret, _OPERATION, actor, _token_content(reason, plan), expires_at=until)
-        return plan.preview.model_copy(update={"confirm_token": token, "expires_at": until})
+        token, expires_at = confirmation.token(_token_content(reason, plan), now=now)
+        return plan.preview.model_copy(update={"confirm_token": token, "expires_at": expires_at})
     if confirm_token is None:
-        decision = _decision(actor, first, allowed=False)
-        raise context.gate.refuse(
-            actor, decision.model_copy(update={"reason": "confirm_token_required"})
-        )
+        raise confirmation.refusal(_decision(actor, first, allowed=False))
     if context.index is not None and not context.index.owned:
         raise StorageError(
             "Another process holds this tally's Chroma folder. Close it, then erase: its files "
@@ -117,16 +113,13 @@ def erase(
     def unit(tx: Connection) -> tuple[_Plan, tuple[str, ...]]:
         current = _plan(tx, context, actor, memory_ids)
         at = context.store.clock.now()
-        if not fits(
-            confirm_token, row.secret, _OPERATION, actor, _token_content(reason, current), now=at
-        ):
-            raise StateConflict(
-                memory_ids[0],
-                state="not as previewed",
-                reason="the token has run out, is not for this, or more or less "
-                "would be erased by now",
-                hint="Preview again and confirm what it shows.",
-            )
+        confirmation.require(
+            confirm_token,
+            _token_content(reason, current),
+            now=at,
+            subject=memory_ids[0],
+            reason="the token has run out, is not for this, or more or less would be erased by now",
+        )
         audits = _destroy(MemoryWrite(tx, context, actor, at, None), current, reason)
         settings_rows.set_setting(tx, PENDING, "1")
         return current, audits
@@ -142,12 +135,7 @@ def erase(
         update={"mode": "apply", "proofs": proofs, "audit_ids": audits}
     )
     if idempotency_key is not None:
-        database.write(
-            lambda tx: idempotency.keep_answer(
-                tx, row.id, _OPERATION, idempotency_key, request, result.dumps(), at=now
-            ),
-            name="erase.answer",
-        )
+        database.write(lambda tx: call.keep(tx, result, at=now), name="erase.answer")
     return result
 
 
@@ -260,17 +248,17 @@ def finish(context: MemoryContext) -> bool:
     return True
 
 
-def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
-    tx, now = writing.tx, writing.now
+def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
+    tx, now = write.tx, write.now
     for stored in plan.stored:
-        writing.hide(stored.doc, stored.scope_id)
+        write.hide(stored.doc, stored.scope_id)
     erasing.destroy(tx, [stored.doc for stored in plan.stored], at=now)
     # Not everybody who may inspect the run may read the memory: the memory's journal alone names
     # it.
     _erase_payloads(
         tx,
-        writing.context,
-        writing.actor,
+        write.context,
+        write.actor,
         plan.copies.payloads,
         at=now,
         reason="text of a memory was erased",
@@ -285,9 +273,9 @@ def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
             journal.Event(
                 stream=f"thread:{scope}/{name}",
                 event="thread.delete",
-                actor=writing.actor,
+                actor=write.actor,
                 at=now,
-                audit_id=writing.context.store.ids.new(),
+                audit_id=write.context.store.ids.new(),
                 subject_id=name,
                 details={"checkpoints": count},
             ),
@@ -298,7 +286,7 @@ def _destroy(writing: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
         "sources": len(plan.preview.sources),
     }
     return tuple(
-        writing.write_down(
+        write.journal_event(
             stored.memory.scope,
             "memory.erase",
             stored.memory.id,

@@ -12,7 +12,7 @@ from tallystick.checkpoints.removing import threads_containing
 from tallystick.errors import NotFound, StateConflict, StorageError
 from tallystick.memory import (
     MemoryContext,
-    Wanted,
+    RecallRequest,
     explore,
     get,
     history,
@@ -294,7 +294,7 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
             actor,
             [memory.scope],
             memory.content,
-            Wanted(limit=50, states=chosen),
+            RecallRequest(limit=50, states=chosen),
             logged=False,
         )
         if any(hit.memory.id == memory.id for hit in hits):

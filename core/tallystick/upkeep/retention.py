@@ -268,7 +268,7 @@ def _bury(writing: MemoryWrite) -> int:
     if not docs:
         return 0
     for stored in memories.get_docs(writing.tx, docs).values():
-        writing.write_down(
+        writing.journal_event(
             stored.memory.scope,
             "memory.purge",
             stored.memory.id,
