@@ -200,14 +200,13 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
         assert [run.status for run in reversed(bound.runs())] == ["failed", "cancelled"]
         errors: Any = [step_entries["error"].payload for step_entries in entries]
         assert errors[0] == {"type": "ConnectionError", "message": "the line is dead"}
-        response: Any = [step_entries["response"].payload for step_entries in entries]
-        assert [step_entries["answer"]["parts"][0]["content"] for step_entries in response] == [
+        responses: Any = [step_entries["response"].payload for step_entries in entries]
+        assert [response["answer"]["parts"][0]["content"] for response in responses] == [
             "It weighs ",
             "It weighs ",
         ]
-        assert [
-            step_entries["response"].summary["stream"]["chunks"] for step_entries in entries
-        ] == [2, 2]  # type: ignore[index, call-overload]
+        streams: Any = [step_entries["response"].summary["stream"] for step_entries in entries]
+        assert [stream["chunks"] for stream in streams] == [2, 2]
 
 
 def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_sqlite: OpenTally) -> None:
