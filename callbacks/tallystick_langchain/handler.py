@@ -58,11 +58,11 @@ __all__ = ["TallyCallbackHandler"]
 P = ParamSpec("P")
 
 
-def _guarded(hook: Callable[P, None]) -> Callable[P, None]:
+def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
     """Guard a hook: its failure is a gap of the run, and is raised only in a strict handler."""
 
     @wraps(hook)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded_hook(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(*args, **kwargs)
         except Exception as error:
@@ -72,7 +72,7 @@ def _guarded(hook: Callable[P, None]) -> Callable[P, None]:
             if handler.raise_error:
                 raise
 
-    return guarded
+    return guarded_hook
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         runs = (self.run_of(run_id) for run_id in ids if run_id is not None)
         return next((run for run in runs if run is not None), None)
 
-    @_guarded
+    @_guard_hook
     def on_chain_start(
         self,
         serialized: dict[str, Any] | None,
@@ -172,7 +172,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if parent_run_id is not None and name and not callback.is_root:
             callback.path = (*callback.path, str(name))
 
-    @_guarded
+    @_guard_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """End the run at the root chain."""
         callback = self._callbacks.get(run_id.int)
@@ -182,7 +182,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed")
 
-    @_guarded
+    @_guard_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a chain failed or waits for a person, unless a step has recorded it."""
         callback = self._callbacks.get(run_id.int)
@@ -192,7 +192,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
-    @_guarded
+    @_guard_hook
     def on_chat_model_start(
         self,
         serialized: dict[str, Any],
@@ -224,7 +224,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             summary={"model": model, "messages": len(messages[0])},
         )
 
-    @_guarded
+    @_guard_hook
     def on_llm_start(
         self,
         serialized: dict[str, Any],
@@ -254,7 +254,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
         )
 
-    @_guarded
+    @_guard_hook
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the answer of a model call, its usage, and the times of a stream."""
         callback = self._callbacks.get(run_id.int)
@@ -266,7 +266,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         summary = {} if call is None else call.answer_summary(_usage(response))
         self._finish(run_id, "response", lambda: answer_of(response), summary)
 
-    @_guarded
+    @_guard_hook
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Count a chunk of a stream."""
         call = self._call(run_id)
@@ -278,7 +278,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if event["event"] == "content-block-delta":
             self.on_llm_new_token("", run_id=run_id)
 
-    @_guarded
+    @_guard_hook
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a failed model call, with its answer until then."""
         call, partial = self._call(run_id), kwargs.get("response")
@@ -287,7 +287,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             call.step.record("response", lambda: answer_of(partial), summary=summary)
         self._fail(run_id, error)
 
-    @_guarded
+    @_guard_hook
     def on_retry(self, retry_state: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a call is tried again, with the number of the attempt and the error."""
         call = self._call(run_id)
@@ -300,7 +300,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 "note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry}
             )
 
-    @_guarded
+    @_guard_hook
     def on_custom_event(
         self,
         name: str,
@@ -325,7 +325,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         step.record("note", note, summary={"event": name})
         step.end(wait=False)
 
-    @_guarded
+    @_guard_hook
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -349,7 +349,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         # of the tool.
         call.enter()
 
-    @_guarded
+    @_guard_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the result of a tool call, which may be an error that the model reads."""
         call = self._leave_step(run_id)
@@ -361,12 +361,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed")
 
-    @_guarded
+    @_guard_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a tool call failed, or waits for a person."""
         self._fail(run_id, error)
 
-    @_guarded
+    @_guard_hook
     def on_retriever_start(
         self,
         serialized: dict[str, Any] | None,
@@ -386,7 +386,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         request = {"level": "runtime", "query": query}
         call.step.record("request", request, summary={"retriever": name})
 
-    @_guarded
+    @_guard_hook
     def on_retriever_end(
         self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any
     ) -> None:
@@ -394,7 +394,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         payload = {"documents": [document.model_dump(mode="json") for document in documents]}
         self._finish(run_id, "response", payload, {"documents": len(documents)})
 
-    @_guarded
+    @_guard_hook
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a retrieval failed."""
         self._fail(run_id, error)

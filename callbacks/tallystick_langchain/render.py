@@ -40,7 +40,7 @@ class Rendered:
 
     @property
     def all(self) -> list[BaseMessage]:
-        """The messages with the system message first."""
+        """Return the messages with the system message first."""
         return self.messages if self.system is None else [self.system, *self.messages]
 
 

@@ -23,12 +23,12 @@ class LangGraphCipher:
 
     @property
     def name(self) -> str:
-        """Name that tells it from other ciphers."""
+        """Name of this kind of cipher."""
         return f"langgraph:{type(self._cipher).__qualname__}"
 
-    def encrypt(self, plain: bytes) -> bytes:
+    def encrypt(self, plaintext: bytes) -> bytes:
         """Return the ciphertext after the cipher's name."""
-        name, ciphertext = self._cipher.encrypt(plain)
+        name, ciphertext = self._cipher.encrypt(plaintext)
         encoded = name.encode()
         return len(encoded).to_bytes(1, "big") + encoded + ciphertext
 
@@ -43,8 +43,8 @@ def splitter_and_cipher(
 ) -> tuple[ValueSplitter, LangGraphCipher | None]:
     """Return the splitter for a serializer's values, and the cipher that encrypts them.
 
-    An EncryptedSerializer over a form that is known has its chunks encrypted one by one, so that
-    they can be shared; one over another form, or a kind of its own, encrypts each value as a whole.
+    An EncryptedSerializer over a serializer whose form is known has its chunks encrypted one by
+    one, so that they can be shared; another encrypts each value as a whole.
     """
     if type(serde) is EncryptedSerializer:
         inner = splitter_for(serde.serde)

@@ -113,9 +113,9 @@ class LazyValues(dict[str, Any]):
         self._fill()
         return super().setdefault(name, default)
 
-    def update(self, *arguments: Any, **named: Any) -> None:
+    def update(self, *arguments: Any, **keywords: Any) -> None:
         self._fill()
-        super().update(*arguments, **named)
+        super().update(*arguments, **keywords)
 
     def clear(self) -> None:
         self._read = None

@@ -492,7 +492,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     @property
     def _inner(self) -> SerializerProtocol:
-        """The serializer of bodies: where state is encrypted, the one beneath the encryption."""
+        """Return the serializer of bodies: of encrypted state, the one beneath the encryption."""
         inner: SerializerProtocol = self._splitter.serde
         return inner
 

@@ -156,7 +156,7 @@ class ElementSplitter:
                 note = old_notes.get((start, end))
                 if note is None:
                     note = _note(old[start:end])
-                if _unchanged(messages, note):
+                if _is_unchanged(messages, note):
                     elements += old[start:end]
                     notes[start, end] = note
                     continue
@@ -209,7 +209,7 @@ def _note(bodies: Sequence[bytes]) -> tuple[list[type], bytes] | None:
     return types, b"".join((b"\xdc", len(bodies).to_bytes(2, "big"), *fields))
 
 
-def _unchanged(messages: Sequence[Any], note: tuple[list[type], bytes] | None) -> bool:
+def _is_unchanged(messages: Sequence[Any], note: tuple[list[type], bytes] | None) -> bool:
     """Return True if these messages would be written as they are stored."""
     if note is None or list(map(type, messages)) != note[0] or any(map(_extra, messages)):
         return False

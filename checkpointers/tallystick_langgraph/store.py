@@ -231,17 +231,20 @@ def _compares(value: Any, operator: str, operand: Any) -> bool:
     if operator == "$ne":
         return bool(value != operand)
     if isinstance(value, str) and isinstance(operand, str):
-        left: Any = value
-        right: Any = operand
+        number: Any = value
+        limit: Any = operand
     else:
         try:
-            left, right = float(value), float(operand)
+            number, limit = float(value), float(operand)
         except (TypeError, ValueError):
             return False
     return bool(
-        {"$gt": left > right, "$gte": left >= right, "$lt": left < right, "$lte": left <= right}[
-            operator
-        ]
+        {
+            "$gt": number > limit,
+            "$gte": number >= limit,
+            "$lt": number < limit,
+            "$lte": number <= limit,
+        }[operator]
     )
 
 

@@ -272,9 +272,9 @@ def _who_answers(model: str | None) -> str:
 
 def _tests(title: str, run: TestRun) -> Panel:
     lines = run.output.splitlines()
-    shown = Text("\n".join(lines[-8:]), no_wrap=True, overflow="ellipsis")
+    last_lines = Text("\n".join(lines[-8:]), no_wrap=True, overflow="ellipsis")
     return Panel(
-        shown, title=title, title_align="left", border_style="green" if run.passed else "red"
+        last_lines, title=title, title_align="left", border_style="green" if run.passed else "red"
     )
 
 

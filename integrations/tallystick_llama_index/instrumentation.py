@@ -545,7 +545,7 @@ class _Events(BaseEventHandler):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class, for LlamaIndex's own serialisation."""
+        """Return the name of the class, for LlamaIndex's own serialisation."""
         return "TallyEvents"
 
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
@@ -568,7 +568,7 @@ class _Spans(BaseSpanHandler[BaseSpan]):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class, for LlamaIndex's own serialisation."""
+        """Return the name of the class, for LlamaIndex's own serialisation."""
         return "TallySpans"
 
     def span_enter(
@@ -623,13 +623,13 @@ class _Spans(BaseSpanHandler[BaseSpan]):
 
 def _tool_arguments(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:
     """Return the arguments of a tool call, without the context that LlamaIndex passes."""
-    named = dict(arguments.arguments.get("kwargs") or {})
-    named.pop(getattr(tool, "ctx_param_name", None) or "", None)
+    keywords = dict(arguments.arguments.get("kwargs") or {})
+    keywords.pop(getattr(tool, "ctx_param_name", None) or "", None)
     positional = list(arguments.arguments.get("args") or ())
-    others = {
+    rest = {
         name: value for name, value in arguments.arguments.items() if name not in ("args", "kwargs")
     }
-    return {**({"args": positional} if positional else {}), **others, **named}
+    return {**({"args": positional} if positional else {}), **rest, **keywords}
 
 
 def _user_text(arguments: BoundArguments) -> str | None:

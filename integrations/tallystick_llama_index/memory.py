@@ -67,7 +67,7 @@ class TallyMemory(BaseMemory):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class, for LlamaIndex's own serialisation."""
+        """Return the name of the class, for LlamaIndex's own serialisation."""
         return "TallyMemory"
 
     @classmethod
@@ -327,19 +327,17 @@ def _is_turn(message: ChatMessage) -> bool:
 
 
 def _turn_of(message: ChatMessage, session: str) -> NewMemory:
-    whole = message.model_dump(mode="json")
-    whole["additional_kwargs"] = json.loads(
-        json.dumps(message.additional_kwargs, default=_fallback)
-    )
+    body = message.model_dump(mode="json")
+    body["additional_kwargs"] = json.loads(json.dumps(message.additional_kwargs, default=_fallback))
     text = message.content or json.dumps(
-        whole["blocks"] or whole["additional_kwargs"], ensure_ascii=False
+        body["blocks"] or body["additional_kwargs"], ensure_ascii=False
     )
     return NewMemory(
         content=text,
         kind="turn",
         speaker=str(message.role.value),
         conversation=session,
-        attributes={_MESSAGE: whole},
+        attributes={_MESSAGE: body},
     )
 
 
@@ -348,9 +346,9 @@ def _fallback(value: Any) -> Any:
 
 
 def _message_of(turn: Memory) -> ChatMessage:
-    whole = turn.attributes.get(_MESSAGE)
-    if isinstance(whole, dict):
-        return ChatMessage.model_validate(whole)
+    body = turn.attributes.get(_MESSAGE)
+    if isinstance(body, dict):
+        return ChatMessage.model_validate(body)
     roles: Sequence[str] = [role.value for role in MessageRole]
     return ChatMessage(
         turn.content, role=MessageRole(turn.who) if turn.who in roles else MessageRole.USER

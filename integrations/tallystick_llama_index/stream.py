@@ -1,5 +1,5 @@
-"""A recorded answer as LlamaIndex's responses: whole, or as a stream whose last piece holds all of
-it.
+"""A recorded answer as LlamaIndex's responses: complete, or as a stream whose last piece holds all
+of it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def chats_of(call: TapeCall) -> Iterator[ChatResponse]:
             **_delta(part, piece),
         )
     last: dict[str, Any] = _delta(steps[-1][1], steps[-1][2]) if steps else {"delta": ""}
-    whole = chat_of(call.response)
-    attributes = {**last.get("additional_kwargs", {}), **whole.additional_kwargs}
-    yield whole.model_copy(update={**last, "additional_kwargs": attributes})
+    complete = chat_of(call.response)
+    attributes = {**last.get("additional_kwargs", {}), **complete.additional_kwargs}
+    yield complete.model_copy(update={**last, "additional_kwargs": attributes})
 
 
 def completion_of(played: Any) -> CompletionResponse:
@@ -72,12 +72,12 @@ def completion_of(played: Any) -> CompletionResponse:
 
 def completions_of(call: TapeCall) -> Iterator[CompletionResponse]:
     """Yield the completion of a prompt as it grows, in as many responses as were recorded."""
-    whole = completion_of(call.response)
-    [pieces] = stream_pieces(call, [whole.text])
+    complete = completion_of(call.response)
+    [pieces] = stream_pieces(call, [complete.text])
     early = _raw({**_envelope(call.response), "usage": None})
     for piece, so_far in list(zip(pieces, accumulate(pieces), strict=True))[:-1]:
         yield CompletionResponse(text=so_far, delta=piece, raw=early)
-    yield whole.model_copy(update={"delta": pieces[-1]})
+    yield complete.model_copy(update={"delta": pieces[-1]})
 
 
 def _message(played: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class TapeLLM(FunctionCallingLLM):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class, for LlamaIndex's own serialisation."""
+        """Return the name of the class, for LlamaIndex's own serialisation."""
         return "TapeLLM"
 
     @property
@@ -153,15 +153,15 @@ class TapeLLM(FunctionCallingLLM):
         """Same as any model, with the calls of tools compared with the tape: tools that are not
         taped run for real.
         """
-        return super().predict_and_call(self._compared(tools), *args, **kwargs)
+        return super().predict_and_call(self._compare_untaped(tools), *args, **kwargs)
 
     async def apredict_and_call(
         self, tools: Sequence[BaseTool], *args: Any, **kwargs: Any
     ) -> AgentChatResponse:
         """Same as `predict_and_call`."""
-        return await super().apredict_and_call(self._compared(tools), *args, **kwargs)
+        return await super().apredict_and_call(self._compare_untaped(tools), *args, **kwargs)
 
-    def _compared(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
+    def _compare_untaped(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
         """Return the tools, of which those that are not taped, as LlamaIndex's own for structured
         answers, run for real.
         """
@@ -227,7 +227,7 @@ def tape_tools(
     ]
     check_safe_tools(safe, (tool.metadata.get_name() for tool in base_tools))
     return [
-        _real(player, tool) if tool.metadata.get_name() in safe else _taped(player, tool)
+        _real(player, tool) if tool.metadata.get_name() in safe else _tape_tool(player, tool)
         for tool in base_tools
     ]
 
@@ -314,10 +314,10 @@ def _call_arguments(
         .bind(tool, *args, **kwargs)
         .arguments
     )
-    named = dict(bound.get("kwargs") or {})
-    named.pop(getattr(tool, "ctx_param_name", None) or "", None)
+    keywords = dict(bound.get("kwargs") or {})
+    keywords.pop(getattr(tool, "ctx_param_name", None) or "", None)
     rest = {name: value for name, value in bound.items() if name not in ("self", "args", "kwargs")}
-    return {**({"args": list(bound["args"])} if bound.get("args") else {}), **rest, **named}
+    return {**({"args": list(bound["args"])} if bound.get("args") else {}), **rest, **keywords}
 
 
 def _play(
@@ -382,7 +382,7 @@ class _TapeFunction(FunctionTool):
         return _play(self._player, self._like, "acall", args, kwargs)
 
 
-def _taped(player: Player, tool: BaseTool) -> AsyncBaseTool:
+def _tape_tool(player: Player, tool: BaseTool) -> AsyncBaseTool:
     return (
         _TapeFunction(player, tool) if isinstance(tool, FunctionTool) else _TapeTool(player, tool)
     )

@@ -133,7 +133,7 @@ class TallyRecorder(AbstractCapability[Any]):
     async def wrap_run(
         self, ctx: RunContext[Any], *, handler: WrapRunHandler
     ) -> AgentRunResult[Any]:
-        """The agent's run is a run; its end acknowledges everything in it."""
+        """Record the agent's run as a run; its end acknowledges everything in it."""
         root: RootRun | None = None
         # Of several recorders of one tally in the same run the outermost records it.
         self._is_silent = not self.guard.claim(ctx.run_id, self)
@@ -441,7 +441,7 @@ def _watch(response: StreamedResponse, stream: _Stream, times: StreamTimes) -> N
     events, started = getattr(response, _EVENTS, None), getattr(response, _STARTED, None)
     stream.partial, stream.error = response.get, None
 
-    async def watched(
+    async def timed_events(
         events: AsyncIterator[ModelResponseStreamEvent],
     ) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
@@ -455,9 +455,9 @@ def _watch(response: StreamedResponse, stream: _Stream, times: StreamTimes) -> N
 
     if started is not None:
         # A model that falls back has waited for the first event already.
-        setattr(response, _STARTED, watched(started))
+        setattr(response, _STARTED, timed_events(started))
     elif events is not None:
-        setattr(response, _EVENTS, lambda: watched(events()))
+        setattr(response, _EVENTS, lambda: timed_events(events()))
 
 
 class _RecordedModel(WrapperModel):
@@ -490,9 +490,9 @@ class _RecordedModel(WrapperModel):
         ) as stream:
             call = self._recorder.request
             if call is not None:
-                watched = self._recorder.stream = self._recorder.stream or _Stream()
+                state = self._recorder.stream = self._recorder.stream or _Stream()
                 with self._recorder.guard(call.step.run):
-                    _watch(stream, watched, call.times)
+                    _watch(stream, state, call.times)
             yield stream
 
     def _record(

@@ -166,14 +166,14 @@ def _parts(
     elif sections.system:
         yield _RenderedPart(SystemPromptPart(sections.system))
     for item in sections.history:
-        yield _rendered(item, sources.get(item.id), item.id in changed)
+        yield _render_item(item, sources.get(item.id), item.id in changed)
     if sections.context:
         yield _RenderedPart(UserPromptPart(sections.context))
     for item in sections.turn:
-        yield _rendered(item, sources.get(item.id), item.id in changed)
+        yield _render_item(item, sources.get(item.id), item.id in changed)
 
 
-def _rendered(item: ContextItem, source: Source | None, is_changed: bool) -> _RenderedPart:
+def _render_item(item: ContextItem, source: Source | None, is_changed: bool) -> _RenderedPart:
     message, place = source or (None, None)
     if isinstance(message, ModelResponse):
         if not is_changed:

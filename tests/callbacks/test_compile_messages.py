@@ -44,10 +44,10 @@ def test_a_node_sends_what_its_actor_remembers(open_tally: OpenTally) -> None:
         for actor, place in ((ANNA, "mat"), (BEN, "shed")):
             config = {"configurable": {"thread_id": "t", "actor": actor}}
             graph.invoke({"messages": [HumanMessage("Where is the key?")]}, config)
-            system, context, asked = sent[-1]
+            system, context, request = sent[-1]
             assert system.content == "You plan trips."
             assert place in str(context.content)
-            assert asked.content == "Where is the key?"
+            assert request.content == "Where is the key?"
 
 
 def test_each_prompt_begins_as_the_one_before(open_tally: OpenTally) -> None:
@@ -66,19 +66,19 @@ def test_each_prompt_begins_as_the_one_before(open_tally: OpenTally) -> None:
 
 def test_calls_stay_with_their_results_in_any_budget(open_tally: OpenTally) -> None:
     with open_tally() as tally:
-        said: list[BaseMessage] = [HumanMessage("Weigh the boats.")]
+        messages: list[BaseMessage] = [HumanMessage("Weigh the boats.")]
         for number in range(20):
             call: Any = {"name": "weigh", "args": {"boat": number}, "id": f"c{number}"}
-            said += [
+            messages += [
                 AIMessage("", tool_calls=[call]),
                 ToolMessage(f"{number} tons " * 5, tool_call_id=f"c{number}"),
             ]
-        said += [AIMessage("Weighed."), HumanMessage("Which is the heaviest?")]
+        messages += [AIMessage("Weighed."), HumanMessage("Which is the heaviest?")]
         for budget in (200, 400, 800):
-            found = compile_messages(said, tally.bind(ANNA), budget=budget, memories=0)
-            for place, message in enumerate(found):
+            compiled = compile_messages(messages, tally.bind(ANNA), budget=budget, memories=0)
+            for place, message in enumerate(compiled):
                 if isinstance(message, ToolMessage):
-                    before = found[place - 1]
+                    before = compiled[place - 1]
                     assert isinstance(before, AIMessage)
                     assert before.tool_calls[0]["id"] == message.tool_call_id
 

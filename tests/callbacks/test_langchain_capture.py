@@ -63,8 +63,8 @@ def _payloads(tally: Tally, index: int = 0) -> dict[str, Any]:
 
 def _said(tally: Tally, kind: str, index: int = 0) -> dict[str, Any]:
     receipt = tally.recordings.receipt(_steps(tally)[index].step_id)
-    [found] = [entry.summary for entry in receipt.entries if entry.kind == kind]
-    return dict(found)
+    [summary] = [entry.summary for entry in receipt.entries if entry.kind == kind]
+    return dict(summary)
 
 
 class Talker(BaseChatModel):
@@ -105,20 +105,20 @@ def test_a_stream_is_kept_whole_with_the_times_of_its_first_and_last_chunk(
             str(chunk.content) for chunk in Talker().stream("How much?", config=_config(tally))
         ) == ("It is 42.")
         assert _payloads(tally)["response"]["answer"]["content"] == "It is 42."
-        said = _said(tally, "response")
-        assert said["usage"] == {"input_tokens": 3, "output_tokens": 3}
+        summary = _said(tally, "response")
+        assert summary["usage"] == {"input_tokens": 3, "output_tokens": 3}
         # LangChain ends a stream with an empty chunk of its own.
-        assert said["stream"]["chunks"] in {3, 4}
-        assert 0 <= said["stream"]["first_us"] <= said["stream"]["last_us"]
+        assert summary["stream"]["chunks"] in {3, 4}
+        assert 0 <= summary["stream"]["first_us"] <= summary["stream"]["last_us"]
 
 
 def test_of_a_stream_that_breaks_what_was_said_is_kept(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         with pytest.raises(ConnectionError):
             list(Talker(most=2).stream("How much?", config=_config(tally)))
-        kept = _payloads(tally)
-        assert kept["response"]["answer"]["content"] == "It is "
-        assert kept["error"] == {"type": "ConnectionError", "message": "the line broke"}
+        payloads = _payloads(tally)
+        assert payloads["response"]["answer"]["content"] == "It is "
+        assert payloads["error"] == {"type": "ConnectionError", "message": "the line broke"}
         assert _seen(tally) == [("model_call", "Talker", "failed")]
 
 
@@ -142,14 +142,14 @@ def test_a_batch_has_a_run_for_each_input(open_sqlite: OpenTally) -> None:
         chain.batch(["1", "2", "3"], config=_config(tally))
         runs = tally.bind().runs()
         assert [len(list(tally.recordings.steps(run.run_id))) for run in runs] == [1, 1, 1]
-        asked = [
+        requests = [
             entry.payload["prompt"]
             for run in runs
             for step in tally.recordings.steps(run.run_id)
             for entry in tally.recordings.entries(step.step_id)
             if entry.kind == "request" and isinstance(entry.payload, dict)
         ]
-        assert sorted(map(str, asked)) == ["1", "2", "3"]
+        assert sorted(map(str, requests)) == ["1", "2", "3"]
 
 
 def test_a_call_that_is_tried_again_has_a_step_for_each_try(open_sqlite: OpenTally) -> None:
@@ -230,8 +230,8 @@ def test_a_graph_that_waits_for_a_person_has_a_blocked_step_and_a_blocked_run(
         graph.invoke({"text": "go"}, config)
         assert _seen(tally) == [("human_approval", "ask", "blocked")]
         assert tally.bind().runs()[0].status == "blocked"
-        [asked] = _payloads(tally)["approval"]["interrupts"]
-        assert asked["value"] == {"question": "Delete a.txt?"}
+        [request] = _payloads(tally)["approval"]["interrupts"]
+        assert request["value"] == {"question": "Delete a.txt?"}
         graph.invoke(Command(resume="yes"), config)
         assert [run.status for run in tally.bind().runs()] == ["completed", "blocked"]
 
@@ -309,9 +309,9 @@ def test_what_a_tool_calls_has_the_tool_as_its_parent(open_sqlite: OpenTally) ->
         assert (
             ask_expert.invoke({"question": "Capital of France?"}, config=_config(tally)) == "Paris"
         )
-        called, asked = _steps(tally)
+        called, request = _steps(tally)
         assert (called.step_kind, called.parent_step_id) == ("tool_call", None)
-        assert (asked.step_kind, asked.parent_step_id) == ("model_call", called.step_id)
+        assert (request.step_kind, request.parent_step_id) == ("model_call", called.step_id)
 
 
 def test_of_two_handlers_of_one_tally_in_the_same_call_one_records_it(
@@ -377,8 +377,12 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         [run] = tally.bind().runs()
         assert (run.status, run.gaps) == ("completed", 1)
         assert tally.recordings.verify(run.run_id).gaps
-        [found] = [one for one in tally.bind().operator.doctor() if one.check == "recorder"]
-        assert (found.status, run.run_id[-8:] in found.text) == ("notice", True)
+        [check] = [
+            candidate
+            for candidate in tally.bind().operator.doctor()
+            if candidate.check == "recorder"
+        ]
+        assert (check.status, run.run_id[-8:] in check.text) == ("notice", True)
 
 
 def test_a_strict_handler_raises_what_it_could_not_record(open_sqlite: OpenTally) -> None:

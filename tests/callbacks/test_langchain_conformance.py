@@ -53,13 +53,13 @@ class Scripted(BaseChatModel):
             message.tool_call_id for message in messages if isinstance(message, ToolMessage)
         }
         for turn, calls in enumerate(self.script):
-            asked = [
-                {"name": name, "args": given, "id": f"c{turn}{place}"}
-                for place, (name, given) in enumerate(calls)
+            tool_calls = [
+                {"name": name, "args": arguments, "id": f"c{turn}{place}"}
+                for place, (name, arguments) in enumerate(calls)
             ]
-            if not answered.issuperset(str(call["id"]) for call in asked):
+            if not answered.issuperset(str(call["id"]) for call in tool_calls):
                 return ChatResult(
-                    generations=[ChatGeneration(message=AIMessage("", tool_calls=asked))]
+                    generations=[ChatGeneration(message=AIMessage("", tool_calls=tool_calls))]
                 )
         return ChatResult(generations=[ChatGeneration(message=AIMessage("It is 42."))])
 
@@ -127,10 +127,10 @@ class _Played(CaptureContract):
 
     def play(self, bound: BoundTally, scene: Scene) -> None:
         agent, config = self.agent(bound, scene), self.config(bound)
-        asked = {"messages": [("user", "How much?")]}
+        inputs = {"messages": [("user", "How much?")]}
         if scene == "streaming":
-            list(agent.stream(asked, config, stream_mode="messages"))
-        elif "__interrupt__" in agent.invoke(asked, config):
+            list(agent.stream(inputs, config, stream_mode="messages"))
+        elif "__interrupt__" in agent.invoke(inputs, config):
             agent.invoke(Command(resume="yes"), config)
 
 

@@ -105,9 +105,12 @@ def test_runs_side_by_side_stay_apart(open_sqlite: OpenTally) -> None:
         for run in runs:
             [step] = tally.recordings.steps(run.run_id)
             request, response = tally.recordings.entries(step.step_id)
-            asked: Any = request.payload
-            said: Any = response.payload
-            assert said["answer"]["content"] == f"said {asked['messages'][0]['data']['content']}"
+            request_payload: Any = request.payload
+            response_payload: Any = response.payload
+            assert (
+                response_payload["answer"]["content"]
+                == f"said {request_payload['messages'][0]['data']['content']}"
+            )
 
 
 def test_a_model_that_fails_fails_its_step_and_its_run(open_sqlite: OpenTally) -> None:
@@ -235,9 +238,9 @@ def test_a_result_that_cannot_be_compared_is_recorded_beside_one_of_the_same_tex
         [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
         request = tally.bind().recordings.entries(step.step_id)[0].payload
         assert isinstance(request, dict)
-        told = cast("list[Any]", request["messages"])
-        assert told[0]["data"]["artifact"] is None
-        assert "_Odd" in told[1]["data"]["artifact"]
+        recorded_messages = cast("list[Any]", request["messages"])
+        assert recorded_messages[0]["data"]["artifact"] is None
+        assert "_Odd" in recorded_messages[1]["data"]["artifact"]
 
 
 @pytest.mark.parametrize(
@@ -258,16 +261,16 @@ def test_a_message_that_is_edited_in_place_is_recorded_as_it_is_now(
     message = AIMessage("double 21", id="m-1")
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        told = []
+        requests = []
         for _ in range(2):
             _says("It is 42.").invoke([message], config={"callbacks": [handler]})
             [step] = tally.bind().recordings.steps(tally.bind().runs()[0].run_id)
             request = tally.bind().recordings.entries(step.step_id)[0].payload
             assert isinstance(request, dict)
-            told.append(request["messages"])
-            assert told[-1] == messages_to_dict([message])
+            requests.append(request["messages"])
+            assert requests[-1] == messages_to_dict([message])
             edit(message)
-        assert told[0] != told[1]
+        assert requests[0] != requests[1]
 
 
 def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
@@ -275,9 +278,9 @@ def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
 ) -> None:
     secret = "sk-proj-" + "a1B2c3D4" * 6
     with open_sqlite() as tally:
-        asked = "x " * 240 + secret + " and more"
+        prompt = "x " * 240 + secret + " and more"
         _agent().invoke(
-            {"messages": [("user", asked)]}, config={"callbacks": [TallyCallbackHandler(tally)]}
+            {"messages": [("user", prompt)]}, config={"callbacks": [TallyCallbackHandler(tally)]}
         )
         goal = tally.bind().runs()[0].user_goal
         assert goal is not None

@@ -55,7 +55,7 @@ class Model(GenericFakeChatModel):
     offered: list[str] = []
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        self.offered.extend(getattr(one, "name", "") for one in tools)
+        self.offered.extend(getattr(tool, "name", "") for tool in tools)
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ class TestMiddleware(AdapterContract):
         return {"content": content, "kind": "turn", "speaker": "alice", "conversation": "t1"}
 
     def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        return [one.memory_id for one in bound.remember_many(list(contents))]
+        return [change.memory_id for change in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         watching = TallyMiddleware(bound, memories=0, capture="user", strict=True)
@@ -173,19 +173,19 @@ def test_what_is_forgotten_in_the_middle_of_a_turn_is_not_given_again(
 ) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        kept = anna.remember("Anna's favourite number is 21.").memory_id
+        memory_id = anna.remember("Anna's favourite number is 21.").memory_id
 
         @tool
         def forget_it() -> str:
             """Forget the number."""
-            anna.forget(kept, reason="asked")
+            anna.forget(memory_id, reason="asked")
             return "forgotten"
 
         call = AIMessage("", tool_calls=[{"name": "forget_it", "args": {}, "id": "call_1"}])
         model = _model(call, "Done.")
         agent: Any = create_agent(model, [forget_it], middleware=[TallyMiddleware(anna)])
         _ask(agent, "Forget my favourite number.")
-        first, second = (str([message.content for message in asked]) for asked in model.asked)
+        first, second = (str([message.content for message in messages]) for messages in model.asked)
         assert ("number is 21" in first, "number is 21" in second) == (True, False)
 
 
@@ -221,7 +221,7 @@ def test_calls_inside_of_a_run_are_steps_of_it(open_tally: OpenTally) -> None:
         agent: Any = create_agent(_model("Hello."), [], middleware=[TallyMiddleware(anna)])
         with anna.run("mine") as run:
             _ask(agent, "Hello?")
-        assert [found.run_id for found in anna.runs()] == [run.id]
+        assert [record.run_id for record in anna.runs()] == [run.id]
         assert _steps(anna) == [("model_call", "model", "completed")]
 
 
@@ -244,8 +244,8 @@ def test_an_answer_may_be_streamed(open_tally: OpenTally) -> None:
         chunks = list(
             agent.stream({"messages": [HumanMessage("Double 21.")]}, stream_mode="messages")
         )
-        said = [chunk for chunk, _ in chunks if isinstance(chunk, AIMessageChunk)]
-        assert "".join(str(chunk.content) for chunk in said) == "It is forty two."
+        answer_chunks = [chunk for chunk, _ in chunks if isinstance(chunk, AIMessageChunk)]
+        assert "".join(str(chunk.content) for chunk in answer_chunks) == "It is forty two."
         assert _steps(anna) == [("model_call", "model", "completed")]
 
 
@@ -306,24 +306,24 @@ def test_a_long_conversation_fits_its_budget_and_loses_nothing_of_its_state(
             middleware=[TallyMiddleware(anna, budget=1_000)],
             checkpointer=InMemorySaver(),
         )
-        said: list[BaseMessage] = [
+        messages: list[BaseMessage] = [
             HumanMessage("The key is under the mat, remember that.", id="m0")
         ]
         for number in range(150):
-            said += [
+            messages += [
                 HumanMessage(f"Tell me of the river, part {number}."),
                 AIMessage(f"It bends {number} times. " * 4),
             ]
         config: Any = {"configurable": {"thread_id": "t"}}
-        answer = agent.invoke({"messages": [*said, HumanMessage("Where is the key?")]}, config)
+        answer = agent.invoke({"messages": [*messages, HumanMessage("Where is the key?")]}, config)
 
-        assert len(answer["messages"]) == len(said) + 2
-        (asked,) = model.asked
+        assert len(answer["messages"]) == len(messages) + 2
+        (request,) = model.asked
         count = tally.count_tokens
-        assert sum(count(str(message.content)) + 4 for message in asked) <= 1_000
-        assert asked[-1].content == "Where is the key?"
+        assert sum(count(str(message.content)) + 4 for message in request) <= 1_000
+        assert request[-1].content == "Where is the key?"
         assert "user: The key is under the mat" in str(
-            next(one for one in asked if one.id == CONTEXT_ID).content
+            next(candidate for candidate in request if candidate.id == CONTEXT_ID).content
         )
 
 
@@ -389,12 +389,12 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
             assert run.status == "blocked"
             (step,) = anna.recordings.steps(run.run_id)
             assert step.status == "blocked"
-            (wanted,) = [
+            (approval,) = [
                 entry
                 for entry in anna.recordings.receipt(step.step_id).entries
                 if entry.kind == "approval"
             ]
-            assert wanted.summary["requests"] == [
+            assert approval.summary["requests"] == [
                 {"action": "send_to_model", "rule": "ask-first", "items": ["tool:erase"]}
             ]
 
@@ -439,8 +439,8 @@ def test_a_person_may_be_asked_in_between(open_tally: OpenTally) -> None:
             ],
         )
         config: Any = {"configurable": {"thread_id": "t"}}
-        asked = agent.invoke({"messages": [HumanMessage("Double 21.")]}, config)
-        assert asked["__interrupt__"]
+        inputs = agent.invoke({"messages": [HumanMessage("Double 21.")]}, config)
+        assert inputs["__interrupt__"]
         answer = agent.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
         assert answer["messages"][-1].content == "It is 42."
         (run,) = anna.runs()
@@ -462,22 +462,22 @@ turns = st.lists(
 
 
 def _conversation(parts: list[tuple[str, Any]]) -> list[BaseMessage]:
-    said: list[BaseMessage] = [SystemMessage("You plan trips.", id="system")]
+    messages: list[BaseMessage] = [SystemMessage("You plan trips.", id="system")]
     for place, (kind, what) in enumerate(parts):
         if kind == "human":
-            said.append(HumanMessage(what, id=f"h{place}"))
+            messages.append(HumanMessage(what, id=f"h{place}"))
         elif kind == "ai":
-            said.append(AIMessage(what, id=f"a{place}"))
+            messages.append(AIMessage(what, id=f"a{place}"))
         else:
             calls: Any = [
                 {"name": "double", "args": {"value": n}, "id": f"c{place}-{n}"} for n in range(what)
             ]
-            said.append(AIMessage("", id=f"a{place}", tool_calls=calls))
-            said += [
+            messages.append(AIMessage("", id=f"a{place}", tool_calls=calls))
+            messages += [
                 ToolMessage(f"result {n}", tool_call_id=f"c{place}-{n}", id=f"t{place}-{n}")
                 for n in range(what)
             ]
-    return [*said, HumanMessage("Where to?", id="ask")]
+    return [*messages, HumanMessage("Where to?", id="ask")]
 
 
 @hypothesis_settings(max_examples=100)
@@ -486,8 +486,8 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
     parts: list[tuple[str, Any]], budget: int, relevant: int
 ) -> None:
     counter = counter_for(None, cache_dir=Path())
-    said = items_of(_conversation(parts), counter.count)
-    items = [item for item, _ in said.values()]
+    message_items = items_of(_conversation(parts), counter.count)
+    items = [item for item, _ in message_items.values()]
     request = CompilationRequest(
         request_id="r",
         context_items=tuple(items),
@@ -498,7 +498,9 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
         relevance={item.id: 900_000 for item in items[:relevant]},
     )
     compiled = compile_context(request, counter=counter)
-    rendered = render(compiled, {item_id: message for item_id, (_, message) in said.items()}).all
+    rendered = render(
+        compiled, {item_id: message for item_id, (_, message) in message_items.items()}
+    ).all
 
     used = sum(counter.count(str(message.content)) + 4 for message in rendered)
     assert used <= budget

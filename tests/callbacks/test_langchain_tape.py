@@ -78,13 +78,13 @@ class Scripted(BaseChatModel):
         return {"model_name": self.model_name, "temperature": self.temperature}
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
-        return self.bind(tools=[convert_to_openai_tool(one) for one in tools], **kwargs)
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
     def _next(self) -> AIMessage:
-        said = next(self.script)
-        if isinstance(said, Exception):
-            raise said
-        return AIMessage(said) if isinstance(said, str) else said
+        reply = next(self.script)
+        if isinstance(reply, Exception):
+            raise reply
+        return AIMessage(reply) if isinstance(reply, str) else reply
 
     def _generate(
         self,
@@ -102,23 +102,23 @@ class Scripted(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        said = self._next()
-        for place, call in enumerate(said.tool_calls):
+        reply = self._next()
+        for place, call in enumerate(reply.tool_calls):
             said_so = json.dumps(call["args"])
             chunk = ToolCallChunk(
                 name=call["name"], args=said_so, id=call["id"], index=place, type="tool_call_chunk"
             )
             yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[chunk]))
-        for word in str(said.text).split():
+        for word in str(reply.text).split():
             yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
 
 
 def _calls(*calls: tuple[str, dict[str, Any]]) -> AIMessage:
-    told = [
+    tool_calls = [
         {"name": name, "args": args, "id": f"call_{n}_{name}"}
         for n, (name, args) in enumerate(calls)
     ]
-    return AIMessage("", tool_calls=told)
+    return AIMessage("", tool_calls=tool_calls)
 
 
 class Scale:
@@ -177,12 +177,12 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(open_tally: OpenTall
             _calls(("weigh", {"what": "tea"}), ("lift", {"what": "ship"})),
             "Three tons, and too heavy.",
         )
-        said = _recorded(anna, _plain, model, scale.tools)
+        answer = _recorded(anna, _plain, model, scale.tools)
         assert set(scale.ran) == {"weigh tea", "lift ship"}
         player = _player(anna)
 
     again = _ask(_plain(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy?")
-    assert again == said
+    assert again == answer
     assert "ship is too heavy" in again
     assert len(scale.ran) == 2
     report = player.finish()
@@ -195,7 +195,7 @@ def test_a_model_that_completes_text_plays_its_tape(open_sqlite: OpenTally) -> N
             responses=["3 tons", "2 tons"]
         ).bind(stop=["."])
         both: Runnable[Any, Any] = RunnableLambda(_each(chain))
-        said = both.invoke(
+        answer = both.invoke(
             ["tea", "salt"], {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         )
         asks = [_player(tally) for _ in range(4)]
@@ -206,7 +206,7 @@ def test_a_model_that_completes_text_plays_its_tape(open_sqlite: OpenTally) -> N
         )
         return _each(chain)(what)
 
-    assert again(asks[0], ["tea", "salt"]) == said == ["3 tons", "2 tons"]
+    assert again(asks[0], ["tea", "salt"]) == answer == ["3 tons", "2 tons"]
     assert asks[0].finish().matches
     with pytest.raises(TapeDiverged, match="coal"):
         again(asks[1], ["tea", "coal"])
@@ -218,7 +218,7 @@ def test_a_model_that_completes_text_plays_its_tape(open_sqlite: OpenTally) -> N
 
 def _each(chain: Runnable[Any, str]) -> Callable[[list[str]], list[str]]:
     def invoke(what: list[str]) -> list[str]:
-        return [chain.invoke({"what": one}) for one in what]
+        return [chain.invoke({"what": value}) for value in what]
 
     return invoke
 
@@ -233,9 +233,12 @@ def test_the_same_without_threads(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         model = Scripted(_calls(("weigh", {"what": "tea"}), ("lift", {"what": "ship"})), "Heavy.")
         handler = TallyCallbackHandler(tally, strict=True)
-        said = asyncio.run(ask(_plain(model, scale.tools), callbacks=[handler]))
+        recorded_answer = asyncio.run(ask(_plain(model, scale.tools), callbacks=[handler]))
         player = _player(tally)
-    assert asyncio.run(ask(_plain(TapeChatModel(player), tape_tools(player, scale.tools)))) == said
+    assert (
+        asyncio.run(ask(_plain(TapeChatModel(player), tape_tools(player, scale.tools))))
+        == recorded_answer
+    )
     assert player.finish().matches
     assert len(scale.ran) == 2
 
@@ -282,17 +285,17 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
     def graph(model: BaseChatModel, tools: list[BaseTool]) -> Any:
         """An agent of its own, which makes an error of every failure of a tool."""
         bound = model.bind_tools(tools)
-        made: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+        graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
 
         def ask(state: MessagesState) -> dict[str, Any]:
             return {"messages": [bound.invoke(state["messages"])]}
 
-        made.add_node("model", ask)
-        made.add_node("tools", ToolNode(tools, handle_tool_errors=True))
-        made.add_edge(START, "model")
-        made.add_conditional_edges("model", tools_condition)
-        made.add_edge("tools", "model")
-        return made.compile()
+        graph.add_node("model", ask)
+        graph.add_node("tools", ToolNode(tools, handle_tool_errors=True))
+        graph.add_edge(START, "model")
+        graph.add_conditional_edges("model", tools_condition)
+        graph.add_edge("tools", "model")
+        return graph.compile()
 
     scale = Scale()
     with open_sqlite() as tally:
@@ -305,11 +308,11 @@ def test_a_tool_that_is_called_otherwise_is_a_divergence_also_where_the_agent_ta
         """Calls for something else than the tape says."""
 
         def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-            found = super()._generate(messages, *args, **kwargs)
-            message = found.generations[0].message
+            result = super()._generate(messages, *args, **kwargs)
+            message = result.generations[0].message
             if isinstance(message, AIMessage) and message.tool_calls:
                 message.tool_calls[0]["args"] = {"what": "coffee"}
-            return found
+            return result
 
     careless: Any = _Careless
     scale.ran.clear()
@@ -355,7 +358,7 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
     scale = Scale()
     with open_sqlite() as tally:
         model = Scripted(_calls(("weigh", {"what": "tea"}), ("lift", {"what": "ship"})), "Heavy.")
-        said = _recorded(tally, _plain, model, scale.tools)
+        answer = _recorded(tally, _plain, model, scale.tools)
         player, other = _player(tally), _player(tally)
         scale.ran.clear()
         assert (
@@ -363,7 +366,7 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
                 _plain(TapeChatModel(player), tape_tools(player, scale.tools, safe={"weigh"})),
                 "How heavy?",
             )
-            == said
+            == answer
         )
     assert scale.ran == ["weigh tea"]
     assert player.finish().matches
@@ -435,7 +438,7 @@ def test_retries_are_played_as_they_went(open_sqlite: OpenTally) -> None:
 
     with open_sqlite() as tally:
         model = Scripted(ConnectionError("busy"), _calls(("fetch", {"page": 7})), "Fetched.")
-        said = _recorded(tally, build, model, [fetch])
+        answer = _recorded(tally, build, model, [fetch])
         player = _player(tally)
     assert [call.error is not None for call in player.tape.calls] == [
         True,
@@ -445,7 +448,7 @@ def test_retries_are_played_as_they_went(open_sqlite: OpenTally) -> None:
         False,
         False,
     ]
-    assert _ask(build(TapeChatModel(player), tape_tools(player, [fetch])), "How heavy?") == said
+    assert _ask(build(TapeChatModel(player), tape_tools(player, [fetch])), "How heavy?") == answer
     assert player.finish().matches
     assert len(tries) == 3
 
@@ -474,10 +477,10 @@ def test_arguments_that_a_schema_refused_are_refused_again(open_sqlite: OpenTall
         model = Scripted(
             _calls(("count", {"number": 3})), _calls(("count", {"number": "4"})), "Four."
         )
-        said = _recorded(tally, _plain, model, [count])
-        assert "it must be even" in said[2]
+        answer = _recorded(tally, _plain, model, [count])
+        assert "it must be even" in answer[2]
         player = _player(tally)
-    assert _ask(_plain(TapeChatModel(player), tape_tools(player, [count])), "How heavy?") == said
+    assert _ask(_plain(TapeChatModel(player), tape_tools(player, [count])), "How heavy?") == answer
     assert player.finish().matches
 
 
@@ -492,16 +495,16 @@ def test_tools_that_are_given_more_than_the_model_says_are_played_without_it(
         return f"{what} seen in {len(runtime.state['messages'])} ({call})", {"pixels": [1, 2]}
 
     with open_sqlite() as tally:
-        said = _recorded(
+        recorded_answer = _recorded(
             tally, _plain, Scripted(_calls(("look", {"what": "tea"})), "Seen."), [look]
         )
         player = _player(tally)
     agent = _plain(TapeChatModel(player), tape_tools(player, [look]))
     answer = agent.invoke({"messages": [("user", "How heavy?")]})
-    assert [message.content for message in answer["messages"]] == said
-    found = answer["messages"][2]
-    assert isinstance(found, ToolMessage)
-    assert (found.artifact, found.name, found.tool_call_id) == (
+    assert [message.content for message in answer["messages"]] == recorded_answer
+    tool_message = answer["messages"][2]
+    assert isinstance(tool_message, ToolMessage)
+    assert (tool_message.artifact, tool_message.name, tool_message.tool_call_id) == (
         {"pixels": [1, 2]},
         "look",
         "call_0_look",
@@ -516,13 +519,13 @@ def test_a_tool_that_changes_the_graph_must_be_safe(open_sqlite: OpenTally) -> N
         return Command(update={"messages": [ToolMessage(f"noted {text}", tool_call_id=call)]})
 
     with open_sqlite() as tally:
-        said = _recorded(
+        answer = _recorded(
             tally, _plain, Scripted(_calls(("note", {"text": "tea"})), "Noted."), [note]
         )
         player, stubbed = _player(tally), _player(tally)
     assert (
         _ask(_plain(TapeChatModel(player), tape_tools(player, [note], safe={"note"})), "How heavy?")
-        == said
+        == answer
     )
     assert player.finish().matches
     with pytest.raises(NotReplayable, match=r"the tool note gave no message .* safe=\{'note'\}"):
@@ -541,9 +544,11 @@ def test_tools_that_middleware_brings_run_for_real_and_count_where_their_results
         model = Scripted(
             _calls(("write_todos", {"todos": todo})), _calls(("weigh", {"what": "tea"})), "Heavy."
         )
-        said = _recorded(tally, build, model, scale.tools)
+        answer = _recorded(tally, build, model, scale.tools)
         player = _player(tally)
-    assert _ask(build(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy?") == said
+    assert (
+        _ask(build(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy?") == answer
+    )
     assert player.finish().matches
 
 
@@ -552,10 +557,10 @@ def test_a_streamed_run_is_played_streamed_or_not(open_sqlite: OpenTally) -> Non
     with open_sqlite() as tally:
         model = Scripted(_calls(("weigh", {"what": "tea"})), "It weighs three tons.")
         handler = TallyCallbackHandler(tally, strict=True)
-        asked: Any = {"messages": [("user", "How heavy?")]}
+        inputs: Any = {"messages": [("user", "How heavy?")]}
         list(
             _plain(model, scale.tools).stream(
-                asked, stream_mode="messages", config={"callbacks": [handler]}
+                inputs, stream_mode="messages", config={"callbacks": [handler]}
             )
         )
         players = [_player(tally) for _ in range(3)]
@@ -568,7 +573,7 @@ def test_a_streamed_run_is_played_streamed_or_not(open_sqlite: OpenTally) -> Non
         "tea: 3 tons",
         "It weighs three tons. ",
     ]
-    streamed = [chunk for chunk, _ in agent(players[1]).stream(asked, stream_mode="messages")]
+    streamed = [chunk for chunk, _ in agent(players[1]).stream(inputs, stream_mode="messages")]
     assert (
         "".join(str(chunk.content) for chunk in streamed if chunk.type != "tool")
         == "It weighs three tons. "
@@ -576,7 +581,7 @@ def test_a_streamed_run_is_played_streamed_or_not(open_sqlite: OpenTally) -> Non
 
     async def events() -> list[str]:
         return [
-            event["event"] async for event in agent(players[2]).astream_events(asked, version="v2")
+            event["event"] async for event in agent(players[2]).astream_events(inputs, version="v2")
         ]
 
     assert {"on_chat_model_stream", "on_tool_end"} <= set(asyncio.run(events()))
@@ -623,13 +628,13 @@ def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
         asks.invoke("How heavy?", config={"callbacks": [handler]})
         for like in (None, Scripted()):
             player = _player(tally)
-            found = (
+            result = (
                 TapeChatModel(player, like=like)
                 .with_structured_output(Weight, include_raw=True)
                 .invoke("How heavy?")
             )
-            assert isinstance(found, dict)
-            assert found["parsed"] == Weight(tons=4)
+            assert isinstance(result, dict)
+            assert result["parsed"] == Weight(tons=4)
             assert player.finish().matches
 
 
@@ -653,19 +658,19 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
         outer = Scripted(
             _calls(("ask_expert", {"question": "tea?"})), "The expert says three tons."
         )
-        said = _recorded(tally, _plain, outer, [expert(inner, scale.tools)])
+        answer = _recorded(tally, _plain, outer, [expert(inner, scale.tools)])
         played, run = _player(tally), _player(tally)
     assert len(played.tape.calls) == 6
     scale.ran.clear()
 
     unused = expert(Scripted(), scale.tools)
-    assert _ask(_plain(TapeChatModel(played), tape_tools(played, [unused])), "How heavy?") == said
+    assert _ask(_plain(TapeChatModel(played), tape_tools(played, [unused])), "How heavy?") == answer
     assert played.finish().matches
 
     deep = expert(TapeChatModel(run), tape_tools(run, scale.tools))
     assert (
         _ask(_plain(TapeChatModel(run), tape_tools(run, [deep], safe={"ask_expert"})), "How heavy?")
-        == said
+        == answer
     )
     assert run.finish().matches
     assert scale.ran == []
@@ -708,7 +713,7 @@ def test_memories_in_a_request_match_where_the_same_tally_recalls_them(
         anna = tally.bind(ANNA)
         anna.remember("Anna's tea weighs three tons.")
         build = _remembering(anna)
-        said = _ask(
+        answer = _ask(
             build(Scripted(_calls(("weigh", {"what": "tea"})), "Three tons."), scale.tools),
             "How heavy is tea?",
         )
@@ -720,7 +725,7 @@ def test_memories_in_a_request_match_where_the_same_tally_recalls_them(
             _ask(
                 replay(TapeChatModel(player), tape_tools(player, scale.tools)), "How heavy is tea?"
             )
-            == said
+            == answer
         )
         assert player.finish().matches
         assert len(anna.runs()) == 1
@@ -756,11 +761,11 @@ def test_what_middleware_and_handler_record_together_plays_alike(open_sqlite: Op
         bound.remember("Tea weighs three tons.")
         build = _remembering(bound)
         model = Scripted(_calls(("weigh", {"what": "tea"})), "Three tons.")
-        said = _recorded(tally, build, model, scale.tools, "How heavy is tea?")
+        answer = _recorded(tally, build, model, scale.tools, "How heavy is tea?")
         player = _player(tally)
         replay = _remembering(bound, record=False)
         again = replay(TapeChatModel(player, like=Scripted()), tape_tools(player, scale.tools))
-        assert _ask(again, "How heavy is tea?") == said
+        assert _ask(again, "How heavy is tea?") == answer
         assert player.finish().matches
         # A replay may be recorded itself, and its tape is the same one.
         player = _player(tally)
@@ -777,21 +782,21 @@ def test_a_budget_that_came_from_the_models_profile_is_the_same_with_like(
     open_sqlite: OpenTally,
 ) -> None:
     small: Any = {"profile": {"max_input_tokens": 400}}
-    said = [HumanMessage(f"Note {n}: {'word ' * 40}") for n in range(20)]
+    messages = [HumanMessage(f"Note {n}: {'word ' * 40}") for n in range(20)]
     with open_sqlite() as tally:
         agent = _remembering(tally.bind())(Scripted("Noted.", **small), [])
-        agent.invoke({"messages": [*said, HumanMessage("How heavy?")]})
+        agent.invoke({"messages": [*messages, HumanMessage("How heavy?")]})
         same, larger = _player(tally), _player(tally)
         replay = _remembering(tally.bind(), record=False)
         replay(TapeChatModel(same, like=Scripted(**small)), []).invoke(
-            {"messages": [*said, HumanMessage("How heavy?")]}
+            {"messages": [*messages, HumanMessage("How heavy?")]}
         )
         assert same.finish().matches
         with pytest.raises(
             TapeDiverged, match=r"of `messages` 1 missing and 1. not recorded, with memories"
         ):
             replay(TapeChatModel(larger), []).invoke(
-                {"messages": [*said, HumanMessage("How heavy?")]}
+                {"messages": [*messages, HumanMessage("How heavy?")]}
             )
 
 
@@ -837,17 +842,17 @@ def test_a_tool_that_waits_for_a_person_is_safe_or_cannot_be_played(open_sqlite:
         )
 
     config: Any = {"configurable": {"thread_id": "t"}}
-    asked: Any = {"messages": [("user", "Pay 7.")]}
+    inputs: Any = {"messages": [("user", "Pay 7.")]}
     with open_sqlite() as tally:
-        build(Scripted(_calls(("pay", {"amount": 7}))), [pay]).invoke(asked, config)
+        build(Scripted(_calls(("pay", {"amount": 7}))), [pay]).invoke(inputs, config)
         real, stubbed = _player(tally), _player(tally)
         waiting = build(TapeChatModel(real), tape_tools(real, [pay], safe={"pay"})).invoke(
-            asked, config
+            inputs, config
         )
-        assert [one.value for one in waiting["__interrupt__"]] == ["really?"]
+        assert [request.value for request in waiting["__interrupt__"]] == ["really?"]
         assert real.finish().matches
         with pytest.raises(NotReplayable, match="name it in `safe`"):
-            build(TapeChatModel(stubbed), tape_tools(stubbed, [pay])).invoke(asked, config)
+            build(TapeChatModel(stubbed), tape_tools(stubbed, [pay])).invoke(inputs, config)
 
 
 def test_a_secret_in_the_prompt_matches_whatever_it_is(open_sqlite: OpenTally) -> None:

@@ -39,7 +39,7 @@ class Streaming(BaseChatModel):
         return "streaming"
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self.bind(tools=[convert_to_openai_tool(one) for one in tools], **kwargs)
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
 
     def _stream(
         self,
@@ -187,10 +187,10 @@ def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
         ]
 
     async def events() -> list[Any]:
-        found = on_tape[2].astream_events(ASKED, version="v2")
+        events = on_tape[2].astream_events(ASKED, version="v2")
         return [
             event["data"]["chunk"]
-            async for event in found
+            async for event in events
             if event["event"] == "on_chat_model_stream"
         ]
 
@@ -199,14 +199,14 @@ def test_an_agent_streams_its_tape_in_every_api(open_sqlite: OpenTally) -> None:
         for chunk, _ in on_tape[0].stream(ASKED, stream_mode="messages")
         if chunk.type != "tool"
     ]
-    for said in (streamed, asyncio.run(tokens())):
-        assert "".join(said) == "It weighs three tons."
-        assert sum(map(bool, said)) > 2
+    for texts in (streamed, asyncio.run(tokens())):
+        assert "".join(texts) == "It weighs three tons."
+        assert sum(map(bool, texts)) > 2
     heard = asyncio.run(events())
     assert "".join(chunk.text for chunk in heard) == "It weighs three tons."
-    asked = [one["args"] for chunk in heard for one in chunk.tool_call_chunks]
-    assert "".join(asked) == '{"what": "tea"}'
-    assert len(asked) > 1
+    arguments = [piece["args"] for chunk in heard for piece in chunk.tool_call_chunks]
+    assert "".join(arguments) == '{"what": "tea"}'
+    assert len(arguments) > 1
     assert all(player.finish().matches for player in players)
 
 
@@ -244,16 +244,16 @@ def test_what_was_not_recorded_as_a_stream_is_played_as_one_all_the_same(
 def test_a_completion_is_played_in_chunks(open_sqlite: OpenTally, model: Any) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
-        said = "".join(
+        answer = "".join(
             model(responses=["It weighs three tons."]).stream(
                 "How heavy?", config={"callbacks": [handler]}
             )
         )
         bound = tally.bind()
         players = [bound.recordings.player(bound.runs()[0].run_id) for _ in range(2)]
-    assert said == "It weighs three tons."
+    assert answer == "It weighs three tons."
     played = list(TapeLLM(player=players[0]).stream("How heavy?"))
-    assert "".join(played) == said
+    assert "".join(played) == answer
     assert len(played) > 2
 
     async def later() -> list[str]:
@@ -266,10 +266,10 @@ def test_a_completion_is_played_in_chunks(open_sqlite: OpenTally, model: Any) ->
 def test_an_answer_with_parts_of_its_own_comes_whole(open_sqlite: OpenTally) -> None:
     """What providers put beside the content is the same whether it streams or not."""
     with open_sqlite() as tally:
-        told = AIMessageChunk(
+        chunk = AIMessageChunk(
             content="Three tons.", additional_kwargs={"reasoning_content": "Heavy."}, id="msg_1"
         )
-        recorded, player = _recorded(tally, [told, *_says("")])
+        recorded, player = _recorded(tally, [chunk, *_says("")])
     played = reduce(add, TapeChatModel(player).stream("How heavy?"))
     assert isinstance(played, AIMessage)
     assert (played.id, played.additional_kwargs) == ("msg_1", {"reasoning_content": "Heavy."})
@@ -280,10 +280,10 @@ def test_a_stream_that_is_told_in_events_is_recorded_and_played(open_sqlite: Ope
     with open_sqlite() as tally:
         config: Any = {"callbacks": [TallyCallbackHandler(tally, strict=True)]}
         model = Streaming(script=[_says("It ", "weighs ", "three ", "tons.")])
-        said = "".join(model.stream_events("How heavy?", version="v3", config=config).text)
+        answer = "".join(model.stream_events("How heavy?", version="v3", config=config).text)
         player = tally.recordings.player(tally.bind().runs()[0].run_id)
-    assert said == "It weighs three tons."
+    assert answer == "It weighs three tons."
     assert player.tape.calls[0].chunks == 4
     pieces = list(TapeChatModel(player).stream_events("How heavy?", version="v3").text)
-    assert "".join(pieces) == said
+    assert "".join(pieces) == answer
     assert len(pieces) == 4

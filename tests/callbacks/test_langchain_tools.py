@@ -30,17 +30,17 @@ class _Model(GenericFakeChatModel):
 
 
 def _agent(
-    bound: BoundTally | Tally, tool: str, given: dict[str, Any], *, saver: Any = None
+    bound: BoundTally | Tally, tool: str, arguments: dict[str, Any], *, saver: Any = None
 ) -> Any:
-    call = AIMessage("", tool_calls=[{"name": tool, "args": given, "id": "c1"}])
+    call = AIMessage("", tool_calls=[{"name": tool, "args": arguments, "id": "c1"}])
     answers: Iterator[AIMessage | str] = iter([call, "done"])
     return create_agent(_Model(messages=answers), memory_tools(bound), checkpointer=saver)
 
 
-def _through_tool(bound: BoundTally, tool: str, given: dict[str, Any]) -> Any:
+def _through_tool(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> Any:
     """What a memory tool returns in an agent; approvals are given."""
     agent, config = (
-        _agent(bound, tool, given, saver=InMemorySaver()),
+        _agent(bound, tool, arguments, saver=InMemorySaver()),
         {"configurable": {"thread_id": "t"}},
     )
     result = agent.invoke({"messages": [("user", "go")]}, config)
@@ -64,13 +64,13 @@ class TestTools(AdapterContract):
     def modify(
         self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
     ) -> None:
-        given = {
+        arguments = {
             "memory_id": memory_id,
             "content": content,
             "reason": reason,
             "if_version": if_version,
         }
-        _through_tool(bound, "memory_modify", given)
+        _through_tool(bound, "memory_modify", arguments)
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
         _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})
@@ -83,7 +83,7 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_confi
         tools = memory_tools(tally)
     assert [tool.name for tool in tools] == list(MEMORY_TOOLS)
     assert [tool.description for tool in tools] == [
-        known.description for known in MEMORY_TOOLS.values()
+        memory_tool.description for memory_tool in MEMORY_TOOLS.values()
     ]
     assert list(tools[4].args) == ["memory_id", "content", "reason", "if_version"]
 
@@ -102,8 +102,8 @@ def test_forgetting_stops_the_graph_until_a_person_agrees(open_sqlite: OpenTally
             "configurable": {"thread_id": "t"},
             "callbacks": [TallyCallbackHandler(tally, strict=True)],
         }
-        [asked] = agent.invoke({"messages": [("user", "forget it")]}, config)["__interrupt__"]
-        assert asked.value["action_requests"][0]["name"] == "memory_forget"
+        [inputs] = agent.invoke({"messages": [("user", "forget it")]}, config)["__interrupt__"]
+        assert inputs.value["action_requests"][0]["name"] == "memory_forget"
         assert owner.get(stored.memory_id).content == "Keep me."
         assert [step.status for step in owner.recordings.steps(owner.runs()[0].run_id)] == [
             "completed",
@@ -125,13 +125,15 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
         )
         config: Any = {"configurable": {"thread_id": "t"}}
         agent.invoke({"messages": [("user", "forget it")]}, config)
-        said = agent.invoke(
+        answer = agent.invoke(
             Command(resume={"decisions": [{"type": "reject", "message": "It is dear to me."}]}),
             config,
         )
-        [told] = [message for message in said["messages"] if isinstance(message, ToolMessage)]
+        [tool_message] = [
+            message for message in answer["messages"] if isinstance(message, ToolMessage)
+        ]
         assert (
-            json.loads(str(told.content))["message"]
+            json.loads(str(tool_message.content))["message"]
             == "memory_forget was not done. It is dear to me."
         )
         assert owner.get(stored.memory_id).content == "Keep me."
@@ -144,9 +146,11 @@ def test_where_nobody_can_be_asked_nothing_is_changed(
     with open_sqlite() as tally:
         stored = tally.bind().remember("Keep me.")
         forget = memory_tools(tally)[5]
-        given = {"memory_id": stored.memory_id, "reason": "tidy"}
-        said = asyncio.run(forget.ainvoke(given)) if asynchronous else forget.invoke(given)
-        assert said["reason"] == "not_approved"
+        arguments = {"memory_id": stored.memory_id, "reason": "tidy"}
+        answer = (
+            asyncio.run(forget.ainvoke(arguments)) if asynchronous else forget.invoke(arguments)
+        )
+        assert answer["reason"] == "not_approved"
         assert tally.bind().get(stored.memory_id).content == "Keep me."
 
 

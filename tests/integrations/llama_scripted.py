@@ -53,17 +53,17 @@ class Scripted(FunctionCallingLLM):
 
     def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
         """The next answer."""
-        said = next(self._script)
-        if isinstance(said, Exception):
-            raise said
-        return ChatMessage(said, role="assistant") if isinstance(said, str) else said
+        reply = next(self._script)
+        if isinstance(reply, Exception):
+            raise reply
+        return ChatMessage(reply, role="assistant") if isinstance(reply, str) else reply
 
     def _pieces(self, messages: Sequence[ChatMessage]) -> Generator[ChatResponse, None, None]:
-        said, whole = self.says(messages), ""
-        for piece in (said.content or "").split(" ") if not said.additional_kwargs else []:
+        reply, whole = self.says(messages), ""
+        for piece in (reply.content or "").split(" ") if not reply.additional_kwargs else []:
             whole = f"{whole} {piece}".strip()
             yield ChatResponse(message=ChatMessage(whole, role="assistant"), delta=piece)
-        yield ChatResponse(message=said, delta="", raw=USAGE)
+        yield ChatResponse(message=reply, delta="", raw=USAGE)
 
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -115,14 +115,14 @@ class Scripted(FunctionCallingLLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        asked = (
+        requests = (
             [ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg]
             if user_msg is not None
             else []
         )
         offered = [tool.metadata.to_openai_tool() for tool in tools]
         return {
-            "messages": [*(chat_history or []), *asked],
+            "messages": [*(chat_history or []), *requests],
             "tools": offered,
             "parallel_tool_calls": allow_parallel_tool_calls,
             **kwargs,
@@ -143,7 +143,7 @@ class Scripted(FunctionCallingLLM):
 
 def calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:
     """A message that calls tools, each as (id, name, arguments)."""
-    told = [
+    tool_calls = [
         {
             "id": key,
             "type": "function",
@@ -151,4 +151,4 @@ def calls(*calls: tuple[str, str, dict[str, Any]]) -> ChatMessage:
         }
         for key, name, arguments in calls
     ]
-    return ChatMessage("", role="assistant", additional_kwargs={"tool_calls": told})
+    return ChatMessage("", role="assistant", additional_kwargs={"tool_calls": tool_calls})

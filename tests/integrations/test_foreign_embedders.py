@@ -42,10 +42,10 @@ def test_a_runtime_s_own_embedder_serves_a_tally(
     with open_sqlite(embedder=embedder) as tally:
         owner = tally.bind()
         stored = owner.remember_many(["The heron nests in March.", "We indent with tabs."])
-        assert all(one.job_id for one in stored)
+        assert all(change.job_id for change in stored)
 
         assert tally.drain().embedded == 2
-        found = owner.recall("heron March")
+        hits = owner.recall("heron March")
 
-        assert (found[0].memory.content, found.path) == ("The heron nests in March.", "exact")
-        assert "vector" in found[0].signals
+        assert (hits[0].memory.content, hits.path) == ("The heron nests in March.", "exact")
+        assert "vector" in hits[0].signals

@@ -23,7 +23,7 @@ class TestRetriever(AdapterContract):
     verbs = frozenset({"recall", "context"})
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
-        return [found.node.node_id for found in TallyRetriever(bound).retrieve(query)]
+        return [hit.node.node_id for hit in TallyRetriever(bound).retrieve(query)]
 
     def context(self, bound: BoundTally, query: str) -> str:
         return str(
@@ -49,12 +49,12 @@ def test_a_query_engine_answers_from_memory(open_sqlite: OpenTally) -> None:
 def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
-        [found] = TallyRetriever(tally).retrieve("heron")
+        [hits] = TallyRetriever(tally).retrieve("heron")
 
-    shown = found.node.get_content(MetadataMode.LLM)
+    shown = hits.node.get_content(MetadataMode.LLM)
     assert "who: Ada" in shown
     assert not any(word in shown for word in ("source_ids", "signals", "visible_to"))
-    assert found.node.get_content(MetadataMode.EMBED) == "The heron nests in March."
+    assert hits.node.get_content(MetadataMode.EMBED) == "The heron nests in March."
 
 
 def test_the_asynchronous_way_finds_the_same(open_sqlite: OpenTally) -> None:

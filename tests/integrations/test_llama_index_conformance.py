@@ -43,11 +43,14 @@ class Playing(Scripted):
 
     def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
         answered = {message.additional_kwargs.get("tool_call_id") for message in messages}
-        for turn, asked in enumerate(self._turns):
-            keys = [f"c{turn}{place}" for place in range(len(asked))]
+        for turn, request in enumerate(self._turns):
+            keys = [f"c{turn}{place}" for place in range(len(request))]
             if not answered.issuperset(keys):
                 return calls(
-                    *((key, name, given) for key, (name, given) in zip(keys, asked, strict=True))
+                    *(
+                        (key, name, arguments)
+                        for key, (name, arguments) in zip(keys, request, strict=True)
+                    )
                 )
         return ChatMessage(role="assistant", content="It is 42.")
 
@@ -83,16 +86,17 @@ def _tools() -> list[Any]:
 
     async def erase(ctx: Context, value: int) -> str:
         """Erase something, if a person agrees."""
-        said = await ctx.wait_for_event(
+        event = await ctx.wait_for_event(
             HumanResponseEvent,
             waiter_id="sure",
             waiter_event=_event(InputRequiredEvent, prefix="Erase?"),
             timeout=60,
         )
-        return f"gone: {said.response}"
+        return f"gone: {event.response}"
 
     return [
-        FunctionTool.from_defaults(async_fn=one) for one in (double, divide, flaky, expert, erase)
+        FunctionTool.from_defaults(async_fn=function)
+        for function in (double, divide, flaky, expert, erase)
     ]
 
 

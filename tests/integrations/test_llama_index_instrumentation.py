@@ -72,8 +72,8 @@ def _summary(tally: Tally, place: int = 0) -> dict[str, Any]:
     return dict(tally.recordings.receipts(_run(tally).run_id)[place].entries[-1].summary)
 
 
-async def _ask(agent: FunctionAgent, said: str = "double 21", **options: Any) -> str:
-    return str(await agent.run(said, **options))
+async def _ask(agent: FunctionAgent, prompt: str = "double 21", **options: Any) -> str:
+    return str(await agent.run(prompt, **options))
 
 
 @pytest.mark.smoke
@@ -119,9 +119,9 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(
             "double 21",
         )
         assert [(kind, str(name).lower(), status) for kind, name, status in _steps(tally)] == AGENT
-        asked = _payloads(tally)["request"]
-        assert [message["role"] for message in asked["messages"]] == ["system", "user"]
-        assert [tool["function"]["name"] for tool in asked["tools"]] == ["double"]
+        request = _payloads(tally)["request"]
+        assert [message["role"] for message in request["messages"]] == ["system", "user"]
+        assert [tool["function"]["name"] for tool in request["tools"]] == ["double"]
         assert _payloads(tally, 1) == {
             "tool_call": {"name": "double", "arguments": {"value": 21}, "tool_call_id": "c1"},
             "tool_result": {"result": 42},
@@ -135,12 +135,12 @@ def test_parallel_tools_and_one_that_fails_have_a_step_each(open_sqlite: OpenTal
         return 1 / value
 
     with open_sqlite() as tally:
-        asked = calls(
+        tool_calls = calls(
             ("c1", "double", {"value": 1}),
             ("c2", "divide", {"value": 0}),
             ("c3", "double", {"value": 2}),
         )
-        agent = FunctionAgent(tools=[_double(), divide], llm=Scripted(asked, "Done."))
+        agent = FunctionAgent(tools=[_double(), divide], llm=Scripted(tool_calls, "Done."))
         with TallyInstrumentation(tally, strict=True):
             asyncio.run(_ask(agent))
 
@@ -162,11 +162,11 @@ def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(
 ) -> None:
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
-            said = [
+            answer = [
                 piece.delta for piece in Scripted("her on").stream_chat([ChatMessage("Say heron.")])
             ]
 
-        assert said == ["her", "on", ""]
+        assert answer == ["her", "on", ""]
         assert (
             _run(tally).status,
             _payloads(tally)["response"]["answer"]["blocks"][0]["text"],
@@ -220,12 +220,12 @@ def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTal
         looked = _payloads(tally)
         assert list(looked) == ["request", "memory_read", "response"]
         assert looked["request"]["query"] == "When does the heron nest?"
-        [found] = looked["response"]["documents"]
-        assert (found["id"], found["node"]["text"]) == (
+        [document] = looked["response"]["documents"]
+        assert (document["id"], document["node"]["text"]) == (
             stored.memory_id,
             "The heron nests in March.",
         )
-        assert found["score"] is not None
+        assert document["score"] is not None
         assert [kind for kind, _, _ in _steps(tally)][1:] == ["model_call"]
 
 
@@ -439,7 +439,9 @@ def test_a_strict_instrumentation_raises_what_it_missed_when_it_is_detached(
         with pytest.raises(Exception, match="project") as missed:
             watching.detach()
         assert type(missed.value).__name__ == "Denied"
-        assert not any("Tally" in type(one).__name__ for one in get_dispatcher().event_handlers)
+        assert not any(
+            "Tally" in type(handler).__name__ for handler in get_dispatcher().event_handlers
+        )
 
 
 def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
@@ -489,10 +491,10 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
         return what
 
     async def stopped() -> None:
-        asked = calls(("c1", "slow", {"what": "tea"}))
+        tool_calls = calls(("c1", "slow", {"what": "tea"}))
         timeout = 0.2 if how == "out of time" else None
         running = FunctionAgent(
-            llm=Scripted(asked), tools=[slow], streaming=False, timeout=timeout
+            llm=Scripted(tool_calls), tools=[slow], streaming=False, timeout=timeout
         ).run("Go on.")
         await begun.wait()
         if how == "cancelled by its user":

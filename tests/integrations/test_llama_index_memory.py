@@ -61,7 +61,7 @@ class TestMemory(AdapterContract):
         }
 
     def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        return [one.memory_id for one in bound.remember_many(list(contents))]
+        return [change.memory_id for change in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         TallyMemory.from_defaults(bound, session_id="s1").put(_user(content))
@@ -76,10 +76,12 @@ class TestMemory(AdapterContract):
 class TestMemoryBlock(TestMemory):
     """What falls out of the queue of LlamaIndex's own memory."""
 
-    def stored_fields(self, content: str) -> dict[str, Any]:
-        kept = super().stored_fields(content)
-        kept["attributes"]["llama_index_message"]["additional_kwargs"] = {"session_id": "s1"}
-        return kept
+    def as_kept(self, content: str) -> dict[str, Any]:
+        content_form = super().as_kept(content)
+        content_form["attributes"]["llama_index_message"]["additional_kwargs"] = {
+            "session_id": "s1"
+        }
+        return content_form
 
     def remember(self, bound: BoundTally, content: str) -> None:
         asyncio.run(TallyMemoryBlock.of(bound).aput([_user(content)], session_id="s1"))
@@ -111,11 +113,11 @@ def calling(name: str) -> ChatMessage:
     """A message that calls a tool, as this release of LlamaIndex writes it."""
     block = getattr(types, "ToolCallBlock", None)
     if block is not None:
-        made = block(tool_call_id=name, tool_name="weigh", tool_kwargs={"boat": name})
-        return ChatMessage(role=MessageRole.ASSISTANT, blocks=[made])
+        call_block = block(tool_call_id=name, tool_name="weigh", tool_kwargs={"boat": name})
+        return ChatMessage(role=MessageRole.ASSISTANT, blocks=[call_block])
     function = {"name": "weigh", "arguments": json.dumps({"boat": name})}
-    told = {"tool_calls": [{"id": name, "type": "function", "function": function}]}
-    return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=told)
+    attributes = {"tool_calls": [{"id": name, "type": "function", "function": function}]}
+    return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=attributes)
 
 
 def _called(name: str) -> list[ChatMessage]:
@@ -126,13 +128,13 @@ def _called(name: str) -> list[ChatMessage]:
 
 
 def test_a_session_goes_on_where_it_ended(open_tally: OpenTally) -> None:
-    said = [_user("Weigh the boat."), *_called("c1"), _assistant("Three tons.")]
+    messages = [_user("Weigh the boat."), *_called("c1"), _assistant("Three tons.")]
     with open_tally() as tally:
-        TallyMemory.from_defaults(tally.bind(ANNA), session_id="one").put_messages(said)
+        TallyMemory.from_defaults(tally.bind(ANNA), session_id="one").put_messages(messages)
     with open_tally() as tally:
         memory = TallyMemory.from_defaults(tally.bind(ANNA), session_id="one")
-        assert memory.get_all() == said
-        assert memory.get() == said
+        assert memory.get_all() == messages
+        assert memory.get() == messages
         assert TallyMemory.from_defaults(tally.bind(ANNA), session_id="two").get_all() == []
         assert TallyMemory.from_defaults(tally.bind(BEN), session_id="one").get_all() == []
 
@@ -143,8 +145,8 @@ def test_what_was_said_elsewhere_is_recalled_before_the_request(open_tally: Open
         anna.remember("The key is under the mat.")
         memory = TallyMemory.from_defaults(anna, session_id="one")
         memory.put_messages([_user("Hello."), _assistant("Hello!"), _user("Where is the key?")])
-        first, second, context, asked = memory.get("Where is the key?")
-        assert (first.content, second.content, asked.content) == (
+        first, second, context, request = memory.get("Where is the key?")
+        assert (first.content, second.content, request.content) == (
             "Hello.",
             "Hello!",
             "Where is the key?",
@@ -169,10 +171,10 @@ def test_a_long_session_fits_its_budget(open_tally: OpenTally) -> None:
                     _assistant(f"{number} bends."),
                 ]
             )
-        found = memory.get("Where is the key?")
+        messages = memory.get("Where is the key?")
         count = tally.count_tokens
-        assert sum(count(message.content or "") + 4 for message in found) <= 600
-        assert any("under the mat" in (message.content or "") for message in found)
+        assert sum(count(message.content or "") + 4 for message in messages) <= 600
+        assert any("under the mat" in (message.content or "") for message in messages)
         assert len(memory.get_all()) == 161
         small = memory.get("Where is the key?", initial_token_count=300)
         assert sum(count(message.content or "") + 4 for message in small) <= 300
@@ -197,14 +199,14 @@ def test_a_session_can_be_set_and_reset(open_tally: OpenTally) -> None:
 def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        kept = anna.remember("The key is under the mat.").memory_id
+        memory_id = anna.remember("The key is under the mat.").memory_id
         block = TallyMemoryBlock.of(anna)
 
         def asked() -> str:
             return asyncio.run(block.aget([_user("Where is the key?")], session_id="one"))
 
         assert "under the mat" in asked()
-        anna.forget(kept, reason="moved")
+        anna.forget(memory_id, reason="moved")
         assert asked() == ""
 
 
@@ -239,8 +241,8 @@ def test_an_agent_works_with_it(open_sqlite: OpenTally) -> None:
         pytest.skip("this release of LlamaIndex has no model of its own that calls functions")
     seen: list[list[ChatMessage]] = []
 
-    def answer(asked: Any, *_: Any, **__: Any) -> ChatMessage:
-        seen.append(list(asked))
+    def answer(prompt: Any, *_: Any, **__: Any) -> ChatMessage:
+        seen.append(list(prompt))
         return _assistant("Under the mat.")
 
     with open_sqlite() as tally:
@@ -287,9 +289,9 @@ def test_a_block_recalls_once_for_a_request_and_keeps_sessions_apart(
                 [_user(f"Turn {number} of the river.") for number in range(12)]
             )
             await memory.aput(_user("Where is the key?"))
-            found = [await memory.aget(), await memory.aget()]
+            result = [await memory.aget(), await memory.aget()]
             await _closed(memory)
-            return [" ".join(message.content or "" for message in messages) for messages in found]
+            return [" ".join(message.content or "" for message in messages) for messages in result]
 
         first, second = asyncio.run(ask())
         assert "under the mat" in first
@@ -308,10 +310,10 @@ def test_nodes_are_compiled_into_a_budget(open_sqlite: OpenTally) -> None:
             NodeWithScore(node=TextNode(id_="long", text=long, metadata={"page": 7}), score=0.7),
         ]
         keep = TallyNodePostprocessor.of(tally.bind(ANNA), token_budget=250)
-        found = keep.postprocess_nodes(nodes, query_str="When do ferries leave?")
-        assert [node.node.node_id for node in found] == ["a", "long"]
-        text = found[1].node.get_content()
+        selected_nodes = keep.postprocess_nodes(nodes, query_str="When do ferries leave?")
+        assert [node.node.node_id for node in selected_nodes] == ["a", "long"]
+        text = selected_nodes[1].node.get_content()
         assert "Ferries leave at noon." in text
         assert len(text) < len(long)
-        assert found[1].node.metadata["page"] == 7
-        assert found[1].score == 0.7
+        assert selected_nodes[1].node.metadata["page"] == 7
+        assert selected_nodes[1].score == 0.7

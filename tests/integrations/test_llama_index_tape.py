@@ -75,18 +75,18 @@ def _agent(llm: FunctionCallingLLM, tools: Sequence[Any] = (), **options: Any) -
     )
 
 
-def _run(agent: Any, said: str = "How heavy?", **options: Any) -> str:
+def _run(agent: Any, prompt: str = "How heavy?", **options: Any) -> str:
     async def ask() -> str:
-        return str(await agent.run(said, **options))
+        return str(await agent.run(prompt, **options))
 
     return asyncio.run(ask())
 
 
 def _recorded(
-    tally: Tally | BoundTally, agent: Any, said: str = "How heavy?", **options: Any
+    tally: Tally | BoundTally, agent: Any, prompt: str = "How heavy?", **options: Any
 ) -> str:
     with TallyInstrumentation(tally, strict=True):
-        return _run(agent, said, **options)
+        return _run(agent, prompt, **options)
 
 
 def _player(tally: Tally | BoundTally, **options: Any) -> Player:
@@ -102,15 +102,15 @@ def test_an_agent_runs_again_on_its_tape_and_no_tool_is_run(
     scale = Scale()
     with open_tally() as tally:
         anna = tally.bind(ANNA)
-        asked = calls(WEIGH, ("c2", "lift", {"what": "ship"}))
-        model = Scripted(asked, "Three tons, and too heavy.")
-        said = _recorded(anna, _agent(model, scale.tools, streaming=streaming))
+        tool_calls = calls(WEIGH, ("c2", "lift", {"what": "ship"}))
+        model = Scripted(tool_calls, "Three tons, and too heavy.")
+        answer = _recorded(anna, _agent(model, scale.tools, streaming=streaming))
         assert set(scale.ran) == {"weigh tea", "lift ship"}
         players = [_player(anna) for _ in range(2)]
 
     for player, streamed in zip(players, (streaming, not streaming), strict=True):
         again = _agent(TapeLLM(player), tape_tools(player, scale.tools), streaming=streamed)
-        assert _run(again) == said
+        assert _run(again) == answer
         report = player.finish()
         assert (report.fidelity, report.calls, report.matches) == ("exact", 4, True)
     assert len(scale.ran) == 2
@@ -139,8 +139,11 @@ def test_tools_that_changed_or_are_called_otherwise_are_divergences(open_sqlite:
         """Calls for something else than the tape says."""
 
         def get_tool_calls_from_response(self, *args: Any, **kwargs: Any) -> list[ToolSelection]:
-            found = super().get_tool_calls_from_response(*args, **kwargs)
-            return [one.model_copy(update={"tool_kwargs": {"what": "coffee"}}) for one in found]
+            selections = super().get_tool_calls_from_response(*args, **kwargs)
+            return [
+                selection.model_copy(update={"tool_kwargs": {"what": "coffee"}})
+                for selection in selections
+            ]
 
     scale = Scale()
     with open_sqlite() as tally:
@@ -180,10 +183,10 @@ def test_safe_tools_run_for_real_and_are_compared(open_sqlite: OpenTally) -> Non
 
     scale = Scale()
     with open_sqlite() as tally:
-        said = _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
+        answer = _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         player, other = _player(tally), _player(tally)
     scale.ran.clear()
-    assert _run(_agent(TapeLLM(player), tape_tools(player, scale.tools, safe={"weigh"}))) == said
+    assert _run(_agent(TapeLLM(player), tape_tools(player, scale.tools, safe={"weigh"}))) == answer
     assert scale.ran == ["weigh tea"]
     assert player.finish().matches
     with pytest.raises(TapeDiverged) as caught:
@@ -207,13 +210,13 @@ def test_a_tool_that_is_given_its_context_runs_with_it_or_is_played_without(
     note.__annotations__ = {"ctx": Context, "text": str, "return": str}
 
     with open_sqlite() as tally:
-        said = _recorded(
+        answer = _recorded(
             tally, _agent(Scripted(calls(("c1", "note", {"text": "tea"})), "Noted."), [note])
         )
         played, real = _player(tally), _player(tally)
-    assert _run(_agent(TapeLLM(played), tape_tools(played, [note]))) == said
+    assert _run(_agent(TapeLLM(played), tape_tools(played, [note]))) == answer
     assert played.finish().matches
-    assert _run(_agent(TapeLLM(real), tape_tools(real, [note], safe={"note"}))) == said
+    assert _run(_agent(TapeLLM(real), tape_tools(real, [note], safe={"note"}))) == answer
     assert real.finish().matches
     assert seen == [True, True]
 
@@ -239,11 +242,11 @@ class Lookup(AsyncBaseTool):
 def test_tools_that_are_no_functions_play_with_their_blocks(open_sqlite: OpenTally) -> None:
     call = calls(("c1", "lookup", {"input": "tea"}))
     with open_sqlite() as tally:
-        said = _recorded(tally, _agent(Scripted(call, "Found."), [Lookup()]))
+        answer = _recorded(tally, _agent(Scripted(call, "Found."), [Lookup()]))
         played, real = _player(tally), _player(tally)
-    assert _run(_agent(TapeLLM(played), tape_tools(played, [Lookup()]))) == said
+    assert _run(_agent(TapeLLM(played), tape_tools(played, [Lookup()]))) == answer
     assert played.finish().matches
-    assert _run(_agent(TapeLLM(real), tape_tools(real, [Lookup()], safe={"lookup"}))) == said
+    assert _run(_agent(TapeLLM(real), tape_tools(real, [Lookup()], safe={"lookup"}))) == answer
     assert real.finish().matches
 
 
@@ -256,7 +259,7 @@ def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
             TallyInstrumentation(tally, strict=True),
         ):
             model = Scripted("heron", "stork", "crane", "rook", calls(WEIGH))
-            said = [
+            answer = [
                 model.chat([ChatMessage("Say it.")]).message.content,
                 [piece.message.content for piece in model.stream_chat([ChatMessage("Say it.")])][
                     -1
@@ -278,7 +281,7 @@ def test_models_are_asked_without_an_agent_too(open_sqlite: OpenTally) -> None:
         .sources[0]
         .raw_output,
     ]
-    assert again[:4] == said[:4]
+    assert again[:4] == answer[:4]
     assert again[4] == {"what": "tea", "tons": 3}
     assert player.finish().matches
     assert scale.ran == ["weigh tea"]
@@ -288,7 +291,7 @@ def test_a_query_engine_is_played_and_its_retrieval_is_real(open_sqlite: OpenTal
     with open_sqlite() as tally:
         tally.bind().remember("The heron nests in March.", speaker="Ada")
         with TallyInstrumentation(tally, strict=True):
-            said = str(
+            answer = str(
                 RetrieverQueryEngine.from_args(TallyRetriever(tally), llm=MockLLM()).query("When?")
             )
         same, other = _player(tally), _player(tally)
@@ -298,7 +301,7 @@ def test_a_query_engine_is_played_and_its_retrieval_is_real(open_sqlite: OpenTal
                     "When?"
                 )
             )
-            == said
+            == answer
         )
         assert same.finish().matches
         tally.bind().remember("The heron nests again in June.")
@@ -361,17 +364,17 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
             Scripted(calls(("c9", "ask_expert", {"question": "tea?"})), "The expert agrees."),
             expert,
         )
-        said = _recorded(tally, _agent(model, [ask]))
+        answer = _recorded(tally, _agent(model, [ask]))
         played, real = _player(tally), _player(tally)
     assert len(played.tape.calls) == 6
     model, ask = boss(TapeLLM(played), expert)
-    assert _run(_agent(model, tape_tools(played, [ask]))) == said
+    assert _run(_agent(model, tape_tools(played, [ask]))) == answer
     assert played.finish().matches
 
     model, ask = boss(
         TapeLLM(real), _agent(TapeLLM(real), tape_tools(real, scale.tools), name="expert")
     )
-    assert _run(_agent(model, tape_tools(real, [ask], safe={"ask_expert"}))) == said
+    assert _run(_agent(model, tape_tools(real, [ask], safe={"ask_expert"}))) == answer
     assert real.finish().matches
     assert scale.ran == ["weigh tea"]
 
@@ -389,11 +392,13 @@ def test_agents_that_hand_over_to_one_another_are_played(open_sqlite: OpenTally)
     scale = Scale()
     with open_sqlite() as tally:
         over = calls(("c1", "handoff", {"to_agent": "clerk", "reason": "It can weigh."}))
-        asked = calls(("c2", "weigh", {"what": "tea"}))
-        said = _recorded(tally, team(Scripted(over), Scripted(asked, "Three tons."), scale.tools))
+        tool_calls = calls(("c2", "weigh", {"what": "tea"}))
+        answer = _recorded(
+            tally, team(Scripted(over), Scripted(tool_calls, "Three tons."), scale.tools)
+        )
         player = _player(tally)
     again = team(TapeLLM(player), TapeLLM(player), tape_tools(player, scale.tools))
-    assert _run(again) == said
+    assert _run(again) == answer
     assert player.finish().matches
     assert scale.ran == ["weigh tea"]
 
@@ -415,14 +420,14 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
 
     # LlamaIndex looks for the class itself, which is text in this module.
     pay.__annotations__ = {"ctx": Context, "amount": int, "return": str}
-    asked: list[str] = []
+    questions: list[str] = []
 
     def drive(agent: FunctionAgent) -> str:
         async def ask() -> str:
             running, answers = agent.run("Pay 7."), cast(Any, HumanResponseEvent)
             async for event in running.stream_events():
                 if isinstance(event, InputRequiredEvent):
-                    asked.append("really?")
+                    questions.append("really?")
                     assert running.ctx is not None
                     running.ctx.send_event(answers(response="yes"))
             return str(await running)
@@ -431,15 +436,17 @@ def test_a_tool_that_waits_for_a_person_is_played_with_the_answer_or_asks_again(
 
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
-            said = drive(_agent(Scripted(calls(("c1", "pay", {"amount": 7})), "Paid."), [pay]))
+            recorded_answer = drive(
+                _agent(Scripted(calls(("c1", "pay", {"amount": 7})), "Paid."), [pay])
+            )
         played, real = _player(tally), _player(tally)
-    assert asked == ["really?"]
-    assert drive(_agent(TapeLLM(played), tape_tools(played, [pay]))) == said
+    assert questions == ["really?"]
+    assert drive(_agent(TapeLLM(played), tape_tools(played, [pay]))) == recorded_answer
     assert played.finish().matches
-    assert asked == ["really?"]
-    assert drive(_agent(TapeLLM(real), tape_tools(real, [pay], safe={"pay"}))) == said
+    assert questions == ["really?"]
+    assert drive(_agent(TapeLLM(real), tape_tools(real, [pay], safe={"pay"}))) == recorded_answer
     assert real.finish().matches
-    assert asked == ["really?", "really?"]
+    assert questions == ["really?", "really?"]
 
 
 def test_with_like_the_settings_of_the_model_are_compared(open_sqlite: OpenTally) -> None:
@@ -476,10 +483,10 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(tmp_path: Pa
     with places[0] as tally, places[1] as other:
         anna, again = bound(tally), bound(other)
         question = "How heavy is Anna's tea?"
-        said = _recorded(anna, _agent(Scripted("Three tons.")), question, **remembering(anna))
+        answer = _recorded(anna, _agent(Scripted("Three tons.")), question, **remembering(anna))
         player, without = _player(anna), _player(anna)
         assert "Anna's tea weighs" in str(player.tape.calls[0].request)
-        assert _run(_agent(TapeLLM(player)), question, **remembering(again)) == said
+        assert _run(_agent(TapeLLM(player)), question, **remembering(again)) == answer
         assert player.finish().matches
         with pytest.raises(TapeDiverged, match="with memories that a tally recalled") as caught:
             _run(_agent(TapeLLM(without)), question)
@@ -494,11 +501,11 @@ def test_a_replay_may_be_recorded_and_its_tape_is_the_same_one(open_sqlite: Open
     with open_sqlite() as tally:
         _recorded(tally, _agent(Scripted(calls(WEIGH), "Heavy."), scale.tools))
         player = _player(tally)
-        said = _recorded(tally, _agent(TapeLLM(player), tape_tools(player, scale.tools)))
-        assert said == "Heavy."
+        answer = _recorded(tally, _agent(TapeLLM(player), tape_tools(player, scale.tools)))
+        assert answer == "Heavy."
         again = _player(tally)
         assert [call.kind for call in again.tape.calls] == [call.kind for call in player.tape.calls]
-        assert _run(_agent(TapeLLM(again), tape_tools(again, scale.tools))) == said
+        assert _run(_agent(TapeLLM(again), tape_tools(again, scale.tools))) == answer
         assert again.finish().matches
 
 

@@ -89,17 +89,17 @@ def test_an_agent_streams_its_tape_and_a_chat_engine_too(open_sqlite: OpenTally)
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
             model = Scripted(calls(("c1", "weigh", {"what": "tea"})), "It weighs three tons.")
-            said, _ = asyncio.run(ran(model, [weigh]))
+            answer, _ = asyncio.run(ran(model, [weigh]))
         player = _player(tally)
     again, heard = asyncio.run(ran(TapeLLM(player), tape_tools(player, [weigh])))
-    assert again == said == "".join(heard) == "It weighs three tons."
+    assert again == answer == "".join(heard) == "It weighs three tons."
     assert len(heard) > 2
     assert player.finish().matches
 
 
 @pytest.mark.skipif(not hasattr(types, "ToolCallBlock"), reason="this release has no such blocks")
 def test_thoughts_and_arguments_grow_with_the_rest(open_sqlite: OpenTally) -> None:
-    said = ChatMessage(
+    answer = ChatMessage(
         role="assistant",
         blocks=[
             types.ThinkingBlock(content="Let me see."),
@@ -110,11 +110,11 @@ def test_thoughts_and_arguments_grow_with_the_rest(open_sqlite: OpenTally) -> No
     )
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
-            Scripted(said).chat(ASKED)
+            Scripted(answer).chat(ASKED)
         player = _player(tally)
     model = TapeLLM(player)
     played = list(model.stream_chat(ASKED))
-    assert played[-1].message == said
+    assert played[-1].message == answer
     assert (
         "".join(piece.additional_kwargs.get("thinking_delta", "") for piece in played)
         == "Let me see."
@@ -124,8 +124,8 @@ def test_thoughts_and_arguments_grow_with_the_rest(open_sqlite: OpenTally) -> No
     assert begun == sorted(begun)
     assert begun.count(1) > 1
     assert begun.count(2) > 1
-    [asked] = model.get_tool_calls_from_response(played[-1])
-    assert asked.tool_kwargs == {"what": "green tea"}
+    [request] = model.get_tool_calls_from_response(played[-1])
+    assert request.tool_kwargs == {"what": "green tea"}
 
 
 def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally) -> None:

@@ -29,9 +29,9 @@ OpenTally = Callable[..., Tally]
 class Calling(Workflow):
     """A workflow that calls one tool."""
 
-    def __init__(self, tool: FunctionTool, given: dict[str, Any]) -> None:
+    def __init__(self, tool: FunctionTool, arguments: dict[str, Any]) -> None:
         super().__init__(timeout=60)
-        self._tool, self._given = tool, given
+        self._tool, self._given = tool, arguments
 
     @step
     async def call(self, ctx: Context, ev: StartEvent) -> StopEvent:
@@ -41,8 +41,8 @@ class Calling(Workflow):
         return StopEvent(result=output)
 
 
-async def _called(tool: FunctionTool, given: dict[str, Any], response: str | None) -> Any:
-    running = Calling(tool, given).run()
+async def _called(tool: FunctionTool, arguments: dict[str, Any], response: str | None) -> Any:
+    running = Calling(tool, arguments).run()
     async for event in running.stream_events():
         if isinstance(event, InputRequiredEvent):
             assert response is not None
@@ -55,10 +55,10 @@ async def _called(tool: FunctionTool, given: dict[str, Any], response: str | Non
 
 
 def _through_tool(
-    bound: BoundTally, name: str, given: dict[str, Any], response: str = "yes"
+    bound: BoundTally, name: str, arguments: dict[str, Any], response: str = "yes"
 ) -> Any:
     [tool] = [tool for tool in memory_tools(bound) if tool.metadata.name == name]
-    return asyncio.run(_called(tool, given, response))
+    return asyncio.run(_called(tool, arguments, response))
 
 
 class TestTools(AdapterContract):
@@ -75,13 +75,13 @@ class TestTools(AdapterContract):
     def modify(
         self, bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
     ) -> None:
-        given = {
+        arguments = {
             "memory_id": memory_id,
             "content": content,
             "reason": reason,
             "if_version": if_version,
         }
-        _through_tool(bound, "memory_modify", given)
+        _through_tool(bound, "memory_modify", arguments)
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
         _through_tool(bound, "memory_forget", {"memory_id": memory_id, "reason": reason})
@@ -94,7 +94,7 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_conte
         tools = memory_tools(tally)
     assert [tool.metadata.name for tool in tools] == list(MEMORY_TOOLS)
     assert [tool.metadata.description for tool in tools] == [
-        known.description for known in MEMORY_TOOLS.values()
+        memory_tool.description for memory_tool in MEMORY_TOOLS.values()
     ]
     offered: Any = tools[4].metadata.get_parameters_dict()
     assert list(offered["properties"]) == ["memory_id", "content", "reason", "if_version"]
@@ -103,11 +103,11 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_without_the_conte
 def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         owner = tally.bind()
-        given = {"memory_id": owner.remember("Keep me.").memory_id, "reason": "tidy"}
+        arguments = {"memory_id": owner.remember("Keep me.").memory_id, "reason": "tidy"}
         with TallyInstrumentation(tally, strict=True):
-            said = _through_tool(owner, "memory_forget", given, "It is dear to me.")
-        assert said["message"] == "memory_forget was not done. It is dear to me."
-        assert owner.get(given["memory_id"]).content == "Keep me."
+            answer = _through_tool(owner, "memory_forget", arguments, "It is dear to me.")
+        assert answer["message"] == "memory_forget was not done. It is dear to me."
+        assert owner.get(arguments["memory_id"]).content == "Keep me."
         statuses = [step.status for step in owner.recordings.steps(owner.runs()[0].run_id)]
         assert statuses == ["blocked", "completed"]
 
@@ -115,7 +115,7 @@ def test_a_person_may_say_no_and_the_model_is_told_why(open_sqlite: OpenTally) -
 def test_who_asks_elsewhere_may_leave_it_to_that(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         owner = tally.bind()
-        given = {"memory_id": owner.remember("Forget me.").memory_id, "reason": "tidy"}
+        arguments = {"memory_id": owner.remember("Forget me.").memory_id, "reason": "tidy"}
         forget = memory_tools(owner, approval="elsewhere")[5]
-        asyncio.run(_called(forget, given, None))
+        asyncio.run(_called(forget, arguments, None))
         assert owner.memories() == []

@@ -65,8 +65,8 @@ def _langchain_message(kind: str, text: str) -> BaseMessage:
 
 
 def _langchain() -> list[ContextItem]:
-    said = [_langchain_message(kind, text) for kind, text in TURNS]
-    return [item for item, _ in from_langchain(said, COUNTER.count).values()]
+    messages = [_langchain_message(kind, text) for kind, text in TURNS]
+    return [item for item, _ in from_langchain(messages, COUNTER.count).values()]
 
 
 def _pydantic_ai_message(kind: str, text: str) -> ModelMessage:
@@ -82,19 +82,19 @@ def _pydantic_ai_message(kind: str, text: str) -> ModelMessage:
 
 
 def _pydantic_ai() -> list[ContextItem]:
-    said = [_pydantic_ai_message(kind, text) for kind, text in TURNS]
-    return [item for item, _ in from_pydantic_ai(said, COUNTER.count).values()]
+    messages = [_pydantic_ai_message(kind, text) for kind, text in TURNS]
+    return [item for item, _ in from_pydantic_ai(messages, COUNTER.count).values()]
 
 
 def _llama_index_message(kind: str, text: str) -> ChatMessage:
     if kind == "call":
         block = getattr(types, "ToolCallBlock", None)
         if block is not None:
-            made = block(tool_call_id=text, tool_name="weigh", tool_kwargs={"boat": text})
-            return ChatMessage(role=MessageRole.ASSISTANT, blocks=[made])
+            call_block = block(tool_call_id=text, tool_name="weigh", tool_kwargs={"boat": text})
+            return ChatMessage(role=MessageRole.ASSISTANT, blocks=[call_block])
         function = {"name": "weigh", "arguments": json.dumps({"boat": text})}
-        told = {"tool_calls": [{"id": text, "type": "function", "function": function}]}
-        return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=told)
+        attributes = {"tool_calls": [{"id": text, "type": "function", "function": function}]}
+        return ChatMessage(role=MessageRole.ASSISTANT, additional_kwargs=attributes)
     if kind == "result":
         return ChatMessage(
             f"{text}: tons", role=MessageRole.TOOL, additional_kwargs={"tool_call_id": text}
@@ -103,8 +103,8 @@ def _llama_index_message(kind: str, text: str) -> ChatMessage:
 
 
 def _llama_index() -> list[ContextItem]:
-    said = [_llama_index_message(kind, text) for kind, text in TURNS]
-    return [item for item, _ in from_llama_index(said, COUNTER.count).values()]
+    messages = [_llama_index_message(kind, text) for kind, text in TURNS]
+    return [item for item, _ in from_llama_index(messages, COUNTER.count).values()]
 
 
 def _digests(items: list[ContextItem], budget: int) -> list[str | None]:
@@ -128,6 +128,6 @@ def _digests(items: list[ContextItem], budget: int) -> list[str | None]:
 @pytest.mark.parametrize("budget", [300, 600, 1_200])
 def test_the_same_conversation_compiles_to_the_same_items_in_every_runtime(budget: int) -> None:
     """LangGraph's messages are LangChain's."""
-    found = [_digests(items, budget) for items in (_langchain(), _pydantic_ai(), _llama_index())]
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]) > 3
+    digests = [_digests(items, budget) for items in (_langchain(), _pydantic_ai(), _llama_index())]
+    assert digests[0] == digests[1] == digests[2]
+    assert len(digests[0]) > 3

@@ -48,8 +48,10 @@ def item(name: str, kind: str, content: str, **fields: Any) -> ContextItem:
 
 
 def calls(name: str, *ids: str, text: str = "") -> ContextItem:
-    told = [{"id": one, "name": "weigh", "args": {"z": 1, "boat": one}} for one in ids]
-    return item(name, "assistant_msg", text, tool_call_ids=ids, metadata={"tool_calls": told})
+    tool_calls = [
+        {"id": call_id, "name": "weigh", "args": {"z": 1, "boat": call_id}} for call_id in ids
+    ]
+    return item(name, "assistant_msg", text, tool_call_ids=ids, metadata={"tool_calls": tool_calls})
 
 
 def result(name: str, call: str, content: str = "three tons") -> ContextItem:
@@ -90,7 +92,7 @@ def test_a_responses_body_is_what_openai_takes() -> None:
     assert (body["model"], body["store"], body["prompt_cache_key"]) == ("model-1", False, "boats")
     assert body["instructions"] == "You weigh boats."
     assert [tool["name"] for tool in body["tools"]] == ["count", "weigh"]
-    kinds = [one.get("role") or one["type"] for one in body["input"]]
+    kinds = [part.get("role") or part["type"] for part in body["input"]]
     assert kinds == [
         "user",
         "assistant",
@@ -111,7 +113,9 @@ def test_a_responses_body_is_what_openai_takes() -> None:
         "arguments": '{"boat":"c1","z":1}',
     }
     marked = [
-        one["content"][0]["text"] for one in body["input"] if "prompt_cache_breakpoint" in str(one)
+        part["content"][0]["text"]
+        for part in body["input"]
+        if "prompt_cache_breakpoint" in str(part)
     ]
     assert marked == ["Weigh both boats.", "And the third?"]
     assert "prompt_cache_breakpoint" not in str(
@@ -160,10 +164,10 @@ def test_what_is_remembered_cannot_leave_its_frame() -> None:
 
 
 def test_the_next_step_begins_with_the_same_bytes() -> None:
-    one = render_messages(compiled(*TALK[:-2]), max_tokens=9, breakpoints=False)
+    body = render_messages(compiled(*TALK[:-2]), max_tokens=9, breakpoints=False)
     two = render_messages(compiled(*TALK), max_tokens=9, breakpoints=False)
-    assert (one["system"], one["tools"]) == (two["system"], two["tools"])
-    assert two["messages"][: len(one["messages"])] == one["messages"]
+    assert (body["system"], body["tools"]) == (two["system"], two["tools"])
+    assert two["messages"][: len(body["messages"])] == body["messages"]
     first = render_responses(compiled(*TALK[:-2]), breakpoints=False)
     second = render_responses(compiled(*TALK), breakpoints=False)
     assert second["input"][: len(first["input"])] == first["input"]
@@ -187,7 +191,7 @@ def test_what_a_provider_would_refuse_is_refused_before_it_leaves(render: Any) -
     with pytest.raises(InvalidInput, match="model"):
         render(compiled(item("u", "user_msg", "Hi")).model_copy(update={"model": None}))
     whole = compiled(*TALK)
-    torn = tuple(one for one in whole.selected_items if one.id != "r1")
+    torn = tuple(candidate for candidate in whole.selected_items if candidate.id != "r1")
     sections = tuple(
         section.model_copy(
             update={"item_ids": tuple(name for name in section.item_ids if name != "r1")}
@@ -212,20 +216,20 @@ def test_any_conversation_renders_to_bodies_that_the_providers_take(
     for place, (what, count) in enumerate(parts):
         if what == "tools":
             ids = [f"c{place}-{number}" for number in range(count)]
-            talk += [calls(f"a{place}", *ids), *(result(f"r{one}", one) for one in ids)]
+            talk += [calls(f"a{place}", *ids), *(result(f"r{call_id}", call_id) for call_id in ids)]
         else:
             kind = {"user": "user_msg", "answer": "assistant_msg", "note": "memory"}[what]
             talk.append(item(f"m{place}", kind, "word " * count))
     context = compiled(*talk, item("ask", "user_msg", "Well?"), budget=budget)
-    said = render_messages(context, max_tokens=9)
-    _ANTHROPIC.validate_python(said)
-    roles = [message["role"] for message in said["messages"]]
+    body = render_messages(context, max_tokens=9)
+    _ANTHROPIC.validate_python(body)
+    roles = [message["role"] for message in body["messages"]]
     assert roles == [("user", "assistant")[place % 2] for place in range(len(roles))]
-    for message, after in zip(said["messages"], [*said["messages"][1:], None], strict=True):
+    for message, after in zip(body["messages"], [*body["messages"][1:], None], strict=True):
         used = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
         if used:
             assert after is not None
             answers = [block.get("tool_use_id") for block in after["content"][: len(used)]]
             assert answers == used
-    assert str(said).count("cache_control") <= 4
+    assert str(body).count("cache_control") <= 4
     _OPENAI.validate_python(render_responses(context))

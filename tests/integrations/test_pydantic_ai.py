@@ -108,14 +108,14 @@ class TestCapability(AdapterContract):
         assert answer.get("state") == "deleted" or answer["error"] == "StateConflict"
 
     def context(self, bound: BoundTally, query: str) -> str:
-        given: list[str] = []
+        contexts: list[str] = []
 
         def listen(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            given.append(str(messages))
+            contexts.append(str(messages))
             return ModelResponse(parts=[TextPart("So.")])
 
         _run(Agent(FunctionModel(listen), capabilities=[Tallystick(bound, tools=False)]), query)
-        return given[0]
+        return contexts[0]
 
     def model_call(self, bound: BoundTally, prompt: str, answer: str) -> None:
         agent = Agent(_says(answer), capabilities=[Tallystick(bound, context=False)])
@@ -200,8 +200,8 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
             "request",
             "response",
         ]
-        said: Any = entries["response"]
-        assert said["answer"]["parts"][0]["content"] == "heron"
+        answer: Any = entries["response"]
+        assert answer["answer"]["parts"][0]["content"] == "heron"
 
 
 def test_a_recorded_request_replays_through_a_model(open_sqlite: OpenTally) -> None:
@@ -266,14 +266,14 @@ def test_a_stream_has_the_times_of_its_first_and_last_chunk(open_sqlite: OpenTal
     with open_sqlite() as tally:
         asyncio.run(ask(tally))
         [step] = tally.recordings.steps(tally.bind().runs()[0].run_id)
-        [said] = [
-            one.summary
-            for one in tally.recordings.receipt(step.step_id).entries
-            if one.kind == "response"
+        [answer] = [
+            entry.summary
+            for entry in tally.recordings.receipt(step.step_id).entries
+            if entry.kind == "response"
         ]
-        told: Any = said["stream"]
-        assert told["chunks"] >= 2
-        assert 0 <= told["first_us"] <= told["last_us"]
+        times: Any = answer["stream"]
+        assert times["chunks"] >= 2
+        assert 0 <= times["first_us"] <= times["last_us"]
 
 
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
@@ -362,8 +362,8 @@ def test_an_agent_in_a_tool_of_an_agent_is_part_of_its_run(open_sqlite: OpenTall
 
         _run(outer, "go")
         [run] = tally.bind().runs()
-        asked, called, expert, answered = tally.recordings.steps(run.run_id)
-        assert [asked.step_kind, called.step_kind, answered.step_kind] == [
+        request, called, expert, answered = tally.recordings.steps(run.run_id)
+        assert [request.step_kind, called.step_kind, answered.step_kind] == [
             "model_call",
             "tool_call",
             "model_call",

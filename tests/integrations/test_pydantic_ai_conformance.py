@@ -43,12 +43,12 @@ def _scripted(scene: Scene) -> FunctionModel:
             if isinstance(part, ToolReturnPart | RetryPromptPart)
         }
         for turn, calls in enumerate(SCRIPTS[scene]):
-            asked = [
-                ToolCallPart(name, given, tool_call_id=f"c{turn}{place}")
-                for place, (name, given) in enumerate(calls)
+            tool_calls = [
+                ToolCallPart(name, arguments, tool_call_id=f"c{turn}{place}")
+                for place, (name, arguments) in enumerate(calls)
             ]
-            if not answered.issuperset(call.tool_call_id for call in asked):
-                return ModelResponse(parts=asked)
+            if not answered.issuperset(call.tool_call_id for call in tool_calls):
+                return ModelResponse(parts=tool_calls)
         return ModelResponse(parts=[TextPart("It is 42.")])
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:

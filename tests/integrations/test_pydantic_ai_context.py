@@ -111,23 +111,23 @@ turns = st.lists(
 
 
 def _history(parts: list[tuple[str, int, str]]) -> list[ModelMessage]:
-    said: list[ModelMessage] = [ModelRequest(parts=[SystemPromptPart("You plan trips.")])]
+    messages: list[ModelMessage] = [ModelRequest(parts=[SystemPromptPart("You plan trips.")])]
     for place, (kind, count, text) in enumerate(parts):
         if kind == "user":
-            said.append(ModelRequest(parts=[UserPromptPart(text)]))
+            messages.append(ModelRequest(parts=[UserPromptPart(text)]))
         elif kind == "answer":
-            said.append(ModelResponse(parts=[TextPart(text)]))
+            messages.append(ModelResponse(parts=[TextPart(text)]))
         else:
             names = [f"c{place}-{n}" for n in range(count)]
-            said.append(
+            messages.append(
                 ModelResponse(parts=[ToolCallPart("weigh", {"n": name}, name) for name in names])
             )
-            said.append(
+            messages.append(
                 ModelRequest(
                     parts=[ToolReturnPart("weigh", f"result {name}", name) for name in names]
                 )
             )
-    return [*said, ModelRequest(parts=[UserPromptPart("Where to?")])]
+    return [*messages, ModelRequest(parts=[UserPromptPart("Where to?")])]
 
 
 @hypothesis_settings(max_examples=100)
@@ -136,17 +136,17 @@ def test_any_history_compiles_to_messages_that_pair(
     parts: list[tuple[str, int, str]], budget: int
 ) -> None:
     counter = counter_for(None, cache_dir=Path())
-    found = items_of(_history(parts), counter.count)
+    items = items_of(_history(parts), counter.count)
     request = CompilationRequest(
         request_id="r",
-        context_items=tuple(item for item, _ in found.values()),
+        context_items=tuple(item for item, _ in items.values()),
         token_budget=budget,
         as_of=1,
         target=FRAMED,
         relevance={"message-1-0": 1_000_000},
     )
     compiled = compile_context(request, counter=counter)
-    messages = render(compiled, {name: source for name, (_, source) in found.items()})
+    messages = render(compiled, {name: source for name, (_, source) in items.items()})
 
     waiting: list[str] = []
     for message in messages:

@@ -46,10 +46,10 @@ Said = str | Sequence[ModelResponsePart] | Exception
 
 def _scripted(*script: Said) -> FunctionModel:
     """A model that says what its script says next, streamed or not."""
-    said = iter(script)
+    replies = iter(script)
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        parts = next(said)
+        parts = next(replies)
         if isinstance(parts, Exception):
             raise parts
         return ModelResponse(parts=[TextPart(parts)] if isinstance(parts, str) else list(parts))
@@ -57,7 +57,7 @@ def _scripted(*script: Said) -> FunctionModel:
     async def stream(
         messages: list[ModelMessage], info: AgentInfo
     ) -> AsyncIterator[str | DeltaToolCalls]:
-        parts = next(said)
+        parts = next(replies)
         if isinstance(parts, str):
             for word in parts.split():
                 yield f"{word} "
@@ -319,9 +319,9 @@ def test_structured_output_is_played(open_sqlite: OpenTally) -> None:
 
 def test_the_test_model_may_stand_for_the_one_that_was_recorded(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        said = _run(_agent(TestModel(), Scale().tools[:1]), capabilities=_watched(tally))
+        answer = _run(_agent(TestModel(), Scale().tools[:1]), capabilities=_watched(tally))
         player = _player(tally)
-    assert _play(_agent(TestModel(), Scale().tools[:1]), player) == said
+    assert _play(_agent(TestModel(), Scale().tools[:1]), player) == answer
     assert player.finish().matches
 
 
@@ -363,15 +363,16 @@ def test_an_agent_that_is_a_tool_is_played_as_one_or_runs_on_the_tape_itself(
     with open_sqlite() as tally:
         expert = _agent(_scripted([_call("weigh", what="tea")], "Three tons."), scale.tools)
         outer = _scripted([_call("ask_expert", question="tea?")], "The expert says three tons.")
-        said = _run(boss(outer, expert, _watched(tally)), capabilities=_watched(tally))
+        answer = _run(boss(outer, expert, _watched(tally)), capabilities=_watched(tally))
         played, real = _player(tally), _player(tally)
     assert len(played.tape.calls) == 6
     silent = _agent(_scripted(), scale.tools)
-    assert _play(boss(_scripted(), silent, []), played) == said
+    assert _play(boss(_scripted(), silent, []), played) == answer
     assert played.finish().matches
 
     assert (
-        _play(boss(_scripted(), silent, [TapeCapability(real)]), real, safe={"ask_expert"}) == said
+        _play(boss(_scripted(), silent, [TapeCapability(real)]), real, safe={"ask_expert"})
+        == answer
     )
     assert real.finish().matches
     assert scale.ran == ["weigh tea"]
@@ -404,11 +405,11 @@ def test_a_tool_that_waits_for_approval_is_played_when_it_was_given(open_sqlite:
 
     with open_sqlite() as tally:
         with tally.bind().run("payer") as run, run.active():
-            said = asyncio.run(
+            answer = asyncio.run(
                 drive(agent(_scripted([_call("pay", amount=7)], "Paid.")), _watched(tally))
             )
         approved, denied = (tally.recordings.player(run.id) for _ in range(2))
-    assert said == "Paid."
+    assert answer == "Paid."
     assert asyncio.run(drive(agent(_scripted()), [TapeCapability(approved)])) == "Paid."
     assert approved.finish().matches
     with pytest.raises(TapeDiverged):
@@ -524,19 +525,19 @@ def test_a_result_that_was_never_sent_is_the_recorded_one(open_sqlite: OpenTally
         return f"{what}: 3 tons"
 
     async def results(capabilities: list[Any], model: Any) -> list[Any]:
-        found: list[Any] = []
+        results: list[Any] = []
         agent = _agent(model, [weigh])
         async with agent.iter("How heavy?", capabilities=capabilities) as steps:
             async for _ in steps:
-                found = [
+                results = [
                     part.content
                     for message in steps.all_messages()
                     for part in message.parts
                     if isinstance(part, ToolReturnPart)
                 ]
-                if found:
+                if results:
                     break
-        return found
+        return results
 
     with open_sqlite() as tally:
         with pytest.raises(RuntimeError):

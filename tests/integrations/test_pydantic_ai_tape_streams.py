@@ -34,10 +34,10 @@ ARGS = ('{"what": ', '"green ', 'tea 🍵"}')
 
 def _streaming(*script: list[Any]) -> FunctionModel:
     """A model that streams its script, one answer a call; an exception in it breaks the stream."""
-    said = iter(script)
+    replies = iter(script)
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        for piece in next(said):
+        for piece in next(replies):
             if isinstance(piece, Exception):
                 raise piece
             yield piece
@@ -49,7 +49,7 @@ def _asks() -> list[Any]:
     first, *rest = ARGS
     return [
         {0: DeltaToolCall("weigh", first, tool_call_id="call_1")},
-        *({0: DeltaToolCall(None, one)} for one in rest),
+        *({0: DeltaToolCall(None, piece)} for piece in rest),
     ]
 
 
@@ -77,14 +77,14 @@ def _recorded(tally: Tally, *script: list[Any]) -> tuple[list[Any], list[Player]
 
 def _grown(events: list[Any]) -> list[Any]:
     """What each part that was streamed says in the end, put together from its events."""
-    found: list[Any] = []
+    results: list[Any] = []
     for event in events:
         if isinstance(event, PartStartEvent):
-            found.append(event.part)
+            results.append(event.part)
         elif isinstance(event, PartDeltaEvent):
             delta: Any = event.delta
-            found[-1] = delta.apply(found[-1])
-    return [part.args if isinstance(part, ToolCallPart) else part.content for part in found]
+            results[-1] = delta.apply(results[-1])
+    return [part.args if isinstance(part, ToolCallPart) else part.content for part in results]
 
 
 def _deltas(events: list[Any]) -> int:
@@ -130,8 +130,8 @@ def test_text_grows_for_whoever_reads_the_stream(open_sqlite: OpenTally) -> None
             "How heavy?", capabilities=[TapeCapability(player)]
         ) as result:
             return [
-                (one.text or "", one.state)
-                async for one in result.stream_response(debounce_by=None)
+                (response.text or "", response.state)
+                async for response in result.stream_response(debounce_by=None)
             ]
 
     grown, _, answer = asyncio.run(texts(players[0]))
@@ -198,14 +198,15 @@ def test_a_stream_that_breaks_or_is_left_keeps_what_it_said_until_then(
         ]
         assert [step.status for step in steps] == ["failed", "cancelled"]
         assert [run.status for run in reversed(bound.runs())] == ["failed", "cancelled"]
-        told: Any = [one["error"].payload for one in entries]
-        assert told[0] == {"type": "ConnectionError", "message": "the line is dead"}
-        said: Any = [one["response"].payload for one in entries]
-        assert [one["answer"]["parts"][0]["content"] for one in said] == [
+        errors: Any = [step_entries["error"].payload for step_entries in entries]
+        assert errors[0] == {"type": "ConnectionError", "message": "the line is dead"}
+        responses: Any = [step_entries["response"].payload for step_entries in entries]
+        assert [response["answer"]["parts"][0]["content"] for response in responses] == [
             "It weighs ",
             "It weighs ",
         ]
-        assert [one["response"].summary["stream"]["chunks"] for one in entries] == [2, 2]  # type: ignore[index, call-overload]
+        streams: Any = [step_entries["response"].summary["stream"] for step_entries in entries]
+        assert [stream["chunks"] for stream in streams] == [2, 2]
 
 
 def test_a_model_that_falls_back_is_timed_and_told_of_as_any(open_sqlite: OpenTally) -> None:

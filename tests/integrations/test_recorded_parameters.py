@@ -27,13 +27,13 @@ def _langchain(bound: BoundTally) -> None:
     model = FakeListChatModel(responses=["Paris"])
     config = {"callbacks": [TallyCallbackHandler(bound, strict=True)]}
     server = {"type": "mcp", "server_label": "maps", "headers": HEADERS}
-    given: Any = {
+    arguments: Any = {
         "extra_headers": HEADERS,
         "temperature": 0,
         "tools": [server],
         "mcp_servers": [server],
     }
-    model.invoke("Capital of France?", config=config, **given)  # type: ignore[arg-type]
+    model.invoke("Capital of France?", config=config, **arguments)  # type: ignore[arg-type]
 
 
 def _pydantic_ai(bound: BoundTally) -> None:

@@ -95,14 +95,16 @@ class Operation:
 
     def call(self, bound: BoundTally, arguments: Arguments | Mapping[str, Any]) -> Any:
         """Call the verb. Raises InvalidInput for arguments that do not validate, and its errors."""
-        valid = self.validated(arguments)
+        valid = self.validate(arguments)
         values = {name: getattr(valid, name) for name in type(valid).model_fields}
         if self.spread is not None:
             values |= values.pop(self.spread)
         return self.bind(bound)(**values)
 
-    def validated(self, arguments: Arguments | Mapping[str, Any]) -> Arguments:
-        """Return the arguments as their record. Raises InvalidInput, naming each field."""
+    def validate(self, arguments: Arguments | Mapping[str, Any]) -> Arguments:
+        """Validate arguments and return them as their record. Raises InvalidInput, naming each
+        field.
+        """
         if isinstance(arguments, self.arguments):
             return arguments
         try:

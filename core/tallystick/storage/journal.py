@@ -93,7 +93,7 @@ class Event(NamedTuple):
     subject_id: str | None = None
     details: Mapping[str, Any] | None = None
     plain: bool = False
-    """True if the details are known to have a canonical form."""
+    """True if the details need no check that they have a canonical form."""
 
 
 @dataclass(frozen=True)

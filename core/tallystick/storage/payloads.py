@@ -80,7 +80,7 @@ class Bases:
         self._recent: OrderedDict[tuple[int, str], list[_Recent]] = OrderedDict()
 
     def clear(self) -> None:
-        """Forget the bases; stored payloads stay as they are."""
+        """Drop the cached bases; stored payloads stay as they are."""
         self._recent.clear()
         self._size = 0
 
@@ -98,7 +98,7 @@ class Bases:
         cuts = [0, *accumulate(map(len, pieces))]
         best, head, tail = None, 0, 0
         for other in self._of(tx, scope, kind):
-            front, back = _shared(other.body, body, cuts)
+            front, back = _shared_ends(other.body, body, cuts)
             if front + back > max(head + tail, _MIN_BYTES // 2) and other.depth < _MAX_DEPTH:
                 best, head, tail = other, front, back
         own = body[head : len(body) - tail]
@@ -115,7 +115,7 @@ class Bases:
             values = {"scope_id": scope.id, "kind": kind, "look_back": _LOOK_BACK, "most": _RECENT}
             for row in tx.execute(_NEWEST, values).all():
                 chain = tx.execute(_CHAIN, {"id": row.id, "deepest": _MAX_DEPTH}).all()
-                body = _spliced(chain)
+                body = _splice(chain)
                 if body is not None and len(body) >= _MIN_BYTES:
                     self._recent[place].append(_Recent(row.id, body, len(chain) - 1))
                     self._size += len(body)
@@ -162,7 +162,7 @@ class Payloads:
                 else b"".join((base[: row.head], own, base[len(base) - row.tail :]))
             )
         else:
-            body = _spliced(
+            body = _splice(
                 self._connection.execute(_CHAIN, {"id": row.id, "deepest": _MAX_DEPTH}).all()
             )
         if body is not None and len(body) >= _MIN_BYTES:
@@ -204,7 +204,7 @@ def detach(tx: Connection, scope: ScopeRow, entry_id: str, body: bytes, *, at: i
     )
 
 
-def _shared(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
+def _shared_ends(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
     """Return the length of the longest prefix of `new` with which `old` begins, and of the longest
     suffix of the rest with which it ends.
 
@@ -229,7 +229,7 @@ def _shared(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
     return head, len(new) - cuts[high]
 
 
-def _spliced(chain: Sequence[Any]) -> bytes | None:
+def _splice(chain: Sequence[Any]) -> bytes | None:
     """Return the payload at the top of a chain of rows, each the base of the row before it; None
     where one is missing.
     """
