@@ -35,7 +35,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from tallystick.adapters import ActorSource, Binder
-from tallystick.adapters.checkpointing import current_run_id, is_remote, run_in_lane
+from tallystick.adapters.checkpointing import is_remote, run_in_lane
 from tallystick.adapters.configurable import actor_from_configurable
 from tallystick.aio import in_thread, iterate_in_thread
 from tallystick.checkpoints import (
@@ -470,7 +470,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
             runtime = config.get("configurable", {}).get("__pregel_runtime")
             run_id = getattr(getattr(runtime, "execution_info", None), "run_id", None)
         if run_id is None:
-            run_id = current_run_id(self._binder.tally)
+            run_id = self._binder.current_run_id()
         return metadata if run_id is None else {**metadata, "run_id": str(run_id)}
 
     def _recorded_call(self, run_id: str) -> tuple[str, ...]:

@@ -76,12 +76,10 @@ class TestMemory(AdapterContract):
 class TestMemoryBlock(TestMemory):
     """What falls out of the queue of LlamaIndex's own memory."""
 
-    def as_kept(self, content: str) -> dict[str, Any]:
-        content_form = super().as_kept(content)
-        content_form["attributes"]["llama_index_message"]["additional_kwargs"] = {
-            "session_id": "s1"
-        }
-        return content_form
+    def stored_fields(self, content: str) -> dict[str, Any]:
+        fields = super().stored_fields(content)
+        fields["attributes"]["llama_index_message"]["additional_kwargs"] = {"session_id": "s1"}
+        return fields
 
     def remember(self, bound: BoundTally, content: str) -> None:
         asyncio.run(TallyMemoryBlock.of(bound).aput([_user(content)], session_id="s1"))

@@ -23,14 +23,13 @@ from tallystick.storage import (
     access_log,
     journal,
     memories,
-    settings_rows,
+    scopes,
     spaces,
 )
 from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Gate"]
 
-FROZEN = "mutations.frozen"
 """Setting: "1" while changes of memory are suspended."""
 _OPERATIONS: Mapping[Limited, AccessKind] = {
     "read": "read",
@@ -149,7 +148,7 @@ class Gate:
         self, connection: Connection, operation: AccessKind, scope: Scope
     ) -> PolicyState:
         state = self.state(connection, [scope])
-        if operation in MUTATIONS and settings_rows.get_setting(connection, FROZEN) == "1":
+        if operation in MUTATIONS and scopes.is_frozen(connection):
             return replace(state, frozen=True)
         return state
 
@@ -187,7 +186,7 @@ class Gate:
 
         def unit(tx: Connection) -> None:
             if call.answered(tx) is None:
-                settings_rows.set_setting(tx, FROZEN, "1" if frozen else "0")
+                scopes.set_frozen(tx, frozen)
                 journal.append(tx, event)
                 call.keep(tx, {}, at=event.at)
 

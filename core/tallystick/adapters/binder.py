@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from tallystick.recorder import active_run
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 
 __all__ = ["ActorSource", "Binder"]
 
@@ -67,3 +69,10 @@ class Binder(Generic[C]):
             view = self._tally.bind(actor or self._default, self._scope, session_id=session)
             last = self._last = _LastView(actor, session, view.on(self._surface))
         return last.view
+
+    def current_run_id(self) -> str | None:
+        """Return the id of the run whose block this code is in, if this tally records it."""
+        run = active_run.get()
+        if run is None or run.context is not services_of(self._tally).recorder:
+            return None
+        return run.id

@@ -1,15 +1,14 @@
-"""Checkpoints from an event loop, and the run that a checkpoint is put in."""
+"""Checkpoints from an event loop: where a read takes long, and the lane that tasks share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from tallystick.recorder import current_run
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["current_run_id", "is_remote", "run_in_lane"]
+__all__ = ["is_remote", "run_in_lane"]
 
 T = TypeVar("T")
 
@@ -25,10 +24,3 @@ async def run_in_lane(tally: Tally, call: Callable[[], Callable[[], T]]) -> T:
     `call` begins the work; what it returns waits for its end.
     """
     return await services_of(tally).checkpoints.lane.run(call)
-
-
-def current_run_id(tally: Tally) -> str | None:
-    """Return the id of the run whose block this code is in, if this tally records it."""
-    run = current_run()
-    is_own = run is not None and run.context is services_of(tally).recorder
-    return run.id if run is not None and is_own else None

@@ -29,7 +29,7 @@ from tallystick.records import (
     is_storable,
     validate_attributes,
 )
-from tallystick.records.framing import without_recalls
+from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
 
@@ -104,6 +104,8 @@ def _without_recalls(item: NewMemory) -> NewMemory | None:
     A text that we put before a model comes back in prompts and tool results. Remembered again,
     memory would feed on itself.
     """
+    if OPEN not in item.content and NOTICE not in item.content:
+        return item
     text = without_recalls(item.content)
     if text == item.content:
         return item

@@ -79,7 +79,7 @@ class Worker:
         self._embedding = EmbeddingHandler(context, batch=_BATCH)
         self._handlers: tuple[Handler, ...] = (self._embedding,)
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at, batch=_BATCH)
-        self._wake = threading.Event()
+        self.wake = threading.Event()
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -91,17 +91,12 @@ class Worker:
         """Begin to work in the background."""
         self._thread = threading.Thread(target=self._work, name="tallystick-worker", daemon=True)
         self._thread.start()
-        self._wake.set()
-
-    def nudge(self) -> None:
-        """Wake the background after a write."""
-        if not self._wake.is_set():  # to look costs less than to set it anew
-            self._wake.set()
+        self.wake.set()
 
     def stop(self) -> None:
         """Stop after the piece of work under way."""
         self._stop.set()
-        self._wake.set()
+        self.wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -141,8 +136,8 @@ class Worker:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            self._wake.wait(_POLL_SECONDS)
-            self._wake.clear()
+            self.wake.wait(_POLL_SECONDS)
+            self.wake.clear()
             # A short pause gathers the writes of a burst, and keeps short scripts free of this
             # work.
             if self._stop.wait(_PAUSE_SECONDS):

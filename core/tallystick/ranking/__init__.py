@@ -7,13 +7,14 @@ from tallystick.ranking.bm25 import bm25, inverse_frequency
 from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.dates import Span, date_fit, event_named, spans
 from tallystick.ranking.fusion import Weights, fuse, quantise
+from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import Pool, Question, Ranked, ask, proposals, rank
 from tallystick.ranking.relevance import Text, WorkingSets
-from tallystick.ranking.signals import names_source, text_flags
-from tallystick.ranking.slices import slices
+from tallystick.ranking.signals import names_source
 from tallystick.ranking.vectors import (
     cosines,
     from_float16_bytes,
+    slices,
     slices_of,
     to_float16_bytes,
     whole_vectors,

@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     WordVectors = Callable[[Sequence[str]], Vectors | None]
 
-__all__ = ["ASKS", "NEVER", "TELLS_TIME", "Corpus", "Entry"]
+__all__ = ["NEVER", "Corpus", "Entry"]
 
-ASKS, TELLS_TIME = 1, 2
-"""Flags of a memory: it ends with a question; it contains a word of time."""
 NEVER = -(2**62)
 """The moment of a memory without one."""
 _FOREVER = 2**62

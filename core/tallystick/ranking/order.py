@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from tallystick.ranking import signals as s
 from tallystick.ranking.bm25 import inverse_frequency
-from tallystick.ranking.corpus import ASKS, NEVER, TELLS_TIME, Corpus
+from tallystick.ranking.corpus import NEVER, Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
-from tallystick.ranking.languages import ENGLISH, is_latin, languages_of
+from tallystick.ranking.languages import ASKS, ENGLISH, TELLS_TIME, is_latin, languages_of
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, query_words, surfaces_of
 

@@ -18,10 +18,9 @@ from tallystick.errors import EmbeddingError
 from tallystick.ranking.corpus import Corpus, Entry
 from tallystick.ranking.fusion import quantise
 from tallystick.ranking.headers import read_header, speakers_of
+from tallystick.ranking.languages import text_flags
 from tallystick.ranking.order import Pool, Question, ask, proposals, rank
-from tallystick.ranking.signals import text_flags
-from tallystick.ranking.slices import slices
-from tallystick.ranking.vectors import to_float16_bytes
+from tallystick.ranking.vectors import slices, to_float16_bytes
 from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
 

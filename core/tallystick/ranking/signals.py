@@ -11,8 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystick.ranking.corpus import ASKS, TELLS_TIME
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -28,55 +26,13 @@ __all__ = [
     "asks_when",
     "best_in_session",
     "best_words",
-    "has_time_word",
     "is_assistant",
     "names_source",
     "neighbour_flow",
     "standardise",
-    "text_flags",
     "word_flow",
 ]
 
-_TIME = """
-    today tonight yesterday tomorrow morning afternoon evening night noon midnight
-    monday tuesday wednesday thursday friday saturday sunday weekend january february
-    march april june july august september october november december spring summer
-    autumn winter day days week weeks month months year years ago last next recently
-    lately soon since earlier later date birthday anniversary christmas easter
-    thanksgiving am pm heute gestern vorgestern morgen abend nachts montag dienstag
-    mittwoch donnerstag freitag samstag sonnabend sonntag wochenende januar februar
-    märz juni juli oktober dezember frühling herbst tage tagen woche wochen monat
-    monate monaten jahr jahre jahren uhr geburtstag weihnachten ostern aujourd hui
-    hier demain soir lundi mardi mercredi jeudi vendredi samedi dimanche janvier
-    février avril juin juillet août septembre octobre novembre décembre printemps été
-    automne hiver jour jours semaine semaines mois année années anniversaire noël hoy
-    ayer anteayer mañana noche lunes martes miércoles jueves viernes sábado domingo
-    enero febrero marzo abril junio julio agosto septiembre octubre noviembre
-    diciembre primavera verano otoño invierno día días semana semanas meses año años
-    cumpleaños navidad oggi ieri domani sera lunedì martedì mercoledì giovedì venerdì
-    sabato domenica gennaio febbraio aprile maggio giugno luglio settembre ottobre
-    dicembre autunno inverno giorno giorni settimana settimane mese mesi anno anni
-    compleanno natale hoje ontem amanhã segunda terça quarta quinta sexta janeiro
-    fevereiro março maio junho julho setembro outubro novembro dezembro verão outono
-    dia dias mês anos aniversário vandaag gisteren maandag dinsdag woensdag donderdag
-    vrijdag zaterdag zondag januari februari maart augustus oktober lente zomer
-    herfst dag dagen weken maand maanden jaar verjaardag kerst dzisiaj dziś wczoraj
-    jutro poniedziałek wtorek środa środę czwartek piątek sobota sobotę niedziela
-    niedzielę tydzień miesiąc roku urodziny сегодня вчера завтра утром вечером ночью
-    понедельник вторник среда среду четверг пятница пятницу суббота субботу
-    воскресенье январь января февраль февраля март марта апрель апреля май мая июнь
-    июня июль июля август августа сентябрь сентября октябрь октября ноябрь ноября
-    декабрь декабря весной летом осенью зимой день дня неделя неделю недели месяц
-    месяца месяцев год года лет году
-"""
-"""Words of time, of other languages those that are no English words."""
-_TIME_WORDS = frozenset(_TIME.split())
-_WORD = re.compile(r"[a-z']+")
-_ANY_WORD = re.compile(r"[^\W\d_]+")
-_UNSPACED_TIME = re.compile(
-    r"[昨今明前去]天|[今明昨去]年|\d\s*[年月日号]|[年月周週日]前|先週|来週|先月|来月|昨日|今日|明日|[上下]周|어제|오늘|내일|지난|작년|\d\s*[월일년]"
-)
-_YEAR_OR_HOUR = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?::\d\d|\s?[ap]m))\b", re.IGNORECASE)
 _WHEN = re.compile(
     r"\bwhen\b|\b(?:what|which|on what|in what|in "
     r"which)\s+(?:date|day|month|year|week|time|season)\b"
@@ -86,8 +42,6 @@ _WHEN = re.compile(
     r"|什么时候|什麼時候|何时|何時|哪天|哪一天|几月|哪年|几号|いつ|何月|何日|何年|언제|며칠|몇 월",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"[^.!?。！？؟]+[.!?。！？؟]*")
-_ASKING = ("?", "？", "؟")
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 _ASKS_ASSISTANT = re.compile(
     r"\b(?:assistant|chatbot|bot|ai|agent|model)(?:'s)?\b"
@@ -190,32 +144,9 @@ def best_in_session(scores: Floats, session: Ints) -> Floats:
     return result
 
 
-def text_flags(text: str) -> int:
-    """Return the flags of a text: ASKS and TELLS_TIME, and from bit 8 on the percentage of it that
-    asks.
-    """
-    if not any(mark in text for mark in _ASKING):
-        return TELLS_TIME if has_time_word(text) else 0
-    sentences = _SENTENCE.findall(text)
-    asking = [len(sentence) for sentence in sentences if sentence.rstrip().endswith(_ASKING)]
-    total = sum(map(len, sentences))
-    percent = round(100 * sum(asking) / total) if total else 0
-    ends = bool(sentences) and text.rstrip().rstrip("\"')!").endswith(_ASKING)
-    return (ASKS if ends else 0) | (TELLS_TIME if has_time_word(text) else 0) | percent << 8
-
-
 def asks_when(query: str) -> bool:
     """Return True if the query asks for a time."""
     return _WHEN.search(query) is not None
-
-
-def has_time_word(text: str) -> bool:
-    """Return True if the text contains a word of time, a year or an hour."""
-    return (
-        not _TIME_WORDS.isdisjoint((_WORD if text.isascii() else _ANY_WORD).findall(text.lower()))
-        or _YEAR_OR_HOUR.search(text) is not None
-        or (not text.isascii() and _UNSPACED_TIME.search(text) is not None)
-    )
 
 
 def is_assistant(speaker: str | None) -> bool:

@@ -1,10 +1,12 @@
-"""Vectors: how they are stored (float16) and how near two of them are (exact cosine).
+"""Vectors: the slices of a text that get one each, how they are stored (float16), and how near two
+of them are (exact cosine).
 
 NumPy is imported on first use.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,53 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["cosines", "from_float16_bytes", "slices_of", "to_float16_bytes", "whole_vectors"]
+__all__ = [
+    "SLICE",
+    "slices",
+    "cosines",
+    "from_float16_bytes",
+    "slices_of",
+    "to_float16_bytes",
+    "whole_vectors",
+]
+
+
+SLICE = 700
+"""Characters of the longest slice."""
+
+_ENDS = (
+    re.compile(r"\n\s*\n"),
+    re.compile(r"\n"),
+    re.compile(r"(?<=[.!?…])\s|(?<=[。！？])"),
+    re.compile(r"\s"),
+)
+"""Boundaries at which a text may be cut, best first: paragraph, line, sentence, word."""
+
+
+def slices(text: str, *, most: int = SLICE) -> list[str]:
+    """Return `text` cut into pieces of at most `most` characters, in order; joined they are `text`
+    again.
+
+    A cut falls on the best boundary in the second half of the piece, else in the middle of a word.
+    """
+    pieces = []
+    start = 0
+    while len(text) - start > most:
+        end = _cut(text, start + most // 2, start + most)
+        pieces.append(text[start:end])
+        start = end
+    pieces.append(text[start:])
+    return pieces
+
+
+def _cut(text: str, low: int, high: int) -> int:
+    for boundary in _ENDS:
+        last = None
+        for match in boundary.finditer(text, low, high):
+            last = match.end()
+        if last is not None:
+            return last
+    return high
 
 
 def to_float16_bytes(vectors: NDArray[Any]) -> list[bytes]:

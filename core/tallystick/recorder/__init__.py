@@ -12,7 +12,15 @@ from tallystick.recorder.payloads import Preserialized
 from tallystick.recorder.recordings import Recordings
 from tallystick.recorder.recovery import recover_interrupted_runs
 from tallystick.recorder.replay import Call, Render, neutral_request
-from tallystick.recorder.run import Run, Step, current_run, current_step, status_for
+from tallystick.recorder.run import (
+    Run,
+    Step,
+    active_run,
+    active_step,
+    current_run,
+    current_step,
+    status_for,
+)
 from tallystick.recorder.stream import stream_pieces
 from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
 from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
@@ -31,6 +39,8 @@ __all__ = [
     "Step",
     "Subscription",
     "TextMemo",
+    "active_run",
+    "active_step",
     "current_run",
     "current_step",
     "is_bundle",

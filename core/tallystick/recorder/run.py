@@ -49,8 +49,10 @@ from tallystick.storage import journal
 
 __all__ = ["Run", "Step", "current_run", "current_step", "status_for"]
 
-_run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
-_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
+active_run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
+"""The run whose `with` block this code is in."""
+active_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
+"""The step whose `with` block this code is in."""
 
 _MAX_ENDING = 256
 """Steps that have ended beyond which those that are stored are dropped from the list."""
@@ -61,12 +63,12 @@ _MAX_CAUSES = 8
 
 def current_run() -> Run | None:
     """Return the run whose `with` block this code is in, or None."""
-    return _run.get()
+    return active_run.get()
 
 
 def current_step() -> Step | None:
     """Return the step whose `with` block this code is in, or None."""
-    return _step.get()
+    return active_step.get()
 
 
 class Step:
@@ -220,18 +222,18 @@ class Step:
 
         For hooks that have a start and an end but no block in between.
         """
-        before = _step.get()
-        _step.set(self)
+        before = active_step.get()
+        active_step.set(self)
 
         def leave() -> None:
             # Set rather than reset by token: an end hook may run in another context than its start.
-            if _step.get() is self:
-                _step.set(before)
+            if active_step.get() is self:
+                active_step.set(before)
 
         return leave
 
     def __enter__(self) -> Self:
-        self._token = _step.set(self)
+        self._token = active_step.set(self)
         return self
 
     def __exit__(
@@ -241,7 +243,7 @@ class Step:
         traceback: TracebackType | None,
     ) -> None:
         if self._token is not None:
-            _step.reset(self._token)
+            active_step.reset(self._token)
             self._token = None
         if error is not None:
             self.fail(error)
@@ -439,27 +441,27 @@ class Run:
     @contextmanager
     def active(self) -> Iterator[Self]:
         """Make this the current run of the code inside, without ending it."""
-        token = _run.set(self)
+        token = active_run.set(self)
         try:
             yield self
         finally:
-            _run.reset(token)
+            active_run.reset(token)
 
     def enter(self) -> Callable[[], None]:
         """Make this the current run from here on; call the returned function to leave it. Same as
         `Step.enter`.
         """
-        before = _run.get()
-        _run.set(self)
+        before = active_run.get()
+        active_run.set(self)
 
         def leave() -> None:
-            if _run.get() is self:
-                _run.set(before)
+            if active_run.get() is self:
+                active_run.set(before)
 
         return leave
 
     def __enter__(self) -> Self:
-        self._token = _run.set(self)
+        self._token = active_run.set(self)
         return self
 
     def __exit__(
@@ -469,7 +471,7 @@ class Run:
         traceback: TracebackType | None,
     ) -> None:
         if self._token is not None:
-            _run.reset(self._token)
+            active_run.reset(self._token)
             self._token = None
         self.end(status_for(kind))
 

@@ -12,11 +12,12 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import Scope
-from tallystick.storage import tables
+from tallystick.storage import settings_rows, tables
 from tallystick.storage.prepared import Prepared, PreparedInsert, insert_row
 from tallystick.storage.rows import readable
 
 __all__ = [
+    "FROZEN",
     "ScopeRevision",
     "ScopeRow",
     "all_revisions",
@@ -24,9 +25,11 @@ __all__ = [
     "changing",
     "ensure",
     "find",
+    "is_frozen",
     "named",
     "next_revision",
     "revisions",
+    "set_frozen",
 ]
 
 _t = tables.scopes
@@ -44,6 +47,13 @@ _NEXT_REVISION = Prepared(
 )
 _CHANGING = Prepared(
     "UPDATE scopes SET revision = revision + 1 WHERE name = :name RETURNING id, secret, revision"
+)
+
+
+FROZEN = "mutations.frozen"
+"""Name of the setting by which an operator suspends changes of memory in every scope."""
+_IS_FROZEN = Prepared(
+    select(tables.settings.c.value).where(tables.settings.c.name == bindparam("name"))
 )
 
 
@@ -131,3 +141,14 @@ def next_revision(tx: Connection, scope_id: int) -> int:
     """Return a new revision of a scope's text, for the rows that this transaction changes."""
     ((revision,),) = _NEXT_REVISION(tx, {"scope_id": scope_id})
     return int(revision)
+
+
+def is_frozen(connection: Connection) -> bool:
+    """Return True while an operator suspends every change of memory."""
+    rows = _IS_FROZEN(connection, {"name": FROZEN})
+    return bool(rows) and rows[0][0] == "1"
+
+
+def set_frozen(tx: Connection, frozen: bool) -> None:
+    """Suspend every change of memory, or allow them again."""
+    settings_rows.set_setting(tx, FROZEN, "1" if frozen else "0")

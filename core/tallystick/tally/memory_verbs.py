@@ -129,7 +129,7 @@ class MemoryVerbs(View):
                 call.record(
                     "memory_write", [item.dump() for item in new], summary={"memories": stored}
                 )
-        self._services.worker.nudge()
+        self._wake_worker()
         return results
 
     def recall(
@@ -522,7 +522,7 @@ class MemoryVerbs(View):
                 correlation_id=call.correlation_id,
             )
             if crossing.mode == "apply":
-                self._services.worker.nudge()
+                self._wake_worker()
                 call.record(
                     "memory_write",
                     {"reason": reason, "into": str(crossing.into)},
@@ -644,7 +644,7 @@ class MemoryVerbs(View):
     def items(self) -> memory.Items:
         """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
         services = self._services
-        return memory.Items(services.memory, self.actor, self.scope, services.worker.nudge)
+        return memory.Items(services.memory, self.actor, self.scope, self._wake_worker)
 
     def working(self, run_id: str | None = None) -> memory.WorkingMemory:
         """Return the working memory of a run, by default the open one.
@@ -660,7 +660,7 @@ class MemoryVerbs(View):
     def _record_change(
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
-        self._services.worker.nudge()
+        self._wake_worker()
         summary = {
             "id": change.memory_id,
             "event": change.event,

@@ -182,5 +182,5 @@ class Operator:
             self._services.memory, self.actor, Path(folder), idempotency_key=idempotency_key
         )
         self._services.drop_caches()
-        self._services.worker.nudge()
+        self._services.worker.wake.set()
         return result

@@ -17,8 +17,8 @@ from tallystick.recorder import (
     Recordings,
     Run,
     Step,
-    current_run,
-    current_step,
+    active_run,
+    active_step,
 )
 from tallystick.records import Actor, EntryKind, Limited, Scope, StepKind
 from tallystick.tally.services import Services
@@ -65,6 +65,12 @@ class View:
         services = self._services
         return _observe(services.gate, services.recorder, self.actor, kind, name)
 
+    def _wake_worker(self) -> None:
+        """Wake the background after a write."""
+        wake = self._services.worker.wake
+        if not wake.is_set():  # to look costs less than to set it anew
+            wake.set()
+
     def _admit(self, access: Limited) -> None:
         """Count an access of this actor. Raises RateLimited beyond the tally's limit."""
         self._services.gate.admit(self.actor, access, self.scope)
@@ -105,7 +111,7 @@ def _observe(
     journaled before it is raised; an error fails a step of its own.
     """
     with gate.journaling(actor):
-        step, run = current_step(), current_run()
+        step, run = active_step.get(), active_run.get()
         if step is not None and step.is_open and step.run.context is recorder:
             yield ObservedCall(step)
         elif run is None or not _is_open(run, recorder):
@@ -126,7 +132,7 @@ def _actor_in_history(recorder: RecorderContext, actor: Actor) -> Actor:
     Where the actor names no request and no session, they are the recorded run under way and its
     thread.
     """
-    step, run = current_step(), current_run()
+    step, run = active_step.get(), active_run.get()
     run = run if run is not None or step is None or not step.is_open else step.run
     if run is None or not _is_open(run, recorder):
         return actor

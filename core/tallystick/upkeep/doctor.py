@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tallystick.access.gate import FROZEN
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Worker
 from tallystick.records import Actor, Finding, commitment
-from tallystick.storage import Connection, integrity, jobs, journal, outbox, settings_rows
+from tallystick.storage import Connection, integrity, jobs, journal, outbox, scopes, settings_rows
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
 
@@ -142,7 +141,7 @@ def _window(connection: Connection) -> Finding:
 
 
 def _frozen(connection: Connection) -> Finding:
-    if settings_rows.get_setting(connection, FROZEN) == "1":
+    if scopes.is_frozen(connection):
         return Finding(
             check="changes",
             status="notice",

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tallystick.access.gate import FROZEN
 from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Scope, Transfer, canonical_json, text_digest
@@ -24,6 +23,7 @@ from tallystick.storage import Connection, journal, outbox, settings_rows
 from tallystick.storage import portable as rows
 from tallystick.storage.idempotency import IdempotentCall
 from tallystick.storage.migrate import HEAD
+from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
 __all__ = ["CHOICES", "FORMAT", "export", "import_from"]
