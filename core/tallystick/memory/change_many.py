@@ -29,9 +29,9 @@ def modify_many(
     """
     requests = [dict(item) for item in items]
     database = context.store.database
-    once = IdempotentCall(actor.private_scope, "modify_many", idempotency_key, requests)
+    call = IdempotentCall(actor.private_scope, "modify_many", idempotency_key, requests)
     with database.read() as connection:
-        first_answer = once.answered(connection)
+        first_answer = call.answered(connection)
     if first_answer is not None:
         return [Changed.load(changed) for changed in first_answer["changed"]]
     results = []
@@ -49,7 +49,7 @@ def modify_many(
     if idempotency_key is not None:
         answer = {"changed": [result.dump() for result in results]}
         database.write(
-            lambda tx: once.keep(tx, answer, at=context.store.clock.now()),
+            lambda tx: call.keep(tx, answer, at=context.store.clock.now()),
             name="modify_many.answer",
         )
     return results

@@ -18,7 +18,7 @@ from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import INDEX, item_content, item_value
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import RecallRequest, recall
-from tallystick.memory.remember import Prepared, check_new, ingest_one, prepare
+from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
 from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
 from tallystick.storage.idempotency import IdempotentCall
@@ -133,7 +133,7 @@ def _new(put: Put) -> NewMemory | None:
     return NewMemory(content=content, kind=KIND, attributes={INDEX: list(put.index)})
 
 
-def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: Prepared | None) -> None:
+def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | None) -> None:
     tx, now = write.tx, write.now
     row = items.find(tx, scope.id, put.namespace, put.key)
     stored = memories.get_docs(tx, [row.doc]).get(row.doc) if row is not None else None

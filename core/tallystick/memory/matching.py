@@ -19,7 +19,7 @@ from tallystick.memory.change import (
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import RecallRequest, recall
-from tallystick.records import Actor, ForgetMatch, Forgetting, Json, Scope
+from tallystick.records import Actor, ForgetMatch, Forgetting, Forgotten, Json, Scope
 from tallystick.storage import Connection, scopes
 from tallystick.storage.idempotency import IdempotentCall
 
@@ -90,20 +90,21 @@ def forget_matching(
     def unit(tx: Connection) -> Forgetting:
         context.gate.confirm(tx, actor, "delete", scope)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-        results = []
-        for match in chosen:
-            current = context.visible(tx, actor, match.memory_id, "delete")
-            require_version(current.memory, match.version)
-            require_unlocked(current.memory, actor, write.now)
-            results.append(forget_one(write, current, reason))
-        result = Forgetting(
-            mode="execute", matches=matches, complete=complete, results=tuple(results)
-        )
+        results = tuple(_forget_match(write, match, reason) for match in chosen)
+        result = Forgetting(mode="execute", matches=matches, complete=complete, results=results)
         call.keep(tx, result, at=write.now)
         return result
 
     with context.gate.journaling(actor):
         return context.store.database.write(unit, name="apply.forget_matching")
+
+
+def _forget_match(write: MemoryWrite, match: ForgetMatch, reason: str) -> Forgotten:
+    """Forget one match inside the open transaction, at the version that was previewed."""
+    current = write.context.visible(write.tx, write.actor, match.memory_id, "delete")
+    require_version(current.memory, match.version)
+    require_unlocked(current.memory, write.actor, write.now)
+    return forget_one(write, current, reason)
 
 
 class _Matches(NamedTuple):

@@ -33,13 +33,13 @@ from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
 
-__all__ = ["Prepared", "check_new", "ingest_one", "prepare", "remember"]
+__all__ = ["PreparedMemory", "check_new", "ingest_one", "prepare", "remember"]
 
 _OPERATION = "remember"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedMemory:
     """One item with everything that must be made before the transaction.
 
     An embedder may be slow, and the transaction holds the one writer. A new text is embedded and
@@ -138,12 +138,14 @@ def check_new(item: NewMemory) -> None:
             )
 
 
-def prepare(context: MemoryContext, actor: Actor, items: Sequence[NewMemory]) -> list[Prepared]:
+def prepare(
+    context: MemoryContext, actor: Actor, items: Sequence[NewMemory]
+) -> list[PreparedMemory]:
     vectors, warnings = context.vectors_for(
         [searchable(item.content, item.attributes) for item in items]
     )
     return [
-        Prepared(item, _reference(item, actor), vector, warnings)
+        PreparedMemory(item, _reference(item, actor), vector, warnings)
         for item, vector in zip(items, vectors, strict=True)
     ]
 
@@ -164,7 +166,7 @@ def _ingest(
     context: MemoryContext,
     actor: Actor,
     scope: Scope,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[PreparedMemory],
     correlation_id: str | None,
     call: IdempotentCall | None,
 ) -> list[Remembered]:
@@ -196,7 +198,7 @@ def _request_of(new: NewMemory) -> Json:
     }
 
 
-def ingest_one(write: MemoryWrite, scope: ScopeRow, item: Prepared) -> Remembered:
+def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Remembered:
     tx, new, now = write.tx, item.new, write.now
     call = None
     if new.idempotency_key is not None:
@@ -243,7 +245,7 @@ def _existing(
 
 
 def _add_memory(
-    write: MemoryWrite, scope: ScopeRow, item: Prepared, source_id: str, content_key: str
+    write: MemoryWrite, scope: ScopeRow, item: PreparedMemory, source_id: str, content_key: str
 ) -> Remembered:
     tx, context, now, new = write.tx, write.context, write.now, item.new
     position = new.position
