@@ -68,9 +68,9 @@ def recheck(state: State) -> State:
     for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
         if item.id not in state.included or verdict is None:
             continue
-        shown = state.items[item.id]
+        visible = state.items[item.id]
         shortened = item.id in state.shortened
-        if verdict.effect != "redact" or shortened or shown.content != verdict.placeholder:
+        if verdict.effect != "redact" or shortened or visible.content != verdict.placeholder:
             raise InvalidContext(
                 f"Policy ({verdict.effect}) no longer held for item {item.id!r} before layout; "
                 f"nothing was sent. "

@@ -54,5 +54,9 @@ def speakers_of(texts: Sequence[str]) -> frozenset[str]:
         if len(set(names)) <= _MOST_SPEAKERS
         else set()
     )
-    held = sum(name in several for name in names)
-    return frozenset(several) if len(several) > 1 and held >= _SHARE * len(texts) else frozenset()
+    spoken_lines = sum(name in several for name in names)
+    return (
+        frozenset(several)
+        if len(several) > 1 and spoken_lines >= _SHARE * len(texts)
+        else frozenset()
+    )

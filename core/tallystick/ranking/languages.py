@@ -334,8 +334,8 @@ def without_asking(text: str) -> str:
     """
     if text.isascii():
         return text
-    left = _ASKING.sub(" ", text)
-    return left if any(char.isalnum() for char in left) else text
+    rest = _ASKING.sub(" ", text)
+    return rest if any(char.isalnum() for char in rest) else text
 
 
 def script_of(word: str) -> str | None:

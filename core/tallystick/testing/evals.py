@@ -109,30 +109,30 @@ class _Stage:
             self.gains.append(sum(1 / math.log2(place + 2) for place in places) / best)
         return hits
 
-    def check(self, holds: bool, what: str) -> None:
+    def check(self, passes: bool, failure: str) -> None:
         """Something that must be so."""
         self.checks += 1
-        if not holds:
-            self.failures.append(what)
+        if not passes:
+            self.failures.append(failure)
 
-    def silent(self, answer: object, marks: Iterable[str], what: str) -> None:
+    def silent(self, answer: object, marks: Iterable[str], surface: str) -> None:
         """Check that an answer contains none of `marks`."""
         text = answer if isinstance(answer, str) else repr(answer)
         leaked = [mark for mark in marks if mark in text]
         self.checks += 1
         if leaked:
             self.leaks += len(leaked)
-            self.failures.append(f"{what} told {', '.join(leaked)}")
+            self.failures.append(f"{surface} told {', '.join(leaked)}")
 
-    def refused(self, call: Callable[[], Any], marks: Iterable[str], what: str) -> None:
+    def refused(self, call: Callable[[], Any], marks: Iterable[str], surface: str) -> None:
         """Check that a call is refused without a leak."""
         try:
             answer = call()
         except (Denied, NotFound) as error:
-            self.silent(f"{error!r} {error}", marks, what)
+            self.silent(f"{error!r} {error}", marks, surface)
         else:
             self.leaks += 1
-            self.failures.append(f"{what} was answered: {answer!r:.80}")
+            self.failures.append(f"{surface} was answered: {answer!r:.80}")
 
     def pack(self, pack: Any) -> Any:
         """Note what a pack costs."""
@@ -563,7 +563,7 @@ def _mutation_targets(stage: _Stage) -> None:
         Actor(user="ada", projects=frozenset({"apollo"})), scope="project:apollo"
     )
     stage.chatter(apollo, 100)
-    near = _keep(
+    standups = _keep(
         apollo,
         [
             f"The standup is at {hour}:{minute:02d} on Tuesdays."
@@ -578,19 +578,19 @@ def _mutation_targets(stage: _Stage) -> None:
         listed = apollo.memories(states=_EVERY, limit=10_000)
         return {memory.id: (memory.version, memory.state) for memory in listed}
 
-    def changed(call: Callable[[], Any], targets: Iterable[str], what: str) -> None:
+    def changed(call: Callable[[], Any], targets: Iterable[str], failure: str) -> None:
         before = snapshot()
         call()
         after = snapshot()
         moved = {memory_id for memory_id in after if after[memory_id] != before.get(memory_id)}
         stage.wrong += len(moved - set(targets))
-        stage.check(moved == set(targets), what)
+        stage.check(moved == set(targets), failure)
 
     changed(
         lambda: apollo.modify(
-            near[0], content="The standup is at 9:15 on Tuesdays.", reason="r", if_version=1
+            standups[0], content="The standup is at 9:15 on Tuesdays.", reason="r", if_version=1
         ),
-        [near[0]],
+        [standups[0]],
         "modify changed another memory",
     )
     changed(
@@ -604,7 +604,7 @@ def _mutation_targets(stage: _Stage) -> None:
         "pinned goes",
     )
     intended = [match.memory_id for match in preview.matches if match.action == "forget"]
-    stage.check(set(intended) <= set(near), "the preview names what nobody meant")
+    stage.check(set(intended) <= set(standups), "the preview names what nobody meant")
 
     def executed() -> None:
         apollo.forget_matching(
