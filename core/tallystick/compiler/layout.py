@@ -49,7 +49,9 @@ _NO_SOURCE = SourceRef()
 
 
 def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledContext:
-    """The compiled context: chosen items in reading order, and one decision per candidate."""
+    """Return the compiled context: chosen items in reading order, and one decision per
+    candidate.
+    """
     visible = {item_id: _visible_item(state, item_id) for item_id in state.included}
     digests = {item_id: item.stable_hash or "" for item_id, item in visible.items()}
     sections = tuple(

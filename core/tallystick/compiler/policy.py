@@ -60,10 +60,10 @@ def decide(state: State) -> State:
 
 
 def recheck(state: State) -> State:
-    """The same state, after every item about to be laid out was judged anew.
+    """Return the same state, after every item about to be laid out was judged anew.
 
-    Raises InvalidContext if one of them is denied or shows what was redacted: nothing may leave
-    then.
+    Raises InvalidContext if one of them is denied or shows redacted text: then nothing may
+    leave.
     """
     for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
         if item.id not in state.included or verdict is None:

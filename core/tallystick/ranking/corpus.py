@@ -643,7 +643,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         alive=np.ones(len(entries), dtype=bool),
         owner=owners,
         length=length,
-        **_inverted(postings // max(1, len(owners)), postings % max(1, len(owners)), often),
+        **_inverted_index(postings // max(1, len(owners)), postings % max(1, len(owners)), often),
         words=(words % max(1, len(vocabulary.spelled))).astype(np.int32),
         word_offsets=np.searchsorted(word_rows, np.arange(len(entries) + 1)),
         vectors=vectors,
@@ -655,7 +655,9 @@ def _first_set(*moments: int | None) -> int:
     return next(moment for moment in moments if moment is not None)
 
 
-def _inverted(terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]) -> dict[str, Any]:
+def _inverted_index(
+    terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]
+) -> dict[str, Any]:
     """Postings already sorted by term and slice, with the offset of each term."""
     import numpy as np
 
@@ -741,7 +743,7 @@ def _merge(segments: Sequence[_Segment]) -> _Segment:
         alive=np.ones(rows, dtype=bool),
         owner=np.concatenate(owner).astype(np.int32),
         length=np.concatenate(length),
-        **_inverted(all_terms[order], all_slices[order], np.concatenate(often)[order]),
+        **_inverted_index(all_terms[order], all_slices[order], np.concatenate(often)[order]),
         words=np.concatenate(words),
         word_offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
         vectors=np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32),

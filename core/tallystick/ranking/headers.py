@@ -1,4 +1,4 @@
-"""Headers: who said a line of a transcript and when, where the text itself begins with that.
+"""Headers: the speaker and time of a line of a transcript, if the text itself begins with them.
 
 `Anna: Hello`, `[8 May 2023, 13:56] Anna: Hello` and `Anna [13:56]: Hello` are read; anything else
 has no header.

@@ -39,7 +39,7 @@ __all__ = ["Text", "WorkingSets"]
 _LEAST = 200
 """The least number of candidates that words, and vectors, propose."""
 _ANALYSED = 20_000
-"""Texts whose words and vectors are kept."""
+"""Texts whose words and vectors are cached."""
 
 
 class Text(NamedTuple):
@@ -73,7 +73,7 @@ class _Set:
 
 
 class WorkingSets:
-    """Relevance of candidates, with what was learnt of texts kept from one compile to the next.
+    """Relevance of candidates, with a cache of analysed texts from one compile to the next.
     Thread-safe.
 
     What is kept changes no result: a corpus that follows a working set is the one that would be

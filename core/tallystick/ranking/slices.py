@@ -1,4 +1,4 @@
-"""Slices: a long text in pieces that each say one thing, so that length hides nothing."""
+"""Slices: a long text in pieces of one topic each, so that length hides nothing."""
 
 from __future__ import annotations
 

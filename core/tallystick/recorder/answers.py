@@ -13,14 +13,14 @@ from tallystick.compiler import diff_compiled
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,
+    ContextCandidate,
     Json,
-    Known,
+    MemoryWrite,
     Provenance,
     Receipt,
     SourceRef,
     StepDiff,
     StepEntry,
-    Written,
 )
 from tallystick.storage import recordings
 
@@ -44,7 +44,7 @@ changed.
 """
 
 
-def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> list[Known]:
+def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> list[ContextCandidate]:
     """Return every candidate of a compile in the order of its decisions, with its text unless
     policy withheld it.
     """
@@ -61,7 +61,7 @@ def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> lis
             )
         reference = None if item is None or item.source_ref == SourceRef() else item.source_ref
         candidates.append(
-            Known(
+            ContextCandidate(
                 item_id=decision.item_id,
                 decision=decision,
                 says=text,
@@ -73,7 +73,7 @@ def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> lis
     return candidates
 
 
-def quotes_of(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
+def quotes_of(items: Iterable[ContextCandidate], text: str) -> list[tuple[ContextCandidate, str]]:
     """Return the items that went in and contain `text`, each with the words around it; white space
     and case do not count.
     """
@@ -97,12 +97,12 @@ def quotes_of(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
     return quotes
 
 
-def changes_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[Written]:
+def changes_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[MemoryWrite]:
     """Yield the changes of memory that a step's receipt names, in order."""
     for entry in receipt.entries:
         if entry.kind == "memory_write":
             for memory_id, event in _changes(entry.summary):
-                yield Written(
+                yield MemoryWrite(
                     step_id=receipt.step_id,
                     memory_id=memory_id,
                     event=event,
@@ -219,7 +219,11 @@ def _compiled(entries: Mapping[str, StepEntry]) -> CompiledContext | None:
 
 
 def provenance(
-    item: Known, quote: str, source_id: str | None, source: SourceRef | None, raw: str | None
+    item: ContextCandidate,
+    quote: str,
+    source_id: str | None,
+    source: SourceRef | None,
+    raw: str | None,
 ) -> Provenance:
     """Return one origin of a sentence."""
     return Provenance(

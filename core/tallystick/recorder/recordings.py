@@ -35,10 +35,11 @@ from tallystick.records import (
     Actor,
     CompilationRequest,
     CompiledContext,
+    ContextCandidate,
     Foil,
     JsonObject,
-    Known,
     MemoryUse,
+    MemoryWrite,
     PrefixReuse,
     Provenance,
     Receipt,
@@ -53,7 +54,6 @@ from tallystick.records import (
     StepRecord,
     Tape,
     Verification,
-    Written,
     commitment,
 )
 from tallystick.storage import journal, memories, parts, recordings
@@ -238,7 +238,7 @@ class Recordings:
 
     # Questions
 
-    def knew(self, step_id: str) -> list[Known]:
+    def knew(self, step_id: str) -> list[ContextCandidate]:
         """Return every candidate that went into a step's context, and why. Raises NotFound."""
         return [
             item
@@ -246,7 +246,7 @@ class Recordings:
             if item.decision.decision != "exclude"
         ]
 
-    def unseen(self, step_id: str) -> list[Known]:
+    def unseen(self, step_id: str) -> list[ContextCandidate]:
         """Return every candidate left out of a step's context, and why. Raises NotFound."""
         return [
             item
@@ -289,7 +289,7 @@ class Recordings:
         """Compare two steps, of one run or of two. Raises NotFound."""
         return diff_steps((before, self.entries(before)), (after, self.entries(after)))
 
-    def written(self, run_id: str) -> list[Written]:
+    def written(self, run_id: str) -> list[MemoryWrite]:
         """Return the changes of memory that the steps of a run made, in the order of their
         receipts. Raises NotFound.
         """

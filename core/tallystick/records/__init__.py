@@ -12,7 +12,13 @@ from tallystick.records._base import (
     Words,
     is_storable,
 )
-from tallystick.records.answers import Known, MemoryUse, Provenance, StepDiff, Written
+from tallystick.records.answers import (
+    ContextCandidate,
+    MemoryUse,
+    MemoryWrite,
+    Provenance,
+    StepDiff,
+)
 from tallystick.records.canonical import (
     canonical_json,
     commitment,
@@ -168,7 +174,7 @@ __all__ = [
     "JournalEntry",
     "Json",
     "JsonObject",
-    "Known",
+    "ContextCandidate",
     "LAST_MOMENT",
     "Limited",
     "Link",
@@ -236,7 +242,7 @@ __all__ = [
     "Verification",
     "VerificationProblem",
     "Words",
-    "Written",
+    "MemoryWrite",
     "canonical_json",
     "commitment",
     "digest",
