@@ -60,7 +60,7 @@ class TestMemory(AdapterContract):
             "attributes": attributes,
         }
 
-    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+    def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
         return [one.memory_id for one in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
