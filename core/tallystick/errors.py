@@ -291,7 +291,7 @@ _REMEDIES: Mapping[str, str] = {
 
 
 class Denied(TallystickError):
-    """Policy refused. `decision.reason` holds the stable reason code."""
+    """Policy refused. `decision.reason` is the stable reason code."""
 
     code = "denied"
 

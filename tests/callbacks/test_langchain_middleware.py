@@ -112,8 +112,8 @@ class TestMiddleware(AdapterContract):
     def stored_fields(self, content: str) -> dict[str, Any]:
         return {"content": content, "kind": "turn", "speaker": "alice", "conversation": "t1"}
 
-    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        return [change.memory_id for change in bound.remember_many(list(contents))]
+    def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+        return [one.memory_id for one in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         watching = TallyMiddleware(bound, memories=0, capture="user", strict=True)

@@ -476,7 +476,7 @@ class TestStore(AdapterContract):
         text = json.dumps(value, ensure_ascii=False)
         return {"content": text, "kind": "store_item", "attributes": {"store_index": ["$"]}}
 
-    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+    def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
         store = TallyStore(bound)
         for content in contents:
             store.put(NOTES, content, {"text": content})

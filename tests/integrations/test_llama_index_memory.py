@@ -60,8 +60,8 @@ class TestMemory(AdapterContract):
             "attributes": attributes,
         }
 
-    def kept(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
-        return [change.memory_id for change in bound.remember_many(list(contents))]
+    def store_memories(self, bound: BoundTally, contents: Sequence[str]) -> list[str]:
+        return [one.memory_id for one in bound.remember_many(list(contents))]
 
     def remember(self, bound: BoundTally, content: str) -> None:
         TallyMemory.from_defaults(bound, session_id="s1").put(_user(content))

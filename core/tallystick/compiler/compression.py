@@ -26,8 +26,8 @@ _WORTH_A_SUMMARY = 4
 
 
 def compress(state: State) -> State:
-    """The state with shortened items taken where they fit, the rest filled up, and everything else
-    out.
+    """Return the state with shortened items in where they fit, the rest filled up, and everything
+    else out.
     """
     if state.request.compile_config.compression:
         state = _take_shortened(state)
@@ -145,7 +145,7 @@ def _shorten_item(state: State, head: str, available: int, query: list[str]) -> 
 
 
 def _close(state: State) -> State:
-    """The state with a reason for everything that is neither in nor out yet."""
+    """Return the state with a reason for every item that is neither in nor out yet."""
     ledger = Ledger(state)
     excluded: dict[str, Exclusion] = {}
     begins = state.position[state.window[0]] if state.window else -1

@@ -49,9 +49,11 @@ _NO_SOURCE = SourceRef()
 
 
 def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledContext:
-    """The compiled context: chosen items in reading order, and one decision per candidate."""
-    shown = {item_id: _visible_item(state, item_id) for item_id in state.included}
-    digests = {item_id: item.stable_hash or "" for item_id, item in shown.items()}
+    """Return the compiled context: chosen items in reading order, and one decision per
+    candidate.
+    """
+    visible = {item_id: _visible_item(state, item_id) for item_id in state.included}
+    digests = {item_id: item.stable_hash or "" for item_id, item in visible.items()}
     sections = tuple(
         _section(state, name, item_ids, digests) for name, item_ids in _sections(state).items()
     )
@@ -73,7 +75,7 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
         provider=request.provider,
         model=request.model,
         selected_items=tuple(
-            shown[item_id] for section in sections for item_id in section.item_ids
+            visible[item_id] for section in sections for item_id in section.item_ids
         ),
         excluded_items=tuple(state.items[item_id] for item_id in sorted(state.excluded)),
         decisions=decisions,

@@ -22,8 +22,8 @@ say.
 
 
 def normalize(state: State) -> State:
-    """The state with its candidates as items, in one order, and the time from which each no longer
-    holds.
+    """Return the state with its candidates as items, in one order, and the time at which each
+    expires.
     """
     request = state.request
     memories = {memory.id: memory for memory in request.memory_records}

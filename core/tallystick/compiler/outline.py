@@ -42,14 +42,14 @@ class Outline:
 
     @property
     def system(self) -> str:
-        """The instructions as one text; what was remembered is framed, because it is data."""
+        """The instructions as one text; remembered texts are framed, because they are data."""
         own = [item.content for item in self.instructions if item.kind != "memory"]
         remembered = framed(quoted(item) for item in self.instructions if item.kind == "memory")
         return "\n\n".join(filter(None, [*own, remembered]))
 
 
 def outline(compiled: CompiledContext) -> Outline:
-    """The outline of a compiled context. Raises InvalidContext for calls without results and
+    """Return the outline of a compiled context. Raises InvalidContext for calls without results and
     results without calls.
     """
     by_id = {item.id: item for item in compiled.selected_items}
@@ -84,7 +84,7 @@ def prompt_text(compiled: CompiledContext) -> str:
 
 
 def quoted(item: ContextItem) -> str:
-    """An item as a line of data: who said it and when, or what it is, and its text."""
+    """Return an item as a line of data: its label and its text."""
     return f"{label(item)}{item.content}"
 
 

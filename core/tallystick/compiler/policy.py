@@ -60,17 +60,17 @@ def decide(state: State) -> State:
 
 
 def recheck(state: State) -> State:
-    """The same state, after every item about to be laid out was judged anew.
+    """Return the same state, after every item about to be laid out was judged anew.
 
-    Raises InvalidContext if one of them is denied or shows what was redacted: nothing may leave
-    then.
+    Raises InvalidContext if one of them is denied or shows redacted text: then nothing may
+    leave.
     """
     for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
         if item.id not in state.included or verdict is None:
             continue
-        shown = state.items[item.id]
+        visible = state.items[item.id]
         shortened = item.id in state.shortened
-        if verdict.effect != "redact" or shortened or shown.content != verdict.placeholder:
+        if verdict.effect != "redact" or shortened or visible.content != verdict.placeholder:
             raise InvalidContext(
                 f"Policy ({verdict.effect}) no longer held for item {item.id!r} before layout; "
                 f"nothing was sent. "

@@ -202,8 +202,8 @@ def _sentences(content: str) -> list[tuple[int, int]]:
 def _sentences_by_worth(
     content: str, spans: Sequence[tuple[int, int]], query: frozenset[str]
 ) -> list[int]:
-    """Places of the sentences, those that share most with the request first, earlier ones before
-    later ones.
+    """Return the places of the sentences: those that share most with the request first, earlier
+    before later ones.
     """
 
     def key(place: int) -> tuple[int, int]:

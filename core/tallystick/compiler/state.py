@@ -168,5 +168,7 @@ class State:
         """Return this state with more notes on items."""
         if not notes:
             return self
-        joined = {item_id: (*self.notes.get(item_id, ()), *more) for item_id, more in notes.items()}
-        return replace(self, notes={**self.notes, **joined})
+        notes_by_item = {
+            item_id: (*self.notes.get(item_id, ()), *more) for item_id, more in notes.items()
+        }
+        return replace(self, notes={**self.notes, **notes_by_item})

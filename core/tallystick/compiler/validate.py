@@ -141,12 +141,12 @@ def _last_unit(
     """Return the first of the unit that ends the conversation once results are joined to their
     calls.
     """
-    joined = {member for members in groups.values() for member in members[1:]}
+    results = {member for members in groups.values() for member in members[1:]}
     return next(
         (
             item.id
             for item in reversed(messages)
-            if item.id not in joined and item.id not in excluded
+            if item.id not in results and item.id not in excluded
         ),
         None,
     )

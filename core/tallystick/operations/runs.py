@@ -8,11 +8,12 @@ from pydantic import Field
 
 from tallystick.operations.operation import Arguments, Operation, RunId, StepId
 from tallystick.records import (
+    ContextCandidate,
     Foil,
-    Known,
     MemoryUse,
     Provenance,
     Receipt,
+    RecordedWrite,
     ReplayRecipe,
     ReplayResult,
     RunRecord,
@@ -20,7 +21,6 @@ from tallystick.records import (
     StepEntry,
     StepRecord,
     Verification,
-    Written,
 )
 
 __all__ = ["OPERATIONS"]
@@ -167,7 +167,7 @@ OPERATIONS = (
         model_description="List what the agent knew at a step, and why.",
         effect="read",
         arguments=OfStep,
-        result=list[Known],
+        result=list[ContextCandidate],
         errors=_NOT_FOUND,
         verb="recordings.knew",
     ),
@@ -178,7 +178,7 @@ OPERATIONS = (
         model_description="List what the agent did not see at a step, and why.",
         effect="read",
         arguments=OfStep,
-        result=list[Known],
+        result=list[ContextCandidate],
         errors=_NOT_FOUND,
         verb="recordings.unseen",
     ),
@@ -222,7 +222,7 @@ OPERATIONS = (
         model_description="List what the steps of a run wrote to memory.",
         effect="read",
         arguments=OfRun,
-        result=list[Written],
+        result=list[RecordedWrite],
         errors=_NOT_FOUND,
         verb="recordings.written",
     ),

@@ -244,8 +244,10 @@ def _in_delegated(actor: Actor, scope: Scope, space: MemorySpace | None, now: in
     # The delegator's own membership does not open the scope to each of his agents: an agent is
     # named itself.
     agents = [member for member in space.members if member.principal_type == "agent"]
-    held = space.model_copy(update={"members": tuple(agents)})
-    return _as_member(actor, held, now, absent="delegation_required", ended="delegation_expired")
+    agents_only = space.model_copy(update={"members": tuple(agents)})
+    return _as_member(
+        actor, agents_only, now, absent="delegation_required", ended="delegation_expired"
+    )
 
 
 def _as_member(

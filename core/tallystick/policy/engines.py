@@ -44,7 +44,7 @@ class KingfisherFinder:
         data = text.encode("utf-8", "replace")
         with self._guard:
             if self._scanner is None:
-                self._scanner = self._compiled()
+                self._scanner = self._new_scanner()
             findings = self._scanner.scan(data)
         for finding in findings:
             if finding.visible:
@@ -62,7 +62,7 @@ class KingfisherFinder:
                     _kind(finding.rule_id),
                 )
 
-    def _compiled(self) -> Any:
+    def _new_scanner(self) -> Any:
         engine = import_module("kingfisher_sdk")
         rules = (
             engine.Rules(cache=False)

@@ -1,4 +1,5 @@
-"""Redaction: secrets (and, if asked, personal data) out of text and JSON, ids left whole.
+"""Redaction: secrets (and, if configured, personal data) removed from text and JSON, ids left
+whole.
 
 A table of rules of our own: each is anchored on the beginning of a credential or on the text before
 it, bounded in length, and run only where one of its keywords occurs. Best effort: a secret without
@@ -319,7 +320,9 @@ class _Gate:
         spelled = {
             form for word in words for form in (word, json.dumps(word, ensure_ascii=False)[1:-1])
         }
-        either = "|".join([*(_SIGN.sub(_escaped, word) for word in sorted(spelled)), *patterns])
+        either = "|".join(
+            [*(_SIGN.sub(_json_escapes, word) for word in sorted(spelled)), *patterns]
+        )
         form = TypeAdapter(Annotated[str, StringConstraints(pattern=f"(?is)(?:{either})")])
         self._holds = form.validator.isinstance_python
 
@@ -334,7 +337,7 @@ class _Gate:
         return self._holds(text)
 
 
-def _escaped(sign: re.Match[str]) -> str:
+def _json_escapes(sign: re.Match[str]) -> str:
     return f"\\x{{{ord(sign[0]):x}}}"
 
 
@@ -481,17 +484,19 @@ def _names_a_secret(key: str, value: str) -> bool:
     return (
         bool(_WEAK_KEY.search(name))
         and len(value) >= 16
-        and _mixed(value)
+        and _has_letters_and_digits(value)
         and not re.search(r"\s", value)
     )
 
 
-def _mixed(value: str) -> bool:
-    """Letters and digits both, as made-up words are not and made secrets are."""
+def _has_letters_and_digits(value: str) -> bool:
+    """Return True if a value has both letters and digits, as generated secrets have and words have
+    not.
+    """
     return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
-def _assigned(match: re.Match[str]) -> bool:
+def _is_assigned_secret(match: re.Match[str]) -> bool:
     """Return True if the assigned value is a secret, and not code, prose or a placeholder."""
     value, name = _PLACEHOLDER.sub("", match["secret"]), match["name"]
     if not value.strip() or _NOT_A_SECRET.fullmatch(value):
@@ -501,14 +506,14 @@ def _assigned(match: re.Match[str]) -> bool:
     if name.lower() == "token":
         return (
             len(value) >= 12
-            and _mixed(value)
+            and _has_letters_and_digits(value)
             and bool(match["quote"] or not _DOTTED.fullmatch(value))
         )
     if match["quote"] or name.isupper():
         return len(value) >= 4
     if _EXPRESSION.fullmatch(value) or _DOTTED.fullmatch(value):
         return False  # `password=password`, `secret: str`, `api_key=get_key()`
-    return len(value) >= 6 and (_mixed(value) or not value.isalnum())
+    return len(value) >= 6 and (_has_letters_and_digits(value) or not value.isalnum())
 
 
 def _bearer(match: re.Match[str]) -> bool:
@@ -522,7 +527,7 @@ def _url_password(match: re.Match[str]) -> bool:
 
 
 def _url_key(match: re.Match[str]) -> bool:
-    return _mixed(_PLACEHOLDER.sub("", match["secret"]))
+    return _has_letters_and_digits(_PLACEHOLDER.sub("", match["secret"]))
 
 
 # Checks of personal data
@@ -785,7 +790,7 @@ SECRET_RULES: tuple[Rule, ...] = (
         "secret",
         "key",
         "token",
-        check=_assigned,
+        check=_is_assigned_secret,
         certain=False,
     ),
     _rule(
@@ -800,7 +805,7 @@ SECRET_RULES: tuple[Rule, ...] = (
         "--access-key",
         "--auth-token",
         "--client-secret",
-        check=_assigned,
+        check=_is_assigned_secret,
         certain=False,
     ),
 )

@@ -61,5 +61,5 @@ def bm25(
 
 def inverse_frequency(n_documents: int, frequency: int) -> float:
     """Return the rarity of a term that `frequency` of `n_documents` contain; above 0."""
-    seen = min(max(frequency, 0), n_documents)
-    return math.log(1.0 + (n_documents - seen + 0.5) / (seen + 0.5))
+    bounded = min(max(frequency, 0), n_documents)
+    return math.log(1.0 + (n_documents - bounded + 0.5) / (bounded + 0.5))

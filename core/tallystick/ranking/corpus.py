@@ -313,9 +313,9 @@ class Corpus:
         """The number of live slices, and of their words."""
         slices, words = 0, 0.0
         for segment in self.segments:
-            standing = segment.alive[segment.owner]
-            slices += int(standing.sum())
-            words += float(segment.length[standing].sum())
+            live = segment.alive[segment.owner]
+            slices += int(live.sum())
+            words += float(segment.length[live].sum())
         return CorpusSize(slices, words)
 
     @cached_property
@@ -395,10 +395,10 @@ class Corpus:
         first = np.zeros(len(rows), dtype=np.int64)
         base = 0
         for at, segment in enumerate(self.segments):
-            mine = np.flatnonzero(place == at)
-            local = rows[mine] - self.starts[at]
-            first[mine] = segment.word_offsets[local] + base
-            counts[mine] = segment.word_offsets[local + 1] - segment.word_offsets[local]
+            local_rows = np.flatnonzero(place == at)
+            local = rows[local_rows] - self.starts[at]
+            first[local_rows] = segment.word_offsets[local] + base
+            counts[local_rows] = segment.word_offsets[local + 1] - segment.word_offsets[local]
             base += len(segment.words)
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         return RowWords(self._all_words[np.repeat(first, counts) + within], counts)
@@ -452,14 +452,14 @@ class Corpus:
         cosines = np.full(len(rows), -2.0)
         place = np.searchsorted(self.starts, rows, side="right") - 1
         for at, segment in enumerate(self.segments):
-            mine = np.flatnonzero(place == at)
-            if not len(mine) or not len(segment.vectors):
+            local_rows = np.flatnonzero(place == at)
+            if not len(local_rows) or not len(segment.vectors):
                 continue
             _same_size(query, segment.vectors)
-            local = rows[mine] - self.starts[at]
+            local = rows[local_rows] - self.starts[at]
             first = np.searchsorted(segment.vector_owner, local)
             last = np.searchsorted(segment.vector_owner, local, side="right")
-            spread = np.repeat(np.arange(len(mine)), last - first)
+            spread = np.repeat(np.arange(len(local_rows)), last - first)
             within = np.arange(len(spread)) - np.repeat(
                 np.cumsum(last - first) - (last - first), last - first
             )
@@ -467,7 +467,7 @@ class Corpus:
             # einsum works row by row; a matrix product may group rows and so round them
             # differently.
             values = np.clip(np.einsum("ij,j->i", chosen, query), -1.0, 1.0)
-            np.maximum.at(cosines, mine[spread], values)
+            np.maximum.at(cosines, local_rows[spread], values)
         return cosines
 
     # Conversations
@@ -517,11 +517,11 @@ class Corpus:
         speakers = set(self.speakers)
         pairs = {(name, name) for name in speakers}
         for names in self.aliases.values():
-            pairs |= {(name, who) for who in speakers.intersection(names) for name in names}
+            pairs |= {(name, speaker) for speaker in speakers.intersection(names) for name in names}
         by_term: dict[str, list[tuple[str, str]]] = {}
-        for name, who in sorted(pairs):
+        for name, speaker in sorted(pairs):
             for term in set(_name_terms(name)):
-                by_term.setdefault(term, []).append((name, who))
+                by_term.setdefault(term, []).append((name, speaker))
         return {term: tuple(named) for term, named in by_term.items()}
 
     @cached_property
@@ -641,7 +641,7 @@ def _segment(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -
         alive=np.ones(len(entries), dtype=bool),
         owner=owners,
         length=length,
-        **_inverted(postings // max(1, len(owners)), postings % max(1, len(owners)), often),
+        **_inverted_index(postings // max(1, len(owners)), postings % max(1, len(owners)), often),
         words=(words % max(1, len(vocabulary.spelled))).astype(np.int32),
         word_offsets=np.searchsorted(word_rows, np.arange(len(entries) + 1)),
         vectors=vectors,
@@ -653,7 +653,9 @@ def _first_set(*moments: int | None) -> int:
     return next(moment for moment in moments if moment is not None)
 
 
-def _inverted(terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]) -> dict[str, Any]:
+def _inverted_index(
+    terms: NDArray[Any], slice_of: NDArray[Any], often: NDArray[Any]
+) -> dict[str, Any]:
     """Postings already sorted by term and slice, with the offset of each term."""
     import numpy as np
 
@@ -710,11 +712,11 @@ def _merge(segments: Sequence[_Segment]) -> _Segment:
     rows = slices = 0
     for segment in segments:
         new_row = np.cumsum(segment.alive) - 1 + rows
-        standing = segment.alive[segment.owner]
-        new_slice = np.cumsum(standing) - 1 + slices
-        owner.append(new_row[segment.owner[standing]])
-        length.append(segment.length[standing])
-        postings = standing[segment.slice_of]
+        live = segment.alive[segment.owner]
+        new_slice = np.cumsum(live) - 1 + slices
+        owner.append(new_row[segment.owner[live]])
+        length.append(segment.length[live])
+        postings = live[segment.slice_of]
         terms.append(np.repeat(segment.terms, np.diff(segment.offsets))[postings])
         slice_of.append(new_slice[segment.slice_of[postings]])
         often.append(segment.often[postings])
@@ -722,11 +724,11 @@ def _merge(segments: Sequence[_Segment]) -> _Segment:
         words.append(segment.words[np.repeat(segment.alive, sizes)])
         counts.append(sizes[segment.alive])
         if len(segment.vectors):
-            having = segment.alive[segment.vector_owner]
-            vectors.append(segment.vectors[having])
-            vector_owner.append(new_row[segment.vector_owner[having]])
+            with_vectors = segment.alive[segment.vector_owner]
+            vectors.append(segment.vectors[with_vectors])
+            vector_owner.append(new_row[segment.vector_owner[with_vectors]])
         rows += int(segment.alive.sum())
-        slices += int(standing.sum())
+        slices += int(live.sum())
     if len({part.shape[1] for part in vectors if len(part)}) > 1:
         raise DimensionMismatch(
             name="of the stored vectors", expected=vectors[0].shape[1], got=vectors[1].shape[1]
@@ -739,7 +741,7 @@ def _merge(segments: Sequence[_Segment]) -> _Segment:
         alive=np.ones(rows, dtype=bool),
         owner=np.concatenate(owner).astype(np.int32),
         length=np.concatenate(length),
-        **_inverted(all_terms[order], all_slices[order], np.concatenate(often)[order]),
+        **_inverted_index(all_terms[order], all_slices[order], np.concatenate(often)[order]),
         words=np.concatenate(words),
         word_offsets=np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64),
         vectors=np.concatenate(vectors) if vectors else np.zeros((0, 0), dtype=np.float32),

@@ -58,7 +58,7 @@ _LEADING = (
     r"|en|de|desde|depuis|im|seit|vom|a|nel|em|sinds"
 )
 _BEFORE_MONTH = rf"(?:{_LEADING})[\s-]+"
-"""A month's name alone is taken for a date after one of these only: "may" and "march" are words
+"""A month's name alone counts as a date after one of these only: "may" and "march" are words
 too.
 """
 _LEADS = re.compile(
@@ -141,8 +141,8 @@ def spans(query: str, now: int) -> tuple[Span, ...]:
 
 @lru_cache(maxsize=4096)
 def moment(text: str) -> int | None:
-    """The moment that `text` is the whole date of, in English, microseconds UTC; None when no day
-    is named.
+    """Return the moment of a text that is a whole date in English, microseconds UTC; None if it
+    names no day.
     """
     if re.search(r"\d", text) is None:
         return None

@@ -1,4 +1,4 @@
-"""Headers: who said a line of a transcript and when, where the text itself begins with that.
+"""Headers: the speaker and time of a line of a transcript, if the text itself begins with them.
 
 `Anna: Hello`, `[8 May 2023, 13:56] Anna: Hello` and `Anna [13:56]: Hello` are read; anything else
 has no header.
@@ -54,5 +54,9 @@ def speakers_of(texts: Sequence[str]) -> frozenset[str]:
         if len(set(names)) <= _MOST_SPEAKERS
         else set()
     )
-    held = sum(name in several for name in names)
-    return frozenset(several) if len(several) > 1 and held >= _SHARE * len(texts) else frozenset()
+    spoken_lines = sum(name in several for name in names)
+    return (
+        frozenset(several)
+        if len(several) > 1 and spoken_lines >= _SHARE * len(texts)
+        else frozenset()
+    )

@@ -316,9 +316,7 @@ _NAMES = """
     tout tub turn van var vat via vide vim war was wear wen wet who wie will win wit
     wont
 """
-"""English words, and foreign ones that stand in English names, which say nothing of another
-language.
-"""
+"""English words, and foreign ones in English names, which say nothing of another language."""
 _ENGLISH_TOO = frozenset(_NAMES.split())
 
 
@@ -333,18 +331,18 @@ _ASKING = re.compile(
 
 
 def without_asking(text: str) -> str:
-    """A question in a script without spaces with a space where it only asks; unless that leaves
-    nothing.
+    """Return a question in a script without spaces with its question words replaced by spaces,
+    unless nothing else is left.
     """
     if text.isascii():
         return text
-    left = _ASKING.sub(" ", text)
-    return left if any(char.isalnum() for char in left) else text
+    rest = _ASKING.sub(" ", text)
+    return rest if any(char.isalnum() for char in rest) else text
 
 
 def script_of(word: str) -> str | None:
-    """The language whose stemmer serves the script of a word; None for Latin letters and for all
-    others.
+    """Return the language whose stemmer serves the script of a word; None for Latin letters and for
+    all others.
     """
     code = ord(word[0])
     return next((language for first, last, language in _SCRIPTS if first <= code <= last), None)
@@ -356,7 +354,7 @@ def is_latin(word: str) -> bool:
 
 
 def folded(word: str) -> str:
-    """A word without the accents of Latin letters, which are often left out where they belong."""
+    """Return a word without the accents of Latin letters, which people often leave out."""
     if word.isascii() or script_of(word) is not None:
         return word
     form = unicodedata.normalize("NFD", word.translate(_LETTERS))

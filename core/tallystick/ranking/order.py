@@ -142,16 +142,16 @@ def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
     """
     pairs = sorted(named)
     places = set()
-    for name, who in pairs:
+    for name, speaker in pairs:
         match = re.search(
             rf"(?<!\w){re.escape(name.split()[0])}(['\u2019]s\b)?", query, re.IGNORECASE
         )
         if match is not None:
-            places.add((match.start(), match.end(), match[1] is not None, who))
+            places.add((match.start(), match.end(), match[1] is not None, speaker))
     ordered = sorted(places)
     free = [place for place in ordered if not place[2]] or ordered
     if len(free) < 2:
-        return {place[3] for place in free} or {who for _, who in pairs}
+        return {place[3] for place in free} or {speaker for _, speaker in pairs}
     between = query[free[0][1] : free[1][0]]
     return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
 

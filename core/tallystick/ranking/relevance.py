@@ -38,7 +38,7 @@ __all__ = ["Text", "WorkingSets"]
 _LEAST = 200
 """The least number of candidates that words, and vectors, propose."""
 _ANALYSED = 20_000
-"""Texts whose words and vectors are kept."""
+"""Texts whose words and vectors are cached."""
 
 
 class Text(NamedTuple):
@@ -72,7 +72,7 @@ class _Set:
 
 
 class WorkingSets:
-    """Relevance of candidates, with what was learnt of texts kept from one compile to the next.
+    """Relevance of candidates, with a cache of analysed texts from one compile to the next.
     Thread-safe.
 
     What is kept changes no result: a corpus that follows a working set is the one that would be
@@ -118,38 +118,38 @@ class WorkingSets:
     def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
         speakers = speakers_of([text.content for text in texts if text.in_order])
         distinct = set(texts)
-        near = max(
+        nearest = max(
             self._sets, key=lambda candidate: len(distinct & candidate.docs.keys()), default=None
         )
         if (
-            near is None
-            or near.speakers != speakers
-            or 2 * len(distinct & near.docs.keys()) < len(distinct)
+            nearest is None
+            or nearest.speakers != speakers
+            or 2 * len(distinct & nearest.docs.keys()) < len(distinct)
         ):
-            near = _Set(speakers=speakers)
+            nearest = _Set(speakers=speakers)
         else:
-            self._sets.remove(near)
-        gone = [text for text in near.docs if text not in distinct]
-        fresh = [text for text in texts if text not in near.docs]
-        turns = [near.docs[text] for text in texts if text.in_order and text in near.docs]
+            self._sets.remove(nearest)
+        removed = [text for text in nearest.docs if text not in distinct]
+        fresh = [text for text in texts if text not in nearest.docs]
+        turns = [nearest.docs[text] for text in texts if text.in_order and text in nearest.docs]
         if (
             turns != sorted(turns)
-            or (fresh and not _are_appended(texts, near.docs))
-            or len(gone) > len(distinct)
+            or (fresh and not _are_appended(texts, nearest.docs))
+            or len(removed) > len(distinct)
         ):
-            near, gone, fresh = _Set(speakers=speakers), [], list(texts)
+            nearest, removed, fresh = _Set(speakers=speakers), [], list(texts)
         entries = [
-            Entry(near.docs.pop(text), None, 0, None, text.kind, None, None, None, None, None)
-            for text in gone
+            Entry(nearest.docs.pop(text), None, 0, None, text.kind, None, None, None, None, None)
+            for text in removed
         ]
         for text in fresh:
-            near.last += 1
-            near.docs[text] = near.last
-            entries.append(self._entry(near.last, text, speakers))
-        near.corpus = near.corpus.updated(entries, dimension=self._dimension())
-        self._sets.append(near)
+            nearest.last += 1
+            nearest.docs[text] = nearest.last
+            entries.append(self._entry(nearest.last, text, speakers))
+        nearest.corpus = nearest.corpus.updated(entries, dimension=self._dimension())
+        self._sets.append(nearest)
         del self._sets[: -self._most]
-        return near.corpus, {doc: text.id for text, doc in near.docs.items()}
+        return nearest.corpus, {doc: text.id for text, doc in nearest.docs.items()}
 
     def _entry(self, doc: int, text: Text, speakers: frozenset[str]) -> Entry:
         speaker, at = text.speaker, text.at

@@ -99,7 +99,7 @@ def query_words(text: str) -> dict[str, str]:
 
 
 def _empty(surfaces: Iterable[str]) -> frozenset[str]:
-    """The stop words of the language that a question is asked in."""
+    """Return the stop words of the language of a question."""
     return frozenset().union(*map(stop_words, languages_of(surfaces)))
 
 

@@ -11,14 +11,14 @@ from tallystick.compiler import diff_compiled
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,
+    ContextCandidate,
     Json,
-    Known,
     Provenance,
     Receipt,
+    RecordedWrite,
     SourceRef,
     StepDiff,
     StepEntry,
-    Written,
 )
 from tallystick.storage import Connection, recordings
 
@@ -42,7 +42,7 @@ changed.
 """
 
 
-def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> list[Known]:
+def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> list[ContextCandidate]:
     """Return every candidate of a compile in the order of its decisions, with its text unless
     policy withheld it.
     """
@@ -59,7 +59,7 @@ def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> lis
             )
         reference = None if item is None or item.source_ref == SourceRef() else item.source_ref
         candidates.append(
-            Known(
+            ContextCandidate(
                 item_id=decision.item_id,
                 decision=decision,
                 says=text,
@@ -71,7 +71,7 @@ def candidates_of(request: CompilationRequest, compiled: CompiledContext) -> lis
     return candidates
 
 
-def quotes_of(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
+def quotes_of(items: Iterable[ContextCandidate], text: str) -> list[tuple[ContextCandidate, str]]:
     """Return the items that went in and contain `text`, each with the words around it; white space
     and case do not count.
     """
@@ -95,12 +95,12 @@ def quotes_of(items: Iterable[Known], text: str) -> list[tuple[Known, str]]:
     return quotes
 
 
-def changes_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[Written]:
+def changes_in(receipt: Receipt, by: Mapping[str, Any]) -> Iterator[RecordedWrite]:
     """Yield the changes of memory that a step's receipt names, in order."""
     for entry in receipt.entries:
         if entry.kind == "memory_write":
             for memory_id, event in _changes(entry.summary):
-                yield Written(
+                yield RecordedWrite(
                     step_id=receipt.step_id,
                     memory_id=memory_id,
                     event=event,
@@ -217,7 +217,11 @@ def _compiled(entries: Mapping[str, StepEntry]) -> CompiledContext | None:
 
 
 def provenance(
-    item: Known, quote: str, source_id: str | None, source: SourceRef | None, raw: str | None
+    item: ContextCandidate,
+    quote: str,
+    source_id: str | None,
+    source: SourceRef | None,
+    raw: str | None,
 ) -> Provenance:
     """Return one origin of a sentence."""
     return Provenance(

@@ -33,13 +33,14 @@ from tallystick.records import (
     Actor,
     CompilationRequest,
     CompiledContext,
+    ContextCandidate,
     Foil,
     JsonObject,
-    Known,
     MemoryUse,
     PrefixReuse,
     Provenance,
     Receipt,
+    RecordedWrite,
     ReplayRecipe,
     ReplayResult,
     Retention,
@@ -51,7 +52,6 @@ from tallystick.records import (
     StepRecord,
     Tape,
     Verification,
-    Written,
     commitment,
 )
 from tallystick.storage import Connection, journal, memories, parts, recordings
@@ -236,7 +236,7 @@ class Recordings:
 
     # Questions
 
-    def knew(self, step_id: str) -> list[Known]:
+    def knew(self, step_id: str) -> list[ContextCandidate]:
         """Return every candidate that went into a step's context, and why. Raises NotFound."""
         return [
             item
@@ -244,7 +244,7 @@ class Recordings:
             if item.decision.decision != "exclude"
         ]
 
-    def unseen(self, step_id: str) -> list[Known]:
+    def unseen(self, step_id: str) -> list[ContextCandidate]:
         """Return every candidate left out of a step's context, and why. Raises NotFound."""
         return [
             item
@@ -287,7 +287,7 @@ class Recordings:
         """Compare two steps, of one run or of two. Raises NotFound."""
         return diff_steps((before, self.entries(before)), (after, self.entries(after)))
 
-    def written(self, run_id: str) -> list[Written]:
+    def written(self, run_id: str) -> list[RecordedWrite]:
         """Return the changes of memory that the steps of a run made, in the order of their
         receipts. Raises NotFound.
         """

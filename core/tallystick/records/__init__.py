@@ -14,7 +14,13 @@ from tallystick.records._base import (
     is_storable,
     microseconds,
 )
-from tallystick.records.answers import Known, MemoryUse, Provenance, StepDiff, Written
+from tallystick.records.answers import (
+    ContextCandidate,
+    MemoryUse,
+    Provenance,
+    RecordedWrite,
+    StepDiff,
+)
 from tallystick.records.canonical import (
     canonical_json,
     commitment,
@@ -170,7 +176,7 @@ __all__ = [
     "JournalEntry",
     "Json",
     "JsonObject",
-    "Known",
+    "ContextCandidate",
     "LAST_MOMENT",
     "Limited",
     "Link",
@@ -240,7 +246,7 @@ __all__ = [
     "Verification",
     "VerificationProblem",
     "Words",
-    "Written",
+    "RecordedWrite",
     "canonical_json",
     "commitment",
     "digest",

@@ -63,13 +63,13 @@ def is_storable(text: str) -> bool:
     return "\x00" not in text
 
 
-def _stored(text: str) -> str:
+def _require_storable(text: str) -> str:
     if not is_storable(text):
         raise ValueError("holds a NUL or half a character; only `content` may hold any text")
     return text
 
 
-Words = Annotated[str, AfterValidator(_stored)]
+Words = Annotated[str, AfterValidator(_require_storable)]
 """A text that is stored as a name or label."""
 
 _REPLACED = "\ufffd"

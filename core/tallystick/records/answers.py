@@ -7,10 +7,10 @@ from tallystick.records.context import CompilationDecision
 from tallystick.records.recording import CompileDiff, StepRecord
 from tallystick.records.source import SourceRef
 
-__all__ = ["Known", "MemoryUse", "Provenance", "StepDiff", "Written"]
+__all__ = ["ContextCandidate", "MemoryUse", "Provenance", "StepDiff", "RecordedWrite"]
 
 
-class Known(Record):
+class ContextCandidate(Record):
     """One candidate of a step's context, with its decision and its text."""
 
     item_id: str
@@ -39,7 +39,7 @@ class Provenance(Record):
     """
 
 
-class Written(Record):
+class RecordedWrite(Record):
     """One change of memory that a step made."""
 
     step_id: str

@@ -76,7 +76,7 @@ class Scope(Record):
         if isinstance(value, Scope):
             return value
         try:
-            return _parsed(value) if isinstance(value, str) else cls.model_validate(value)
+            return _parse_cached(value) if isinstance(value, str) else cls.model_validate(value)
         except ValueError as error:
             raise InvalidScope(
                 f"{value!r} is not a scope. Write it like 'private:alice', 'project:apollo' or "
@@ -125,7 +125,7 @@ class Scope(Record):
 
 
 @lru_cache(maxsize=4_096)
-def _parsed(text: str) -> Scope:
+def _parse_cached(text: str) -> Scope:
     return Scope.model_validate(text)
 
 

@@ -48,7 +48,7 @@ class Erasure(Record):
 
     mode: Literal["preview", "apply"]
     memory_ids: tuple[str, ...]
-    """Those that were named, and the shared copies that go with them."""
+    """The memories that were named, and the shared copies that go with them."""
     versions: int
     sources: tuple[str, ...]
     """Sources whose text is erased; those that another memory needs stay."""
@@ -114,11 +114,11 @@ class Transfer(Record):
 
     format: int
     digest: str
-    """Of the manifest, which names every line and blob."""
+    """Digest of the manifest, which lists every line and blob."""
     scopes: tuple[str, ...]
     memories: int
     sources: int
     entries: int
-    """Of journals."""
+    """Journal entries."""
     blobs: int
     bytes: int

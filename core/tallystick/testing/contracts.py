@@ -598,12 +598,12 @@ class AdapterContract:
         self._needs("context")
         with open_tally() as tally:
             alice = _apollo(tally)
-            gone, changed = self.store_memories(
+            forgotten, changed = self.store_memories(
                 alice, ["We indent with tabs.", "We indent by four."]
             )
             assert "We indent with tabs." in self.context(alice, "how do we indent?")
 
-            alice.forget(gone, reason="not so")
+            alice.forget(forgotten, reason="not so")
             alice.modify(changed, content="We indent by two.", reason="voted")
 
             context = self.context(alice, "how do we indent?")
