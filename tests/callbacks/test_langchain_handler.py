@@ -16,7 +16,7 @@ from langchain_core.tools import tool
 
 from tallystick import Actor, Tally
 from tallystick.tally import BoundTally
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_langchain import TallyCallbackHandler, chat_model_call
 
 OpenTally = Callable[..., Tally]

@@ -39,7 +39,7 @@ from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
 from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick.tokens import counter_for
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_langchain.render import CONTEXT_ID, items_of, render, tool_specs

@@ -17,7 +17,7 @@ from langgraph.types import Command
 from tallystick import Actor, Tally
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.tally import BoundTally
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_langchain import TallyCallbackHandler, memory_tools
 
 OpenTally = Callable[..., Tally]

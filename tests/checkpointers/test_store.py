@@ -33,7 +33,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import Denied, InvalidInput, StateConflict
 from tallystick.tally import BoundTally
 from tallystick.testing import HashEmbedder, StepClock
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_langgraph import TallySaver, TallyStore
 
 OpenTally = Callable[..., Tally]

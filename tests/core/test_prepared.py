@@ -16,7 +16,7 @@ from tallystick.storage.prepared import (
     upsert,
 )
 from tallystick.tally.services import services_of
-from tallystick.testing.contracts import OpenTally
+from tallystick.testing.tally_contract import OpenTally
 
 _ROWS = Prepared("SELECT name, value FROM settings WHERE name >= :first AND name < :after")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystick.testing.contracts import TallyContract
+from tallystick.testing.tally_contract import TallyContract
 
 
 @pytest.mark.smoke

@@ -12,7 +12,7 @@ from llama_index.core.schema import MetadataMode
 
 from tallystick import Actor, Tally
 from tallystick.tally import BoundTally
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_llama_index import TallyRetriever
 
 OpenTally = Callable[..., Tally]

@@ -26,7 +26,7 @@ from tallystick.records import RunRecord
 from tallystick.records.framing import is_framed
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_llama_index import TallyInstrumentation, TallyMemory, TallyRetriever, llm_call
 
 OpenTally = Callable[..., Tally]

@@ -23,7 +23,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput
 from tallystick.records.framing import OPEN
 from tallystick.tally import BoundTally
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_llama_index import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor
 
 OpenTally = Callable[..., Tally]

@@ -20,7 +20,7 @@ from llama_index.core.workflow import (
 from tallystick import Tally
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.tally import BoundTally
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_llama_index import TallyInstrumentation, memory_tools
 
 OpenTally = Callable[..., Tally]

@@ -24,7 +24,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import Denied, InvalidInput
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
-from tallystick.testing.contracts import AdapterContract
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_pydantic_ai import TallyRecorder, Tallystick, memory_toolset, model_call
 
 OpenTally = Callable[..., Tally]
