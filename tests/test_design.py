@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.core.first_look import FIRST_LOOK
 from tests.sources import syntax_trees
 
 ROOT = Path(__file__).parent.parent
@@ -88,3 +89,26 @@ def test_each_question_is_answered_by_a_file_that_exists() -> None:
         assert paths, question
         for path in paths:
             assert (ROOT / path).exists(), path
+
+
+def _modules() -> set[str]:
+    return {
+        path.relative_to(CORE).with_suffix("").as_posix()
+        for path in CORE.rglob("*.py")
+        if path.name != "__init__.py" and "migrations" not in path.parts
+    }
+
+
+def test_each_module_has_one_test_file_to_look_into_first() -> None:
+    tests = ROOT / "tests" / "core"
+    listed = [(name, file) for file, names in FIRST_LOOK.items() for name in names.split()]
+    own = {
+        name
+        for name in _modules()
+        if (tests / Path(name).parent / f"test_{Path(name).name}.py").is_file()
+    }
+
+    for _, file in listed:
+        assert (tests / file).is_file(), file
+    assert len({name for name, _ in listed}) == len(listed)
+    assert {name for name, _ in listed} == _modules() - own

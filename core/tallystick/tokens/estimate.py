@@ -5,7 +5,7 @@ does a pair of letters that words do not have, by which encoded data is known. T
 one, so does the space before them, every other symbol, and a letter outside ASCII; rare scripts and
 emoji cost up to three. Runs of spaces or line ends cost one.
 
-Measured against the encoding `o200k_base` (tests/core/test_tokens.py): over slices of 600
+Measured against the encoding `o200k_base` (tests/core/tokens/test_tokens.py): over slices of 600
 characters of prose, code, JSON, digests, encoded data and nineteen languages, at most one slice in
 twenty of any kind is undercounted. Shorter texts scatter more: of slices of 40 characters of prose,
 7 % are undercounted, by at most 4 tokens. The median overcount is 22 % for English prose, 39 % for

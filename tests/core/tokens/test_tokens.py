@@ -30,7 +30,7 @@ from tallystick.ports import TokenCounter
 from tallystick.tokens import CachedCounter, PiecesCounter, counter_for
 from tallystick.tokens.resolve import _TABLES
 
-CORE = Path(__file__).parents[2] / "core"
+CORE = Path(__file__).parents[3] / "core"
 ESTIMATE = PiecesCounter()
 
 

@@ -28,7 +28,7 @@ from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import RunRecord
 from tallystick.storage import migrate
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "recordings"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "recordings"
 ARCHIVES = sorted(FIXTURES.glob("schema-*.tar.xz"))
 ROWS = sorted(FIXTURES.glob("schema-*.rows.xz"))
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"

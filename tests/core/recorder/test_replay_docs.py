@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tallystick.records import ReplayRecipe
 
-PAGE = (Path(__file__).parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "replay.md").read_text(encoding="utf-8")
 _BLOCKS: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 
 

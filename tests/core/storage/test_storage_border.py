@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.sources import syntax_trees
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 ROOTS = tuple(
     ROOT / name / package
     for name, pattern in (

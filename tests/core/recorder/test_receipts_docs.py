@@ -23,7 +23,7 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
-PAGE = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "receipts.md").read_text(encoding="utf-8")
 OWNER = Actor(user="local", role="operator")
 
 

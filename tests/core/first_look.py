@@ -1,0 +1,83 @@
+"""The test file to look into first, for each module of the core.
+
+The tests of a module `core/tallystick/ROOM/NAME.py` are in `tests/core/ROOM/test_NAME.py`. Modules
+that are tested through others are listed here, by the file that tests them first.
+`tests/test_design.py` holds that no module is missing.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FIRST_LOOK"]
+
+FIRST_LOOK = {
+    "test_settings.py": "errors",
+    "memory/test_matching.py": "access/confirm",
+    "policy/test_access.py": "access/gate access/spaces memory/access_preview policy/rules",
+    "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
+    "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
+    "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
+    "testing/capture testing/effects",
+    "../callbacks/test_langchain_middleware.py": "adapters/binder adapters/turn_recall "
+    "adapters/rendering testing/adapter_contract",
+    "../callbacks/test_langchain_tape.py": "adapters/tapes",
+    "../callbacks/test_compile_messages.py": "adapters/configurable",
+    "../integrations/test_recorded_parameters.py": "adapters/parameters",
+    "../checkpointers/test_saver.py": "adapters/checkpointing checkpoints/context "
+    "checkpoints/listing checkpoints/putting checkpoints/reading checkpoints/stored "
+    "checkpoints/threads checkpoints/formats storage/checkpoints",
+    "../checkpointers/test_elements.py": "checkpoints/values checkpoints/persistent_list "
+    "storage/trees",
+    "../checkpointers/test_saver_safety.py": "checkpoints/codec checkpoints/dictionary",
+    "../checkpointers/test_saver_threads.py": "checkpoints/metadata_filter checkpoints/removing "
+    "storage/checkpoint_scan",
+    "../checkpointers/test_saver_damage.py": "checkpoints/verify",
+    "recorder/test_old_recordings.py": "checkpoints/upgrade storage/first_checkpoints "
+    "storage/migrate storage/tables",
+    "compiler/test_selection.py": "compiler/budgeting compiler/candidates compiler/classes "
+    "compiler/compile compiler/conflicts compiler/dedupe compiler/dependencies compiler/measure "
+    "compiler/normalize compiler/required compiler/scoring compiler/state",
+    "compiler/test_compression.py": "compiler/code compiler/shorten",
+    "compiler/test_prefix.py": "compiler/diff compiler/history",
+    "compiler/test_layout.py": "compiler/outline",
+    "compiler/test_tool_pairs.py": "compiler/calls compiler/validate",
+    "embedding/test_embedding.py": "embedding/adapt embedding/guard embedding/static",
+    "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "
+    "memory/remember storage/memories",
+    "memory/test_correct.py": "memory/crossing storage/edges",
+    "memory/test_inspect.py": "memory/explore memory/history memory/packs upkeep/portable "
+    "storage/portable",
+    "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
+    "upkeep/test_erase.py": "memory/working storage/byte_search storage/erasing "
+    "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
+    "upkeep/proof upkeep/retention",
+    "operations/test_operations.py": "operations/memory operations/operate operations/operation "
+    "operations/runs operations/spaces operations/status operations/table operations/tools",
+    "../integrations/test_surfaces.py": "operations/surface",
+    "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
+    "storage/test_storage.py": "pipeline/embedding pipeline/worker storage/chroma "
+    "storage/chroma_layout storage/integrity storage/jobs storage/journal storage/outbox "
+    "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
+    "storage/test_processes.py": "storage/liveness storage/location",
+    "storage/test_database.py": "storage/dialects",
+    "ranking/test_ranking.py": "ranking/bm25 ranking/dates ranking/fusion ranking/headers "
+    "ranking/languages ranking/relevance ranking/vectors ranking/weights ranking/words",
+    "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "
+    "recorder/text_memo recorder/write_queue storage/payloads storage/recordings",
+    "recorder/test_verify.py": "recorder/receipts recorder/recordings",
+    "recorder/test_bundle.py": "recorder/signing",
+    "recorder/test_replay.py": "recorder/answers",
+    "records/test_records.py": "records/_base records/answers records/canonical records/context "
+    "records/correction records/identity records/inspection records/journal records/memory "
+    "records/policy records/recording records/source records/space records/tape records/upkeep",
+    "policy/test_redaction.py": "records/framing",
+    "memory/test_isolation.py": "storage/access_log",
+    "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
+    "tally/test_bad_input.py": "tally/memory_verbs",
+    "tally/test_keep_turn.py": "tally/run_verbs tally/view",
+    "compiler/test_approvals.py": "tally/compiling",
+    "storage/test_idempotency.py": "tally/operator",
+    "testing/test_evals.py": "testing/fakes",
+    "tokens/test_tokens.py": "tokens/cached tokens/estimate tokens/resolve tokens/tiktoken "
+    "tokens/usage",
+}
+"""Test files below `tests/core`, each with the modules that it tests first beside its own."""
