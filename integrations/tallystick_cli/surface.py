@@ -166,6 +166,7 @@ CLI = Surface(
                     ("drop", "source", "model", "budget", "rules"), "a part of the recipe"
                 ),
             },
+            is_part=True,
         ),
         "spaces": Offer(("spaces",)),
         "space": Offer(
@@ -211,6 +212,7 @@ CLI = Surface(
                 "project": "a project of the owner",
             },
             absent={"idempotency_key": "a new tally has no earlier request"},
+            is_part=True,
         ),
     },
     excluded={
@@ -241,8 +243,8 @@ def help_of(operation: str, argument: str) -> str:
 
 
 def command_help(command: str) -> str | None:
-    """Return the table's description for a command of one operation; None for all others."""
+    """Return the table's description for a command that is one operation; None for all others."""
     offer = CLI.offers.get(command)
-    if offer is None or len(offer.operations) > 1:
+    if offer is None or len(offer.operations) > 1 or offer.is_part:
         return None
     return f"{OPERATIONS[offer.operations[0]].description} {offer.note}".strip()

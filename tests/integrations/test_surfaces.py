@@ -103,7 +103,7 @@ def test_a_command_of_one_operation_is_described_as_in_the_table(name: str) -> N
     help_text = " ".join((group.commands[name].help or "").split())
 
     assert help_text
-    if len(offer.operations) == 1 and name != "init":
+    if len(offer.operations) == 1 and not offer.is_part:
         description = OPERATIONS[offer.operations[0]].description
         assert help_text == f"{description} {offer.note}".strip()
 

@@ -29,6 +29,8 @@ class Offer:
     """Arguments of the operation that the surface does not take, each with the reason."""
     note: str = ""
     """A sentence that the surface adds to the description."""
+    is_part: bool = False
+    """True if the operation is a part of what the command does, which then describes itself."""
 
 
 @dataclass(frozen=True)
