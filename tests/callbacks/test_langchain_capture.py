@@ -368,7 +368,7 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         def broken(*args: Any, **kwargs: Any) -> None:
             raise KeyError("content")
 
-        monkeypatch.setattr("tallystick_langchain.handler._answer_summary", broken)
+        monkeypatch.setattr("tallystick.adapters.call_tree.OpenCall.answer_summary", broken)
         assert (RunnableLambda(str) | _says("fine")).invoke(
             "go", config={"callbacks": [handler]}
         ).content == "fine"

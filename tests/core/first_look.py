@@ -12,11 +12,11 @@ __all__ = ["FIRST_LOOK"]
 FIRST_LOOK = {
     "test_settings.py": "errors",
     "memory/test_matching.py": "access/confirm",
-    "policy/test_access.py": "access/gate access/spaces memory/access_preview policy/rules",
+    "policy/test_permissions.py": "access/gate access/spaces memory/access_preview policy/rules",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
     "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
-    "testing/capture testing/effects",
+    "testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "adapters/binder adapters/turn_recall "
     "adapters/rendering testing/adapter_contract",
     "../callbacks/test_langchain_tape.py": "adapters/tapes",
@@ -51,14 +51,15 @@ FIRST_LOOK = {
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof upkeep/retention",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "
-    "operations/runs operations/spaces operations/status operations/table operations/tools",
+    "operations/runs operations/spaces operations/error_status operations/table operations/tools",
     "../integrations/test_surfaces.py": "operations/surface",
     "pipeline/test_chroma_processes.py": "pipeline/chroma pipeline/reconcile",
     "storage/test_storage.py": "pipeline/embedding pipeline/worker storage/chroma "
     "storage/chroma_layout storage/integrity storage/jobs storage/journal storage/outbox "
     "storage/parts storage/rows storage/scopes storage/settings_rows storage/spaces storage/store",
     "storage/test_processes.py": "storage/liveness storage/location",
-    "storage/test_database.py": "storage/dialects",
+    "storage/test_one_writer.py": "storage/group_commit",
+    "storage/test_database.py": "storage/database_errors storage/dialects",
     "ranking/test_ranking.py": "ranking/bm25 ranking/dates ranking/fusion ranking/headers "
     "ranking/languages ranking/relevance ranking/vectors ranking/weights ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "

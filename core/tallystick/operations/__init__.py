@@ -1,7 +1,7 @@
 """The table of operations: one definition for the command line, tools, servers and clients."""
 
+from tallystick.operations.error_status import STATUS, WireStatus, error_json, wire_status
 from tallystick.operations.operation import Arguments, Effect, Operation
-from tallystick.operations.status import STATUS, WireStatus, error_json, wire_status
 from tallystick.operations.surface import Offer, Surface
 from tallystick.operations.table import NOT_OPERATIONS, OPERATIONS
 from tallystick.operations.tools import MEMORY_TOOLS, NOTICE, MemoryTool, not_approved

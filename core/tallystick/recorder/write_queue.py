@@ -40,7 +40,7 @@ from tallystick.storage import (
     recordings,
     scopes,
 )
-from tallystick.storage.database import savepoint
+from tallystick.storage.group_commit import savepoint
 
 __all__ = ["Batch", "Pending", "WriteQueue"]
 

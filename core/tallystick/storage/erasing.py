@@ -15,7 +15,8 @@ from sqlalchemy import Connection, create_engine, delete, exists, func, select, 
 from tallystick.errors import BusyTally, StorageError
 from tallystick.records import SourceRef
 from tallystick.storage import edges, items, scopes, tables
-from tallystick.storage.database import Database, translate
+from tallystick.storage.database import Database
+from tallystick.storage.database_errors import translate
 from tallystick.storage.payloads import Payloads, dependents_of, detach
 from tallystick.storage.recordings import StoredPayload
 

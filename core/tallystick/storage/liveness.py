@@ -13,7 +13,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from tallystick.storage.database import Database, translate
+from tallystick.storage.database import Database
+from tallystick.storage.database_errors import translate
 
 __all__ = ["Liveness"]
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.testing.effects import effects
+    from tallystick.testing.comparison import effects
     from tallystick.testing.fakes import (
         CountingIds,
         HashEmbedder,
@@ -29,5 +29,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(
-        import_module(f"tallystick.testing.{'effects' if name == 'effects' else 'fakes'}"), name
+        import_module(f"tallystick.testing.{'comparison' if name == 'effects' else 'fakes'}"), name
     )

@@ -19,7 +19,7 @@ from tallystick.errors import (
 from tallystick.records import Actor, MemoryState
 from tallystick.records.framing import CLOSE, NOTICE, OPEN, without_frames
 from tallystick.tally import BoundTally, Tally
-from tallystick.testing.effects import effects
+from tallystick.testing.comparison import effects
 from tallystick.testing.tally_contract import OpenTally
 
 __all__ = ["AdapterContract"]

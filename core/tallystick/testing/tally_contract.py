@@ -25,7 +25,7 @@ from tallystick.errors import (
 from tallystick.records import Actor, ContextItem, Foil
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick.testing.effects import effects
+from tallystick.testing.comparison import effects
 from tallystick.testing.fakes import ScriptedCall
 
 __all__ = ["OpenTally", "TallyContract"]

@@ -27,7 +27,7 @@ from tallystick.recorder.pending import PendingStep
 from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
-from tallystick.storage import database, recordings, tables
+from tallystick.storage import group_commit, recordings, tables
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
@@ -380,8 +380,8 @@ def test_an_end_that_somebody_waits_for_waits_for_no_company(
         step = run.step("model_call")
         step.record("request", {"prompt": "Mend it."})
         services_of(tally).store.database.flush()
-        monkeypatch.setattr(database, "_PAUSE", 3_600)
-        monkeypatch.setattr(database, "_LONGEST", 3_600)
+        monkeypatch.setattr(group_commit, "_PAUSE", 3_600)
+        monkeypatch.setattr(group_commit, "_LONGEST", 3_600)
         assert step.end().status == "completed"
         assert run.end().count == 3
 
@@ -578,7 +578,7 @@ def test_a_step_whose_commit_fails_gets_its_receipt_and_each_gap_counts_once(
         step = run.step("model_call")
         step.record("note", {"text": "left out"})
         with monkeypatch.context() as during:
-            during.setattr(database, "_commit", _refuse)
+            during.setattr(group_commit, "_commit", _refuse)
             with pytest.raises((ValueError, RecorderError)):
                 step.end()
         run.count_gap("langchain", KeyError("odd"))

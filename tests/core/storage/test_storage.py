@@ -34,7 +34,7 @@ from tallystick.errors import (
 )
 from tallystick.settings import Settings
 from tallystick.storage import jobs, migrate, tables
-from tallystick.storage.database import translate
+from tallystick.storage.database_errors import translate
 from tallystick.storage.migrate import HEAD, revision_of
 from tallystick.tally.services import services_of
 from tallystick.testing import CountingIds, HashEmbedder, StepClock

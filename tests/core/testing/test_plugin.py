@@ -150,7 +150,7 @@ def test_a_users_test_passes_on_the_same_agent_and_shows_a_diff_on_another(proje
 
 
 def test_the_fixture_is_listed_with_what_it_does(project: Path) -> None:
-    assert "Loads a tape, named from the folder of the test" in _pytest(project, "--fixtures", "-q")
+    assert "Load a tape, named from the folder of the test" in _pytest(project, "--fixtures", "-q")
 
 
 @pytest.mark.smoke
