@@ -247,4 +247,5 @@ def command_help(command: str) -> str | None:
     offer = CLI.offers.get(command)
     if offer is None or len(offer.operations) > 1 or offer.is_part:
         return None
-    return f"{OPERATIONS[offer.operations[0]].description} {offer.note}".strip()
+    [operation] = [OPERATIONS[name] for name in offer.operations]
+    return f"{operation.description} {offer.note}".strip()

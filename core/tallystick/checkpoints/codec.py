@@ -43,7 +43,7 @@ class Cipher(Protocol):
         """Name that tells this cipher from another in the same scope."""
         ...
 
-    def encrypt(self, plain: bytes) -> bytes:
+    def encrypt(self, plaintext: bytes) -> bytes:
         """Return the ciphertext, authenticated."""
         ...
 

@@ -42,12 +42,14 @@ class Handler(Protocol):
     @property
     def kind(self) -> str:
         """The kind of its jobs."""
+        ...
 
     @property
     def retried(self) -> tuple[type[TallystickError], ...]:
         """Errors after which the jobs are tried again with growing delay; after any other their
         lease runs out.
         """
+        ...
 
     def handle(self, leased: Sequence[jobs.Job]) -> None:
         """Carry out jobs whose authority was checked, and finish them in the transaction that

@@ -489,7 +489,7 @@ class Recordings:
         run = recordings.find_run(connection, step.run_id) if step is not None else None
         if step is None or run is None or not self._may_see(connection, run.record.scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
-        return step, *run
+        return step, run.record, run.scope_id
 
     def _may_inspect(self, scope: Scope) -> bool:
         """Decide by the policy as it is committed now. Raises ClosedTally, StorageError."""
