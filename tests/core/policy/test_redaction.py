@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import InvalidInput
-from tallystick.policy.redaction import PII_RULES, SECRET_RULES, Finding, Redactor, Rule, restored
+from tallystick.policy.redaction import Finding, Redactor, restored
+from tallystick.policy.secret_rules import PII_RULES, SECRET_RULES, Rule
 from tallystick.records import Json
 
 SECRETS = Redactor()
