@@ -10,7 +10,7 @@ the thread the sum of those MACs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.checkpoints import listing, putting, reading, removing, verify
 from tallystick.checkpoints.codec import Cipher
@@ -25,6 +25,13 @@ from tallystick.storage import checkpoints
 from tallystick.storage.checkpoints import CheckpointPlace
 
 __all__ = ["Threads"]
+
+
+class TaskWrite(NamedTuple):
+    """A pending write without its value."""
+
+    task_id: str
+    channel: str
 
 
 class Threads:
@@ -183,8 +190,8 @@ class Threads:
             row = scope.find_thread(connection, thread)
             return [] if row is None else checkpoints.places_of_task(connection, row.id, task_id)
 
-    def tasks_at(self, thread: str, *, namespace: str, checkpoint_id: str) -> list[tuple[str, str]]:
-        """Return the writes at a checkpoint as (task id, channel), in order; values are not read.
+    def tasks_at(self, thread: str, *, namespace: str, checkpoint_id: str) -> list[TaskWrite]:
+        """Return the writes at a checkpoint, in order; values are not read.
         Raises Denied.
         """
         scope = self._existing_scope("read")
@@ -198,7 +205,7 @@ class Threads:
                 else checkpoints.writes_of(connection, row.id, namespace, checkpoint_id)
             )
         writes.sort(key=lambda write: (write.task_path, write.task_id, write.position))
-        return [(write.task_id, write.channel) for write in writes]
+        return [TaskWrite(write.task_id, write.channel) for write in writes]
 
     def names(self) -> list[str]:
         """Return the names of the scope's threads, oldest first. Raises Denied."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.access import visible_docs
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
@@ -57,10 +57,24 @@ from tallystick.records import (
 from tallystick.storage import Connection, journal, memories, parts, recordings
 from tallystick.storage.payloads import Payloads
 
-__all__ = ["Recordings"]
+__all__ = ["RecordedCompile", "Recordings", "StepPrefixReuse"]
 
 _MAX_GOAL = 500
 """Characters of a goal that are kept."""
+
+
+class RecordedCompile(NamedTuple):
+    """A compile as its step recorded it."""
+
+    request: CompilationRequest
+    compiled: CompiledContext
+
+
+class StepPrefixReuse(NamedTuple):
+    """How much of a step's prompt begins like the prompt before."""
+
+    step_id: str
+    reuse: PrefixReuse
 
 
 class Recordings:
@@ -219,7 +233,7 @@ class Recordings:
             payloads = Payloads(connection)
             return [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
 
-    def compiled(self, step_id: str) -> tuple[CompilationRequest, CompiledContext]:
+    def compiled(self, step_id: str) -> RecordedCompile:
         """Return the request and the result of a step's compile. Raises NotFound where it compiled
         or kept nothing.
         """
@@ -232,7 +246,9 @@ class Recordings:
             or compiled.payload is None
         ):
             raise NotFound(f"Step {step_id} kept no compiled context.")
-        return CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
+        return RecordedCompile(
+            CompilationRequest.load(request.payload), CompiledContext.load(compiled.payload)
+        )
 
     # Questions
 
@@ -378,19 +394,19 @@ class Recordings:
                 end if key is None else sign(end, key),
             )
 
-    def prefix_reuse(self, run_id: str) -> list[tuple[str, PrefixReuse]]:
+    def prefix_reuse(self, run_id: str) -> list[StepPrefixReuse]:
         """Return for each compile in the ended steps of a run its step id, and how much of its
         prompt begins like the prompt before.
 
         The stability of a run's prefix is the sum of `reused` over the sum of `before`; that of its
         zone likewise. Raises NotFound.
         """
-        reuses: list[tuple[str, PrefixReuse]] = []
+        reuses: list[StepPrefixReuse] = []
         for receipt in self.receipts(run_id):
             for entry in receipt.entries:
                 prefix = entry.summary.get("prefix")
                 if entry.kind == "compiled" and isinstance(prefix, dict):
-                    reuses.append((receipt.step_id, PrefixReuse.load(prefix)))
+                    reuses.append(StepPrefixReuse(receipt.step_id, PrefixReuse.load(prefix)))
         return reuses
 
     def tape(self, run_id: str) -> Tape:

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 from tallystick.compiler import prefix_reuse
 from tallystick.errors import (
@@ -250,6 +250,14 @@ class Step:
         self.end(status_for(kind))
 
 
+class JoinedStep(NamedTuple):
+    """The step that an adapter records in."""
+
+    step: Step
+    is_own: bool
+    """True if the adapter opened the step and is to end it."""
+
+
 class Run:
     """An agent run that is being recorded. Steps may be added from any thread."""
 
@@ -424,8 +432,8 @@ class Run:
 
     def join(
         self, kind: StepKind, *, name: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> tuple[Step, bool]:
-        """Return the step for a call that an adapter sees, and True if the adapter is to end it.
+    ) -> JoinedStep:
+        """Return the step for a call that an adapter sees.
 
         Inside an open step of the same kind that has no request yet, it is that step: its first
         observer claimed it, and an adapter adds its view. Otherwise it is a new one, a child of the
@@ -433,10 +441,11 @@ class Run:
         """
         active = current_step()
         if active is None or active.run is not self or not active.is_open:
-            return self.step(kind, name=name, metadata=metadata), True
+            return JoinedStep(self.step(kind, name=name, metadata=metadata), is_own=True)
         if active.kind == kind and not active.has("request") and not active.has("tool_call"):
-            return active, False
-        return self.step(kind, name=name, parent=active.id, metadata=metadata), True
+            return JoinedStep(active, is_own=False)
+        step = self.step(kind, name=name, parent=active.id, metadata=metadata)
+        return JoinedStep(step, is_own=True)
 
     @contextmanager
     def active(self) -> Iterator[Self]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import InvalidInput, require
 from tallystick.records import Foil, canonical_json
@@ -13,11 +13,18 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = ["check", "new_key", "public_key_of", "sign"]
+__all__ = ["check", "KeyPair", "new_key", "public_key_of", "sign"]
 
 
-def new_key() -> tuple[bytes, bytes]:
-    """Generate a private key; return it and its public key, both as PEM."""
+class KeyPair(NamedTuple):
+    """An Ed25519 key for signing, as PEM."""
+
+    private_key: bytes
+    public_key: bytes
+
+
+def new_key() -> KeyPair:
+    """Generate a private key; return it with its public key."""
     require("cryptography", extra="signing")
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -29,7 +36,7 @@ def new_key() -> tuple[bytes, bytes]:
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return private, public
+    return KeyPair(private, public)
 
 
 def sign(foil: Foil, private_key: bytes) -> Foil:

@@ -35,17 +35,17 @@ that many.
 
 
 class Candidates(NamedTuple):
-    """The candidates of a compile, in the order given."""
+    """The candidates of a compile, in the order candidates."""
 
     items: tuple[ContextItem, ...]
     memories: tuple[Memory, ...]
 
 
-def candidates_of(given: Iterable[Candidate]) -> Candidates:
+def candidates_of(candidates: Iterable[Candidate]) -> Candidates:
     """Sort candidates into items and memories. Raises InvalidRecord."""
     items: list[ContextItem] = []
     memories: list[Memory] = []
-    for candidate in given:
+    for candidate in candidates:
         if isinstance(candidate, Hit):
             memories.append(_detached(candidate.memory))
         elif isinstance(candidate, Memory):
