@@ -71,6 +71,10 @@ bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGr
 bench-journeys: $(VENV)/.dev ## count the functions and files that one put and one remember pass through
 	@$(BIN)/python tests/benchmarks/journeys.py $(ARGS)
 
+.PHONY: bench-house
+bench-house: $(VENV)/.dev ## count what makes source hard to read: names, long files, circles, stray SQL
+	@$(BIN)/python tests/benchmarks/house.py $(ARGS)
+
 .PHONY: bench-recall
 bench-recall: $(VENV)/.dev ## measure recall and remember at 1,000 to 100,000 memories beside FTS5 and Chroma
 	@$(BIN)/python -m tests.benchmarks.recall $(ARGS)

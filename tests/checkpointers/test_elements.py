@@ -192,7 +192,7 @@ def test_a_small_change_to_a_long_list_makes_few_new_chunks(edit: str) -> None:
 def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(
     start: list[bytes], splices: list[tuple[int, int, list[bytes]]]
 ) -> None:
-    from tallystick.checkpoints.persistent_list import PersistentList
+    from tallystick.checkpoints.values import PersistentList
 
     current = list(start)
     version = PersistentList().updated(list(current), CODEC)

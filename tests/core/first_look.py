@@ -25,8 +25,7 @@ FIRST_LOOK = {
     "../checkpointers/test_saver.py": "adapters/checkpointing checkpoints/context "
     "checkpoints/listing checkpoints/putting checkpoints/reading checkpoints/stored "
     "checkpoints/threads checkpoints/formats storage/checkpoints",
-    "../checkpointers/test_elements.py": "checkpoints/values checkpoints/persistent_list "
-    "storage/trees",
+    "../checkpointers/test_elements.py": "checkpoints/values storage/trees",
     "../checkpointers/test_saver_safety.py": "checkpoints/codec checkpoints/dictionary",
     "../checkpointers/test_saver_threads.py": "checkpoints/metadata_filter checkpoints/removing "
     "storage/checkpoint_scan",

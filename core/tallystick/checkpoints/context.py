@@ -14,8 +14,7 @@ from typing import Any, Generic, TypeVar
 from tallystick.access import Gate
 from tallystick.aio import Lane
 from tallystick.checkpoints.codec import Cipher, Codec
-from tallystick.checkpoints.persistent_list import Chunk
-from tallystick.checkpoints.values import Value
+from tallystick.checkpoints.values import Chunk, Value
 from tallystick.records import Actor, Scope
 from tallystick.storage import Connection, Store, checkpoints, journal, scopes, trees
 from tallystick.storage.checkpoints import ThreadRow

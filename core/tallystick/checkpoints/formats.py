@@ -15,8 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.checkpoints.codec import Codec, compact_json
-from tallystick.checkpoints.persistent_list import Chunk, PersistentList, Span
-from tallystick.checkpoints.values import Fields, Leaf, ListValue, Value
+from tallystick.checkpoints.values import (
+    Chunk,
+    Fields,
+    Leaf,
+    ListValue,
+    PersistentList,
+    Span,
+    Value,
+)
 from tallystick.errors import CorruptTally
 
 __all__ = [

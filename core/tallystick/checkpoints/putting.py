@@ -19,11 +19,10 @@ from tallystick.checkpoints.codec import (
 from tallystick.checkpoints.context import Base, ThreadScope
 from tallystick.checkpoints.formats import decode_frame, encode_frame, node_body, roots_json
 from tallystick.checkpoints.metadata_filter import metadata_fingerprints
-from tallystick.checkpoints.persistent_list import Chunk
 from tallystick.checkpoints.reading import read_base
 from tallystick.checkpoints.removing import expire
 from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite
-from tallystick.checkpoints.values import Value, new_chunks, share_with_base, values_digest
+from tallystick.checkpoints.values import Chunk, Value, new_chunks, share_with_base, values_digest
 from tallystick.storage import Connection, checkpoints, trees
 from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
 

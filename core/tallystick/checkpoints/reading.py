@@ -21,9 +21,8 @@ from tallystick.checkpoints.formats import (
     decode_spans,
     decode_value,
 )
-from tallystick.checkpoints.persistent_list import Chunk, Span, decode_chunk
 from tallystick.checkpoints.stored import PendingWrite, StoredCheckpoint, Summary
-from tallystick.checkpoints.values import Value, values_digest
+from tallystick.checkpoints.values import Chunk, Span, Value, decode_chunk, values_digest
 from tallystick.errors import CorruptTally
 from tallystick.storage import Connection, checkpoints, trees
 from tallystick.storage.checkpoints import StateRow, WriteRow

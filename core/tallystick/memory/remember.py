@@ -30,6 +30,7 @@ from tallystick.records import (
     validate_attributes,
 )
 from tallystick.records.framing import NOTICE, OPEN, without_recalls
+from tallystick.records.memory import KINDS
 from tallystick.storage import Connection, ScopeRow, edges, memories, parts, scopes
 from tallystick.storage.idempotency import IdempotentCall
 
@@ -121,7 +122,8 @@ def _with_warning(result: Remembered, *, is_cut: bool) -> Remembered:
 def check_new(item: NewMemory) -> None:
     if not item.content.strip():
         raise InvalidInput("There is nothing to remember: `content` is empty.")
-    validate_attributes(item.kind, item.attributes)
+    if KINDS.get(item.kind, NewMemory) is not None:  # a kind without a model takes any attributes
+        validate_attributes(item.kind, item.attributes)
     if item.position is not None and item.conversation is None:
         raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
     if (
