@@ -100,11 +100,16 @@ class TallyMemory(BaseMemory):
         Raises BudgetInfeasible if the messages that may not be left out are too long.
         """
         bound = self._bound()
-        history = self.get_all()
+        turns = self._turns()
+        history = [_message_of(turn) for turn in turns]
         items = items_of(history, bound.tally.counter(None).count)
-        query = input or next(
-            (message.content or "" for message in reversed(history) if message.role == "user"), ""
-        )
+        requests = [
+            (turn.id, message.content or "")
+            for turn, message in zip(turns, history, strict=True)
+            if message.role == "user"
+        ]
+        request_id, request = requests[-1] if requests else (None, "")
+        query = input or request
         waiting = bool(input) and not (
             history and history[-1].role == "user" and history[-1].content == input
         )
@@ -117,7 +122,7 @@ class TallyMemory(BaseMemory):
                     bound,
                     query,
                     limit=self.memories,
-                    turn=_turn_key(self.session_id, history),
+                    turn=None if waiting else request_id,
                     outside_of=self.session_id,
                 ),
             ],
@@ -185,6 +190,8 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
     name: str = "tallystick"
     memories: int = Field(default=8, ge=1)
     _binder: Any = PrivateAttr()
+    _queue: str = PrivateAttr()
+    """Names the queue as it is now: a message that leaves it makes it another."""
 
     @classmethod
     def of(
@@ -200,16 +207,16 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         block._binder = Binder[str](
             tally, surface="llama_index", actor=actor, scope=scope, session=str
         )
+        block._queue = block._binder.tally.new_id()
         return block
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         session = str(block_kwargs.get("session_id") or "chat")
-        query = next(
-            (m.content or "" for m in reversed(messages or ()) if m.role == MessageRole.USER), ""
-        ).strip()
-        if not query:
+        requests = [m.content or "" for m in messages or () if m.role == MessageRole.USER]
+        if not requests:
             return ""
-        return await in_thread(self._recall, session, query, _turn_key(session, messages or ()))
+        turn = f"{self._queue} {session} {len(requests)}"
+        return await in_thread(self._recall, session, requests[-1], turn)
 
     def _recall(self, session: str, query: str, turn: str) -> str:
         bound: BoundTally = self._binder.bound(session)
@@ -227,6 +234,7 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
                 by_session.setdefault(session, []).append(_turn_of(message, session))
         for session, turns in by_session.items():
             await in_thread(self._binder.bound(session).remember_many, turns)
+        self._queue = self._binder.tally.new_id()
 
 
 class TallyNodePostprocessor(BaseNodePostprocessor):
@@ -301,12 +309,6 @@ def _with_text(node: NodeWithScore, texts: dict[str, str]) -> NodeWithScore:
         text_template=getattr(original, "text_template", DEFAULT_TEXT_NODE_TMPL),
     )
     return NodeWithScore(node=text, score=node.score)
-
-
-def _turn_key(session: str, messages: Sequence[ChatMessage]) -> str:
-    """Return the key of the latest request of the user in a session."""
-    requests = sum(message.role == MessageRole.USER for message in messages)
-    return f"{session} {requests}"
 
 
 def _turns(bound: BoundTally, session: str) -> list[Memory]:

@@ -17,8 +17,9 @@ FIRST_LOOK = {
     "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
-    "../callbacks/test_langchain_middleware.py": "adapters/binder adapters/turn_recall "
+    "../callbacks/test_langchain_middleware.py": "adapters/binder "
     "adapters/rendering testing/adapter_contract",
+    "adapters/test_turn_recall.py": "tally/turn_hits",
     "../callbacks/test_langchain_tape.py": "adapters/tapes",
     "../callbacks/test_compile_messages.py": "adapters/configurable",
     "../integrations/test_recorded_parameters.py": "adapters/parameters",

@@ -208,6 +208,34 @@ def test_a_block_gives_nothing_again_that_was_forgotten_since(open_sqlite: OpenT
         assert asked() == ""
 
 
+def test_a_block_recalls_anew_once_messages_have_left_the_queue(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        block = TallyMemoryBlock.of(anna)
+
+        def asked() -> str:
+            return asyncio.run(block.aget([_user("Where is the key?")], session_id="one"))
+
+        assert asked() == ""
+        asyncio.run(block.aput([_user("The key is under the mat.")], session_id="one"))
+        assert "under the mat" in asked()
+
+
+def test_the_same_words_after_a_reset_are_recalled_anew(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        memory = TallyMemory.from_defaults(anna, session_id="one")
+
+        def asked() -> str:
+            memory.put(_user("Where is the key?"))
+            return " ".join(message.content or "" for message in memory.get())
+
+        assert "under the mat" not in asked()
+        memory.reset()
+        anna.remember("The key is under the mat.")
+        assert "under the mat" in asked()
+
+
 blocks = st.one_of(
     st.text(
         st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=20

@@ -7,51 +7,12 @@ changed, forgotten or withdrawn.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
-
 from tallystick.records import Hit
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
+from tallystick.tally.turn_hits import Turn
 
 __all__ = ["recall_for_turn"]
-
-_TURNS = 256
-"""Turns per tally whose hits are kept; the oldest go first."""
-
-
-class _Turn(NamedTuple):
-    """One request of one user in one conversation or run."""
-
-    actor: str
-    scope: str
-    turn: str
-    text: str
-    limit: int
-    outside_of: str | None
-
-
-class _Turns:
-    """The hits of recent turns on one tally. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._hits: OrderedDict[_Turn, list[Hit]] = OrderedDict()
-
-    def get(self, turn: _Turn) -> list[Hit] | None:
-        with self._guard:
-            return self._hits.get(turn)
-
-    def put(self, turn: _Turn, hits: list[Hit]) -> None:
-        with self._guard:
-            self._hits[turn] = hits
-            while len(self._hits) > _TURNS:
-                self._hits.popitem(last=False)
-
-
-_turns: WeakKeyDictionary[Tally, _Turns] = WeakKeyDictionary()
-_guard = threading.Lock()
 
 
 def recall_for_turn(
@@ -75,13 +36,12 @@ def recall_for_turn(
         return []
     if turn is None:
         return _recall(bound, text, limit, outside_of)
-    key = _Turn(str(bound.actor), str(bound.scope), turn, text, limit, outside_of)
-    with _guard:
-        turns = _turns.setdefault(bound.tally, _Turns())
-    hits = turns.get(key)
+    key = Turn(str(bound.actor), str(bound.scope), turn, text, limit, outside_of)
+    kept = services_of(bound).turn_hits
+    hits = kept.get(key)
     if hits is None or not bound.still_stand(hits):
         hits = _recall(bound, text, limit, outside_of)
-        turns.put(key, hits)
+        kept.put(key, hits)
     return list(hits)
 
 

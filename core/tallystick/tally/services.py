@@ -29,6 +29,7 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.upkeep import retention
 
@@ -102,6 +103,7 @@ class Services:
             redactor=redactor,
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
+        self.turn_hits = TurnHits()
         memory_verbs.analyze_anew(self.memory)
         self.recorder = RecorderContext(
             store=store, gate=self.gate, redactor=redactor, retention=settings.retention
@@ -141,6 +143,7 @@ class Services:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
+        self.turn_hits = TurnHits()
         self.recorder.clear_caches()
 
     def close(self) -> None:
