@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 __all__ = ["Terminal", "print_json", "print_view", "print_preview"]
 
@@ -41,8 +42,10 @@ _STEERING = dict.fromkeys(
 
 
 def print_view(what: RenderableType) -> None:
-    """Print a view for a person."""
-    Terminal().print(what)
+    """Print a view for a person. A line of text is not broken, so that paths and digests in it can
+    be copied.
+    """
+    Terminal().print(what, soft_wrap=isinstance(what, Text))
 
 
 def print_json(value: Any) -> None:
