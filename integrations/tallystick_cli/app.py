@@ -310,7 +310,7 @@ def import_checkpoints(
     )
 
 
-@app.command("rebuild-index", help=command_help("rebuild-index"))
+@app.command("rebuild-index")
 def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
     """Make the Chroma index anew from the database. With --check only say whether it matches."""
     with open_as_owner(where) as owner:
@@ -323,7 +323,7 @@ def rebuild_index(where: Where = ".tally", check: CheckOnly = False) -> None:
         with Progress(TextColumn("Rebuilding the index"), BarColumn(), MofNCompleteColumn()) as bar:
             task = bar.add_task("rebuild", total=None)
             count = owner.tally.rebuild_index(
-                lambda count_done, total: bar.update(task, completed=count_done, total=total)
+                lambda finished, total: bar.update(task, completed=finished, total=total)
             )
         print_view(Text(f"✓ {count} vectors in the index", style="green"))
 

@@ -202,7 +202,6 @@ CLI = Surface(
             ("export",), renamed={"scope": "scopes"}, own={"scope": "by default all one may take"}
         ),
         "import": Offer(("import_from",), renamed={"key": "idempotency_key"}),
-        "rebuild-index": Offer(("rebuild_index",), own={"check": "only compares"}),
         "init": Offer(
             ("choose_journal_window",),
             renamed={"journal_days": "days"},
@@ -224,7 +223,6 @@ CLI = Surface(
         "wake": "text for a model, which an application asks for",
         "space": "`spaces` lists them all",
         "erase_recorded": "an application's call, which has no preview's token yet",
-        "scopes": "`explore` lists scopes with counts",
     },
     own={
         "state": "reads checkpoints, which belong to a runtime",
@@ -233,6 +231,7 @@ CLI = Surface(
         "export-receipt": "writes a bundle to a file",
         "tape": "writes a tape to a file",
         "keygen": "makes a key, without a tally",
+        "rebuild-index": "work on the folder, whose owner needs no permission",
     },
 )
 

@@ -14,6 +14,7 @@ from tallystick.operations.operation import (
     IfVersion,
     MemoryId,
     Moment,
+    OfMemory,
     Operation,
     Reason,
     Scopes,
@@ -129,12 +130,6 @@ class Recall(Arguments):
     as_of: Annotated[Moment | None, Field(description="What was valid at this moment.")] = None
 
 
-class Get(Arguments):
-    """Arguments of `get`."""
-
-    memory_id: MemoryId
-
-
 class Memories(Arguments):
     """Arguments of `memories`."""
 
@@ -236,12 +231,6 @@ class Cross(Confirmed):
     if_version: IfVersion = None
 
 
-class Inspect(Arguments):
-    """Arguments of `inspect`."""
-
-    memory_id: MemoryId
-
-
 class Explore(Arguments):
     """Arguments of `explore`."""
 
@@ -269,12 +258,6 @@ class Wake(Arguments):
     budget_tokens: Budget = 1_200
     scopes: Scopes = None
     model: Model = None
-
-
-class History(Arguments):
-    """Arguments of `history`."""
-
-    memory_id: MemoryId
 
 
 class PreviewAccess(Arguments):
@@ -327,7 +310,7 @@ OPERATIONS = (
         description="Read one memory by its id.",
         model_description="Read one memory by its id.",
         effect="read",
-        arguments=Get,
+        arguments=OfMemory,
         result=Memory,
         errors=("not_found", "rate_limited"),
         verb="get",
@@ -452,7 +435,7 @@ OPERATIONS = (
         "what may be done next.",
         model_description="Explain one memory: its visibility, sources, dependents and history.",
         effect="read",
-        arguments=Inspect,
+        arguments=OfMemory,
         result=Inspection,
         errors=("not_found", "rate_limited"),
         verb="inspect",
@@ -498,7 +481,7 @@ OPERATIONS = (
         description="Show everything that happened to a memory.",
         model_description="Show everything that happened to a memory, oldest first.",
         effect="read",
-        arguments=History,
+        arguments=OfMemory,
         result=list[HistoryEntry],
         errors=("not_found", "rate_limited"),
         verb="history",

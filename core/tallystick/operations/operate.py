@@ -11,12 +11,13 @@ from tallystick.operations.operation import (
     Confirmed,
     IdempotencyKey,
     MemoryId,
+    OfMemory,
     Operation,
     Reason,
     RunId,
     Scopes,
 )
-from tallystick.records import Erasure, Finding, Proof, Purge, Scope, Transfer
+from tallystick.records import Erasure, Finding, Proof, Purge, Transfer
 
 __all__ = ["OPERATIONS"]
 
@@ -40,12 +41,6 @@ class EraseRecorded(Arguments):
         Literal["preview", "apply"], Field(description="Only name the steps, or erase them.")
     ] = "preview"
     idempotency_key: IdempotencyKey = None
-
-
-class ProveUnreachable(Arguments):
-    """Arguments of `prove_unreachable`."""
-
-    memory_id: MemoryId
 
 
 class ProveErased(Arguments):
@@ -98,10 +93,6 @@ class Import(Arguments):
     idempotency_key: IdempotencyKey = None
 
 
-class NoArguments(Arguments):
-    """No arguments."""
-
-
 _OPERATE = ("denied", "idempotency_mismatch")
 
 OPERATIONS = (
@@ -136,7 +127,7 @@ OPERATIONS = (
         description="Try every read path for a forgotten memory, and list the copies still kept.",
         model_description="Show that a forgotten memory is reached by no read path.",
         effect="read",
-        arguments=ProveUnreachable,
+        arguments=OfMemory,
         result=Proof,
         errors=("not_found", "state_conflict", "rate_limited"),
         verb="operator.prove_unreachable",
@@ -229,28 +220,6 @@ OPERATIONS = (
         result=Transfer,
         errors=(*_OPERATE, "invalid_input", "state_conflict", "corrupt_tally"),
         verb="operator.import_from",
-    ),
-    Operation(
-        name="rebuild_index",
-        title="Rebuild the index",
-        description="Rebuild Chroma's index from the database.",
-        model_description="Rebuild the vector index from the database.",
-        effect="operate",
-        arguments=NoArguments,
-        result=int,
-        errors=("storage_error",),
-        verb="tally.rebuild_index",
-    ),
-    Operation(
-        name="scopes",
-        title="List scopes",
-        description="List every scope that was written to.",
-        model_description="List every scope that was written to.",
-        effect="operate",
-        arguments=NoArguments,
-        result=list[Scope],
-        errors=(),
-        verb="tally.scopes",
     ),
 )
 """In the order in which surfaces list them."""

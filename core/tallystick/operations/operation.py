@@ -21,6 +21,8 @@ __all__ = [
     "IfVersion",
     "MemoryId",
     "Moment",
+    "NoArguments",
+    "OfMemory",
     "Operation",
     "Reason",
     "RunId",
@@ -50,6 +52,16 @@ class Arguments(BaseModel):
     """The arguments of an operation: frozen, with a JSON schema, unknown names refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NoArguments(Arguments):
+    """No arguments."""
+
+
+class OfMemory(Arguments):
+    """Arguments of a question about a memory."""
+
+    memory_id: MemoryId
 
 
 class Confirmed(Arguments):
@@ -98,7 +110,14 @@ class Operation:
         valid = self.validate(arguments)
         values = {name: getattr(valid, name) for name in type(valid).model_fields}
         if self.spread is not None:
-            values |= values.pop(self.spread)
+            changes = values.pop(self.spread)
+            misplaced = sorted(set(changes) & set(values))
+            if misplaced:
+                raise InvalidInput(
+                    f"{self.name}: {', '.join(misplaced)} is given beside `{self.spread}`, not in "
+                    "it."
+                )
+            values |= changes
         return self.bind(bound)(**values)
 
     def validate(self, arguments: Arguments | Mapping[str, Any]) -> Arguments:

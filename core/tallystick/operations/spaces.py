@@ -6,7 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.operations.operation import Arguments, IdempotencyKey, Operation, Reason
+from tallystick.operations.operation import (
+    Arguments,
+    IdempotencyKey,
+    NoArguments,
+    Operation,
+    Reason,
+)
 from tallystick.records import JsonObject, MemorySpace, SpaceMember
 
 __all__ = ["OPERATIONS"]
@@ -31,10 +37,6 @@ class GetSpace(Arguments):
     """Arguments of `space`."""
 
     scope: SpaceScope
-
-
-class ListSpaces(Arguments):
-    """Arguments of `spaces`."""
 
 
 class UpdateSpace(Arguments):
@@ -82,7 +84,7 @@ OPERATIONS = (
         description="List the spaces that one may see, with their members.",
         model_description="List the spaces that one may see, with their members.",
         effect="read",
-        arguments=ListSpaces,
+        arguments=NoArguments,
         result=tuple[MemorySpace, ...],
         errors=(),
         verb="spaces.list",

@@ -35,7 +35,6 @@ PARTS: Mapping[str, type] = {
     "operator.": Operator,
     "spaces.": Spaces,
     "recordings.": Recordings,
-    "tally.": Tally,
 }
 OF_A_PROGRAM = {
     "call": "a callable that reaches a model",
@@ -144,7 +143,6 @@ def test_every_verb_is_an_operation_or_says_why_not() -> None:
     verbs = {
         f"{prefix}{name}"
         for prefix, part in PARTS.items()
-        if prefix != "tally."
         for name, value in inspect.getmembers(part)
         if not name.startswith("_")
         and (callable(value) or isinstance(value, property))
@@ -152,7 +150,7 @@ def test_every_verb_is_an_operation_or_says_why_not() -> None:
     }
     offered = {operation.verb for operation in OPERATIONS.values()}
 
-    assert {verb for verb in offered if not verb.startswith("tally.")} <= verbs
+    assert offered <= verbs
     assert verbs - offered == set(NOT_OPERATIONS)
     assert all(NOT_OPERATIONS.values())
 
@@ -169,6 +167,58 @@ def test_an_operation_is_called_by_its_arguments(open_tally: OpenTally) -> None:
 
         assert hit.memory.id == stored.memory_id
         assert (change.status, bound.get(stored.memory_id).tags) == ("changed", ("birds",))
+
+
+def test_a_change_cannot_name_another_memory_than_its_arguments(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(Actor(user="ada"))
+        ids = [bound.remember(text).memory_id for text in ("The heron nests.", "The tide turns.")]
+        changes = {"memory_id": ids[1], "content": "x"}
+        with pytest.raises(InvalidInput, match="memory_id is given beside `changes`"):
+            OPERATIONS["modify"].call(
+                bound, {"memory_id": ids[0], "reason": "r", "changes": changes}
+            )
+
+        assert [bound.get(one).version for one in ids] == [1, 1]
+
+
+OPERATE: Mapping[str, Mapping[str, Any]] = {
+    "create_space": {"scope": "team:support", "name": "Support", "reason": "r"},
+    "update_space": {"scope": "team:support", "reason": "r", "changes": {"name": "Sales"}},
+    "erase": {"memory_ids": ["ID"], "reason": "r"},
+    "erase_recorded": {"run_id": "RUN", "reason": "r", "mode": "apply"},
+    "prove_erased": {"memory_id": "ID"},
+    "purge": {},
+    "choose_journal_window": {"days": 1},
+    "doctor": {},
+    "freeze": {"reason": "r"},
+    "thaw": {"reason": "r"},
+    "export": {"folder": "copy", "scopes": ["private:ada"]},
+    "import_from": {"folder": "copy"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, operation in OPERATIONS.items() if operation.effect == "operate"]
+)
+def test_an_operation_of_somebody_in_charge_is_refused_to_everybody_else(
+    open_sqlite: OpenTally, name: str
+) -> None:
+    with open_sqlite() as tally:
+        ada = tally.bind(Actor(user="ada"))
+        stored = ada.remember("The heron nests in March.")
+        with ada.run("nest") as run:
+            pass
+        root = tally.bind(Actor(user="root", role="operator"))
+        if name != "create_space":
+            root.spaces.create("team:support", name="Support", reason="r")
+        given = {"ID": stored.memory_id, "RUN": run.id}
+        arguments = {
+            key: [given[value[0]]] if value == ["ID"] else given.get(str(value), value)
+            for key, value in OPERATE[name].items()
+        }
+        with pytest.raises((errors.Denied, errors.NotFound)):
+            OPERATIONS[name].call(tally.bind(Actor(user="bob")), arguments)
 
 
 @pytest.mark.parametrize(
