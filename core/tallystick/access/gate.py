@@ -30,7 +30,6 @@ from tallystick.storage.idempotency import IdempotentCall
 
 __all__ = ["Gate"]
 
-"""Setting: "1" while changes of memory are suspended."""
 _OPERATIONS: Mapping[Limited, AccessKind] = {
     "read": "read",
     "inspect": "inspect",

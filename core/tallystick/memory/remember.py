@@ -122,7 +122,7 @@ def _with_warning(result: Remembered, *, is_cut: bool) -> Remembered:
 def check_new(item: NewMemory) -> None:
     if not item.content.strip():
         raise InvalidInput("There is nothing to remember: `content` is empty.")
-    if KINDS.get(item.kind, NewMemory) is not None:  # a kind without a model takes any attributes
+    if item.kind not in KINDS or KINDS[item.kind] is not None:  # most kinds take any attributes
         validate_attributes(item.kind, item.attributes)
     if item.position is not None and item.conversation is None:
         raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
