@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
 from tallystick.adapters import ActorSource, Binder, recall_for_turn
-from tallystick.adapters.configurable import actor_from_configurable
+from tallystick.adapters.configurable import call_of_config
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
@@ -33,7 +33,7 @@ def compile_messages(
     config: RunnableConfig | None = None,
     messages_key: str = "messages",
     model: str | None = None,
-    actor: ActorSource[RunnableConfig] | None = None,
+    actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     rules: Sequence[PolicyRule] = (),
     compile_config: CompileConfig | None = None,
@@ -55,10 +55,8 @@ def compile_messages(
     if system is not None:
         first = system if isinstance(system, SystemMessage) else SystemMessage(system)
         messages = [first if first.id else first.model_copy(update={"id": "system"}), *messages]
-    binder = Binder[RunnableConfig](
-        tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
-    )
-    bound = binder.bound(ensure_config(config))
+    binder = Binder(tally, runtime="langgraph", piece="compile_messages", actor=actor, scope=scope)
+    bound = binder.bound(call_of_config(binder, ensure_config(config)))
     latest = next((message for message in reversed(messages) if message.type == "human"), None)
     query = "" if latest is None else str(latest.text)
     # The id of a message says which turn it is; one without an id is recalled anew at each call.

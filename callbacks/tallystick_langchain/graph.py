@@ -1,6 +1,4 @@
-"""Facts of LangGraph about a call: its place in the graph, its session, and the way it leaves a
-node.
-"""
+"""Facts of LangGraph about a call: its place in the graph, and the way it leaves a node."""
 
 from __future__ import annotations
 
@@ -10,21 +8,15 @@ from typing import Any
 
 from tallystick.recorder import Step
 
-__all__ = ["interrupts_of", "is_bubble_up", "place_of", "session_of", "stop_step"]
+__all__ = ["interrupts_of", "is_bubble_up", "place_of", "stop_step"]
 
 _PLACE = ("thread_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_ns")
 """Metadata of the place of a call; the last part of the namespace is the task id."""
-_SESSION = ("thread_id", "session_id", "conversation_id")
 
 
 def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the place of a call in its graph, which joins its step to a checkpoint."""
     return {name: metadata[name] for name in _PLACE if name in metadata}
-
-
-def session_of(metadata: Mapping[str, Any]) -> str | None:
-    """Return the thread, session or conversation of a call, as its history names it."""
-    return next((str(metadata[name]) for name in _SESSION if metadata.get(name)), None)
 
 
 def interrupts_of(error: BaseException) -> list[dict[str, Any]] | None:

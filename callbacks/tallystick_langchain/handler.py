@@ -18,6 +18,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.runnables.config import ensure_config
 
 from tallystick.adapters import (
     ActorSource,
@@ -32,15 +33,16 @@ from tallystick.adapters import (
     record_tool_call,
     record_tool_result,
 )
-from tallystick.recorder import Run, current_step, status_for
-from tallystick.records import EntryKind, Scope, StepKind, StepStatus
+from tallystick.adapters.configurable import call_of_config
+from tallystick.errors import TallystickError
+from tallystick.recorder import Run, current_run, current_step, status_for
+from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.graph import (
     interrupts_of,
     is_bubble_up,
     place_of,
-    session_of,
     stop_step,
 )
 from tallystick_langchain.messages import (
@@ -75,14 +77,27 @@ def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
     return guarded_hook
 
 
+_MOST_HELD = 256
+"""Calls that may begin under a root before it is known who acts; then it is decided."""
+
+
 @dataclass(slots=True)
 class _Tree:
-    """The callbacks under one root, and their run."""
+    """The callbacks under one root, and their run once it is known who acts.
 
-    root: RootRun
+    The callback of a root gets its metadata alone: `configurable` and the runtime context are only
+    seen from within it. So the run of a chain starts with the first call inside that sees them, or
+    that needs a step.
+    """
+
+    name: str
+    inputs: Any
+    metadata: Mapping[str, Any]
+    run_metadata: dict[str, Any]
+    root: RootRun | None = None
     bound: BoundTally | None = None
-    """The view that remembers the turn; None if no turn is to be remembered."""
-    user_text: str | None = None
+    refusal: TallystickError | None = None
+    """The error for which nothing under the root is recorded."""
     callbacks: list[int] = field(default_factory=list)
     """Callbacks that began under the root; those that never end are dropped with it."""
 
@@ -116,7 +131,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource[Mapping[str, Any]] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         strict: bool = False,
@@ -128,8 +143,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
         `both`, with one write when it ends.
         """
         self.raise_error = strict
-        self._binder = Binder[Mapping[str, Any]](
-            tally, surface="langchain", actor=actor, scope=scope, session=session_of
+        self._binder = Binder(
+            tally, runtime="langchain", piece="TallyCallbackHandler", actor=actor, scope=scope
         )
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, capture
@@ -145,14 +160,26 @@ class TallyCallbackHandler(BaseCallbackHandler):
         return self._capture.failures
 
     def run_of(self, run_id: UUID) -> Run | None:
-        """Return the run that a callback under way belongs to."""
+        """Return the run that a callback under way belongs to; it starts now, if it has not.
+
+        None where another handler records it, or where it was refused.
+        """
         callback = self._callbacks.get(run_id.int)
-        return None if callback is None or callback.tree is None else callback.tree.root.run
+        if callback is None or callback.tree is None:
+            return None
+        with self._capture():
+            root = self._started_root(callback.tree)
+            return None if root is None else root.run
+        return None
 
     def _run_under_way(self, arguments: Mapping[str, Any]) -> Run | None:
-        ids = (arguments.get(name) for name in ("run_id", "parent_run_id"))
-        runs = (self.run_of(run_id) for run_id in ids if run_id is not None)
-        return next((run for run in runs if run is not None), None)
+        for name in ("run_id", "parent_run_id"):
+            run_id = arguments.get(name)
+            callback = self._callbacks.get(run_id.int) if run_id is not None else None
+            tree = None if callback is None else callback.tree
+            if tree is not None and tree.root is not None:
+                return tree.root.run
+        return None
 
     @_guard_hook
     def on_chain_start(
@@ -315,7 +342,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
         callback = self._callbacks.get(run_id.int)
         if callback is None or callback.tree is None:
             return
-        run = callback.tree.root.run
+        root = self._started_root(callback.tree, metadata)
+        if root is None:
+            return
+        run = root.run
         active = current_step() if callback.call is None else callback.call.step
         note = {"event": name, "data": data}
         if active is not None and active.run is run and active.is_open:
@@ -412,33 +442,70 @@ class TallyCallbackHandler(BaseCallbackHandler):
         above = self._callbacks.get(parent.int) if parent is not None else None
         if above is not None:
             callback = self._callbacks[run_id.int] = _Callback(False, above.tree, above.path)
-            if above.tree is not None:
-                above.tree.callbacks.append(run_id.int)
+            tree = above.tree
+            if tree is not None:
+                tree.callbacks.append(run_id.int)
+                if tree.root is None and (
+                    len(tree.callbacks) > _MOST_HELD or self._names_actor(metadata or {})
+                ):
+                    self._started_root(tree, metadata)
             return callback
-        tree = None
+        # Kept before the run is started: where that fails, the calls inside are no roots.
+        callback = self._callbacks[run_id.int] = _Callback(True, None)
         if self._capture.claim(run_id, self):
-            bound = self._binder.bound(metadata or {})
-            thread = (
-                {"thread_id": metadata["thread_id"]} if metadata and "thread_id" in metadata else {}
-            )
-            root = RootRun.join(
-                bound,
+            metadata = metadata or {}
+            thread = {"thread_id": metadata["thread_id"]} if "thread_id" in metadata else {}
+            callback.tree = _Tree(
                 self._agent_name or name or "agent",
-                goal=goal_of(inputs),
-                metadata={"langchain_run_id": str(run_id), **thread, **_own_tags(tags)},
+                inputs,
+                metadata,
+                {"langchain_run_id": str(run_id), **thread, **_own_tags(tags)},
             )
-            tree = _Tree(root)
-            if self._speakers != "off":
-                tree.bound, tree.user_text = bound, text_of(inputs)
-        callback = self._callbacks[run_id.int] = _Callback(True, tree)
+            if current_run() is not None or self._names_actor(metadata):
+                self._started_root(callback.tree)
         return callback
+
+    def _call_context(self, metadata: Mapping[str, Any]) -> CallContext:
+        """Return the call as it is seen from here: with `configurable` inside of a root alone."""
+        config = ensure_config()
+        return call_of_config(
+            self._binder, {**config, "metadata": {**config["metadata"], **metadata}}
+        )
+
+    def _names_actor(self, metadata: Mapping[str, Any]) -> bool:
+        return self._binder.actor_named_in(self._call_context(metadata)) is not None
+
+    def _started_root(
+        self, tree: _Tree, metadata: Mapping[str, Any] | None = None
+    ) -> RootRun | None:
+        """Return the run of a tree, which joins or starts one now if it has not; None once that
+        was refused, and the event is counted. Raises Denied.
+        """
+        if tree.root is None and tree.refusal is None:
+            try:
+                tree.bound = self._binder.bound(
+                    self._call_context({**tree.metadata, **(metadata or {})})
+                )
+                tree.root = RootRun.join(
+                    tree.bound, tree.name, goal=goal_of(tree.inputs), metadata=tree.run_metadata
+                )
+            except TallystickError as error:
+                tree.refusal = error
+                for _ in tree.callbacks:
+                    self._capture.count_gap(error)
+                raise
+        elif tree.refusal is not None:
+            self._capture.count_gap(tree.refusal)
+        return tree.root
 
     def _keep_turn(self, tree: _Tree, outputs: Any) -> None:
         """Remember the turn, if one is to be; an answer that is no text is left out."""
-        if tree.bound is not None and not tree.root.is_waiting:
-            with self._capture(tree.root.run):
-                answer = text_of(outputs) if self._speakers == "both" else None
-                tree.bound.keep_turn(tree.root.run, user=tree.user_text, assistant=answer)
+        root = self._started_root(tree)
+        if self._speakers == "off" or tree.bound is None or root is None or root.is_waiting:
+            return
+        with self._capture(root.run):
+            answer = text_of(outputs) if self._speakers == "both" else None
+            tree.bound.keep_turn(root.run, user=text_of(tree.inputs), assistant=answer)
 
     def _leave(self, run_id: UUID, status: StepStatus) -> None:
         """Drop a callback; end the run if it was the root."""
@@ -448,7 +515,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         for child in callback.tree.callbacks if callback.tree is not None else ():
             self._callbacks.pop(child, None)
         self._capture.release(run_id, self)
-        if callback.tree is not None:
+        if callback.tree is not None and callback.tree.root is not None:
             callback.tree.root.end(status)
 
     def _begin(
@@ -463,7 +530,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> OpenCall | None:
         """Open the step of a callback; None where another handler records it."""
         callback = self._enter(run_id, parent, metadata, name, tags, inputs)
-        if callback.tree is None:
+        root = None if callback.tree is None else self._started_root(callback.tree, metadata)
+        if root is None:
             return None
         place = {
             "langchain_run_id": str(run_id),
@@ -473,7 +541,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if place.get("path") == place.get("langgraph_node"):
             # The place in the graph says it already.
             place.pop("path", None)
-        callback.call = begin_call(callback.tree.root.run, kind, name=name, metadata=place)
+        callback.call = begin_call(root.run, kind, name=name, metadata=place)
         if kind == "model_call":
             attribute_requests(callback.call.step)
         return callback.call
@@ -503,14 +571,17 @@ class TallyCallbackHandler(BaseCallbackHandler):
         callback, call = self._callbacks.get(run_id.int), self._leave_step(run_id)
         try:
             tree = None if callback is None else callback.tree
-            if call is not None and tree is not None and call.is_own:
+            if call is not None and tree is not None and tree.root is not None and call.is_own:
                 tree.root.is_waiting = stop_step(call.step, error)
         finally:
             self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
     def _record_error(self, callback: _Callback, tree: _Tree, error: BaseException) -> None:
         """Record the error of a chain, or the interrupt it waits for, unless a step has done so."""
-        run = tree.root.run
+        root = self._started_root(tree)
+        if root is None:
+            return
+        run = root.run
         if run.record.ended_at is not None or run.has_noted(error):
             return
         interrupts = interrupts_of(error)
@@ -520,7 +591,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         kind: StepKind = "other" if interrupts is None else "human_approval"
         name = callback.path[-1] if callback.path else run.record.agent_name
         step = run.step(kind, name=name, metadata=_place(callback, None))
-        tree.root.is_waiting = stop_step(step, error)
+        root.is_waiting = stop_step(step, error)
 
 
 def _usage(response: LLMResult) -> dict[str, int]:

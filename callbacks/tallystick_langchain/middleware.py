@@ -36,14 +36,15 @@ from tallystick.adapters import (
     record_tool_call,
     record_tool_result,
 )
+from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import Actor, CompileConfig, Hit, PolicyRule, Scope
+from tallystick.records import CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_langchain.graph import is_bubble_up, place_of, session_of, stop_step
+from tallystick_langchain.graph import is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import TallyCallbackHandler
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, render, tool_specs
@@ -78,7 +79,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         budget: int | None = None,
         reserve: int = 0,
         memories: int = 8,
-        actor: ActorSource[Runtime[Any]] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         rules: Sequence[PolicyRule] = (),
@@ -89,8 +90,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> None:
         """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer;
         by default the most that the model's profile allows, else 16,000. `memories` are recalled
-        for each request of the user; 0 for none. `actor` is by default the Actor in the runtime's
-        context (itself, or as `actor`), else the bound actor or the owner. A failure to record is
+        for each request of the user; 0 for none. `actor` says who acts, by default
+        what the call names (docs/policy.md, "Who acts"). A failure to record is
         counted in `failures`, logged and reported by `verify`; with `strict` it is raised. A
         failure to compile always is: nothing is sent then. `capture` remembers the words of the
         `user`, or those of `both`, when an agent ends.
@@ -98,12 +99,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         super().__init__()
         if budget is not None and budget <= reserve:
             raise InvalidInput("`budget` must be more than `reserve`.")
-        self._binder = Binder[Runtime[Any]](
-            tally,
-            surface="langchain",
-            actor=actor if actor is not None else _actor_from_context,
-            scope=scope,
-            session=lambda runtime: session_of(ensure_config().get("metadata", {})),
+        self._binder = Binder(
+            tally, runtime="langchain", piece="TallyMiddleware", actor=actor, scope=scope
         )
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._agent_name, self._record, self._speakers = agent_name, record, capture
@@ -117,6 +114,10 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Events that could not be recorded."""
         return self._capture.failures
 
+    def _bound(self, runtime: Any) -> BoundTally:
+        context = getattr(runtime, "context", None)
+        return self._binder.bound(call_of_config(self._binder, ensure_config(), context=context))
+
     # The run
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -125,7 +126,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return None
         with self._capture():
             goal = goal_of(state["messages"])
-            run = self._binder.bound(runtime).run(
+            run = self._bound(runtime).run(
                 self._agent_name or _configured_agent_name() or "agent", goal=goal
             )
             with self._guard:
@@ -164,7 +165,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 if messages and isinstance(messages[-1], AIMessage) and self._speakers == "both"
                 else None
             )
-            self._binder.bound(runtime).keep_turn(
+            self._bound(runtime).keep_turn(
                 run,
                 user=None if latest is None else str(latest.text),
                 assistant=None if answer is None else str(answer.text),
@@ -191,7 +192,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             run = self._runs.get(name) if name is not None else None
         if run is None and name is not None:
             with self._capture():
-                run = self._binder.bound(runtime).run(
+                run = self._bound(runtime).run(
                     self._agent_name or "agent", metadata={"continues": name}
                 )
                 with self._guard:
@@ -256,7 +257,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return response
 
     def _compile(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        bound = self._binder.bound(request.runtime)
+        bound = self._bound(request.runtime)
         model, specs = _model_name(request), tool_specs(request.tools)
         system = [] if request.system_message is None else [request.system_message]
         items = items_of([*_with_ids(system), *request.messages], bound.tally.counter(model).count)
@@ -376,16 +377,6 @@ def _handler_run() -> Run | None:
         if isinstance(handler, TallyCallbackHandler) and parent is not None:
             return handler.run_of(parent)
     return None
-
-
-def _actor_from_context(runtime: Runtime[Any]) -> Actor | None:
-    context = getattr(runtime, "context", None)
-    if isinstance(context, Actor):
-        return context
-    actor = (
-        context.get("actor") if isinstance(context, Mapping) else getattr(context, "actor", None)
-    )
-    return actor if isinstance(actor, Actor) else None
 
 
 def _place() -> dict[str, Any]:

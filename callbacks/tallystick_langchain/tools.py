@@ -11,10 +11,10 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
 from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters.configurable import call_of_config
 from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_langchain.graph import session_of
 
 __all__ = ["memory_tools"]
 
@@ -24,7 +24,7 @@ Approval = Literal["interrupt", "elsewhere"]
 def memory_tools(
     tally: Tally | BoundTally,
     *,
-    actor: ActorSource[Mapping[str, Any]] | None = None,
+    actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     approval: Approval = "interrupt",
 ) -> list[BaseTool]:
@@ -35,9 +35,7 @@ def memory_tools(
     "approve"}]})`: the graph needs a checkpointer. With `approval="elsewhere"` they act at
     once, for agents whose middleware asks.
     """
-    binder = Binder[Mapping[str, Any]](
-        tally, surface="langchain", actor=actor, scope=scope, session=session_of
-    )
+    binder = Binder(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]
@@ -45,7 +43,7 @@ def memory_tools(
             refusal = _ask_person(tool, arguments, memory_tool.description)
             if refusal is not None:
                 return refusal
-        return memory_tool.function(binder.bound(config.get("metadata") or {}), **arguments)
+        return memory_tool.function(binder.bound(call_of_config(binder, config)), **arguments)
 
     # LangChain reads the schema of a tool off its signature, so each is written out; it hands in
     # the config.

@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -36,7 +37,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from tallystick.adapters import ActorSource, Binder
 from tallystick.adapters.checkpointing import is_remote, run_in_lane
-from tallystick.adapters.configurable import actor_from_configurable
+from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread, iterate_in_thread
 from tallystick.checkpoints import (
     Leaf,
@@ -72,7 +73,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource[RunnableConfig] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         serde: SerializerProtocol | None = None,
         allow: Iterable[Any] = (),
@@ -92,13 +93,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
                 "`serde` out."
             )
         super().__init__(serde=serde or TallySerializer(allow))
-        self._binder = Binder[RunnableConfig](
-            tally, surface="langgraph", actor=actor or actor_from_configurable, scope=scope
+        self._binder = Binder(
+            tally, runtime="langgraph", piece="TallySaver", actor=actor, scope=scope
         )
         self._lifetime = None if ttl is None else int(ttl / timedelta(microseconds=1))
         self._splitter, self._cipher = splitter_and_cipher(self.serde)
-        # Where a config cannot name the actor, or does not, every call has the same one.
-        self._static = actor is None or isinstance(actor, Actor)
         self._common: Threads | None = None
 
     @classmethod
@@ -140,7 +139,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         NotFound, Denied; InvalidInput for a step of no thread.
         """
         threads = self._threads(config)
-        step = self._binder.bound(config or {}).recordings.step(step_id)
+        step = self._bound(config).recordings.step(step_id)
         name, path = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
         if not isinstance(name, str) or not isinstance(path, str) or not path:
             raise InvalidInput(
@@ -476,7 +475,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
     def _recorded_call(self, run_id: str) -> tuple[str, ...]:
         """Return LangChain's id of the call that was recorded as this run, if there is one."""
         try:
-            run = self._binder.bound(None).recordings.run(run_id)
+            run = self._bound(None).recordings.run(run_id)
         except (NotFound, Denied):
             return ()
         call_id = run.metadata.get("langchain_run_id")
@@ -497,14 +496,21 @@ class TallySaver(BaseCheckpointSaver[Any]):
         return inner
 
     def _threads(self, config: RunnableConfig | None) -> Threads:
-        actor = config.get("configurable", {}).get("actor") if config is not None else None
-        if self._common is not None and actor is None:
+        # Where nothing in a config can name the actor, every call has the same one.
+        is_common = self._binder.is_common(config)
+        if is_common and self._common is not None:
             return self._common
-        threads = self._binder.bound(config).threads
+        threads = self._bound(config).threads
         threads = threads if self._cipher is None else threads.encrypted(self._cipher)
-        if self._static and actor is None:
+        if is_common:
             self._common = threads
         return threads
+
+    def _bound(self, config: RunnableConfig | None) -> BoundTally:
+        if config is None:
+            return self._binder.bound()
+        # A thread is its own session in the journal.
+        return self._binder.bound(replace(call_of_config(self._binder, config), session=None))
 
     def _split(self, channel: str, value: Any, base: Value | None) -> Value:
         try:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, TypedDict
 
-from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 from langgraph.store.base import (
     BaseStore,
@@ -29,7 +28,7 @@ from langgraph.store.base import (
 from langgraph.store.base import Item as StoreItem
 
 from tallystick.adapters import ActorSource, Binder
-from tallystick.adapters.configurable import actor_from_configurable, thread_from_configurable
+from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.memory import Item, Items, Put
@@ -64,7 +63,7 @@ class TallyStore(BaseStore):
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource[RunnableConfig] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         index: StoreIndex | None = None,
         ttl: TTLConfig | None = None,
@@ -75,12 +74,8 @@ class TallyStore(BaseStore):
         embedder is the tally's. `ttl` is LangGraph's: `default_ttl` in minutes and
         `refresh_on_read`.
         """
-        self._binder = Binder[RunnableConfig](
-            tally,
-            surface="langgraph",
-            actor=actor or actor_from_configurable,
-            scope=scope,
-            session=thread_from_configurable,
+        self._binder = Binder(
+            tally, runtime="langgraph", piece="TallyStore", actor=actor, scope=scope
         )
         self._fields = tuple((index or {}).get("fields") or ["$"])
         self.ttl_config = ttl
@@ -138,7 +133,7 @@ class TallyStore(BaseStore):
         return await in_thread(self.batch, list(ops))
 
     def _items(self) -> Items:
-        return self._binder.bound(ensure_config()).items
+        return self._binder.bound(call_of_config(self._binder, ensure_config())).items
 
     def _put(self, op: PutOp) -> Put:
         if op.value is not None and not isinstance(op.value, dict):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tallystick.errors import TallystickError
     from tallystick.records import (
         Actor,
+        CallContext,
         CompileConfig,
         ContextItem,
         Hit,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Actor",
     "BoundTally",
+    "CallContext",
     "CompileConfig",
     "ContextItem",
     "Hit",

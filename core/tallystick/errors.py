@@ -265,7 +265,8 @@ class NotFound(TallystickError):
 
 
 _REMEDIES: Mapping[str, str] = {
-    "missing_actor": "Name who acts.",
+    "missing_actor": "Name who acts: give the call its user, or the piece of the adapter an "
+    "`actor`.",
     "missing_organization": "Give the actor its organization.",
     "missing_memory_space": "Let an operator create the space first.",
     "missing_scope_key": "Name the diary by its project.",

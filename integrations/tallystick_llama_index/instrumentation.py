@@ -59,6 +59,7 @@ from tallystick.adapters import (
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
+from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.messages import (
     answer_of,
     documents_of,
@@ -151,19 +152,20 @@ class TallyInstrumentation:
         self,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource[Mapping[str, Any]] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         strict: bool = False,
         capture: Speakers = "off",
     ) -> None:
-        """`actor` may be a function of the tags of a call (`instrument_tags`). `agent_name` names
+        """`actor` says who acts, by default what the tags of a call name (`instrument_tags`;
+        docs/policy.md, "Who acts"). `agent_name` names
         the runs (by default the name of the agent, or the class of the root). A failure to record
         is counted in `failures` and logged; with `strict` the first one is raised by `detach`.
         `capture` remembers the words of the `user` to the root, or those of `both`, when it ends.
         """
-        self._binder = Binder[Mapping[str, Any]](
-            tally, surface="llama_index", actor=actor, scope=scope
+        self._binder = Binder(
+            tally, runtime="llama_index", piece="TallyInstrumentation", actor=actor, scope=scope
         )
         self._capture = Capture(self._binder.tally, "llama_index", strict=False)
         self._strict = strict
@@ -296,7 +298,9 @@ class TallyInstrumentation:
             return
         with self._capture(run):
             answer = _text_of(result) if self._speakers == "both" else None
-            self._binder.bound(tree.tags).keep_turn(run, user=tree.user_text, assistant=answer)
+            self._binder.bound(call_of_tags(self._binder, tags=tree.tags)).keep_turn(
+                run, user=tree.user_text, assistant=answer
+            )
 
     def _finish_tool(self, span_id: str, result: Any) -> None:
         output = result if isinstance(result, ToolOutput) else None
@@ -466,7 +470,7 @@ class TallyInstrumentation:
         if tree.root is None:
             run_id = tree.tags.get("llamaindex.run_id")
             tree.root = RootRun.join(
-                self._binder.bound(tree.tags),
+                self._binder.bound(call_of_tags(self._binder, tags=tree.tags)),
                 self._agent_name or tree.name,
                 goal=tree.user_text,
                 metadata={} if run_id is None else {"llama_index_run_id": run_id},

@@ -30,7 +30,6 @@ from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import (
-    Actor,
     CompileConfig,
     ContextItem,
     Memory,
@@ -40,6 +39,7 @@ from tallystick.records import (
 )
 from tallystick.records.framing import framed, is_framed
 from tallystick.tally import BoundTally, Tally
+from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.render import items_of, render
 
 __all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]
@@ -76,7 +76,7 @@ class TallyMemory(BaseMemory):
         tally: Tally | BoundTally | None = None,
         *,
         session_id: str = "chat",
-        actor: ActorSource[str] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyMemory:
@@ -86,8 +86,8 @@ class TallyMemory(BaseMemory):
         if tally is None:
             raise InvalidInput("Give the tally: TallyMemory.from_defaults(tally, session_id=…).")
         memory = cls(session_id=session_id, **fields)
-        memory._binder = Binder[str](
-            tally, surface="llama_index", actor=actor, scope=scope, session=str
+        memory._binder = Binder(
+            tally, runtime="llama_index", piece="TallyMemory", actor=actor, scope=scope
         )
         return memory
 
@@ -173,7 +173,7 @@ class TallyMemory(BaseMemory):
             bound.forget(turn.id, reason="the session was reset")
 
     def _bound(self) -> BoundTally:
-        bound: BoundTally = self._binder.bound(self.session_id)
+        bound: BoundTally = self._binder.bound(call_of_tags(self._binder, session=self.session_id))
         return bound
 
     def _turns(self) -> list[Memory]:
@@ -198,14 +198,14 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         cls,
         tally: Tally | BoundTally,
         *,
-        actor: ActorSource[str] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyMemoryBlock:
         """Return a block on a tally. `fields` are `name`, `priority` and `memories`."""
         block = cls(**fields)
-        block._binder = Binder[str](
-            tally, surface="llama_index", actor=actor, scope=scope, session=str
+        block._binder = Binder(
+            tally, runtime="llama_index", piece="TallyMemoryBlock", actor=actor, scope=scope
         )
         block._queue = block._binder.tally.new_id()
         return block
@@ -219,12 +219,16 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         return await in_thread(self._recall, session, requests[-1], turn)
 
     def _recall(self, session: str, query: str, turn: str) -> str:
-        bound: BoundTally = self._binder.bound(session)
+        bound: BoundTally = self._bound(session)
         hits = recall_for_turn(bound, query, limit=self.memories, turn=turn)
         return framed(
             f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content
             for hit in hits
         )
+
+    def _bound(self, session: str) -> BoundTally:
+        bound: BoundTally = self._binder.bound(call_of_tags(self._binder, session=session))
+        return bound
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         by_session: dict[str, list[NewMemory]] = {}
@@ -233,7 +237,7 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
             if _is_turn(message):
                 by_session.setdefault(session, []).append(_turn_of(message, session))
         for session, turns in by_session.items():
-            await in_thread(self._binder.bound(session).remember_many, turns)
+            await in_thread(self._bound(session).remember_many, turns)
         self._queue = self._binder.tally.new_id()
 
 
@@ -255,21 +259,21 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
         tally: Tally | BoundTally,
         *,
         token_budget: int,
-        actor: Actor | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         **fields: Any,
     ) -> TallyNodePostprocessor:
         """Return a postprocessor on a tally."""
         postprocessor = cls(token_budget=token_budget, **fields)
-        postprocessor._binder = Binder[str](
-            tally, surface="llama_index", actor=actor, scope=scope, session=str
+        postprocessor._binder = Binder(
+            tally, runtime="llama_index", piece="TallyNodePostprocessor", actor=actor, scope=scope
         )
         return postprocessor
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        bound: BoundTally = self._binder.bound()
+        bound: BoundTally = self._binder.bound(call_of_tags(self._binder))
         items = {
             node.node.node_id: ContextItem(
                 id=node.node.node_id,

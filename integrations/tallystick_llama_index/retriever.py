@@ -16,6 +16,7 @@ from tallystick.aio import in_thread
 from tallystick.records import Hit, Scope
 from tallystick.records.framing import CLOSE, NOTICE, OPEN, escaped
 from tallystick.tally import BoundTally, Tally
+from tallystick_llama_index.actors import call_of_tags
 
 __all__ = ["TallyRetriever"]
 
@@ -35,21 +36,24 @@ class TallyRetriever(BaseRetriever):
         tally: Tally | BoundTally,
         *,
         similarity_top_k: int = 8,
-        actor: ActorSource[QueryBundle] | None = None,
+        actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         kinds: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        """`actor` is by default the bound actor or the owner; `kinds` are the kinds of memories
+        """`actor` says who acts, by default what the call names in its instrument tags
+        (docs/policy.md, "Who acts"); `kinds` are the kinds of memories
         that are recalled, by default all.
         """
-        self._binder = Binder[QueryBundle](tally, surface="llama_index", actor=actor, scope=scope)
+        self._binder = Binder(
+            tally, runtime="llama_index", piece="TallyRetriever", actor=actor, scope=scope
+        )
         self._limit = similarity_top_k
         self._kinds = tuple(kinds)
         super().__init__(**kwargs)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        bound = self._binder.bound(query_bundle)
+        bound = self._binder.bound(call_of_tags(self._binder))
         return [
             _node(hit)
             for hit in bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)

@@ -1,26 +1,26 @@
-"""Actor and conversation of a PydanticAI run, from its context."""
+"""The places in which a PydanticAI run carries who acts, and its conversation."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai import RunContext
 
-from tallystick.records import Actor
+from tallystick.adapters import Binder
+from tallystick.records import CallContext
 
-__all__ = ["actor_from_deps", "conversation_of"]
-
-
-def actor_from_deps(ctx: RunContext[Any]) -> Actor | None:
-    """Return the deps if they are an Actor, else their `actor`, or None."""
-    deps = ctx.deps
-    if isinstance(deps, Actor):
-        return deps
-    actor = getattr(deps, "actor", None)
-    return actor if isinstance(actor, Actor) else None
+__all__ = ["call_of_run"]
 
 
-def conversation_of(ctx: RunContext[Any]) -> str | None:
-    """Return the conversation of a run: the session in the history of the memories it changes."""
+def call_of_run(binder: Binder, ctx: RunContext[Any]) -> CallContext:
+    """Return the call that a run belongs to: its dependencies, its metadata and its conversation,
+    which is the session in the history of the memories that it changes.
+    """
     conversation = getattr(ctx, "conversation_id", None)
-    return conversation if isinstance(conversation, str) and conversation else None
+    metadata = getattr(ctx, "metadata", None)
+    return binder.call(
+        deps=ctx.deps,
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+        session=conversation if isinstance(conversation, str) and conversation else None,
+    )

@@ -63,7 +63,7 @@ from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CompiledContext, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
-from tallystick_pydantic_ai.actors import actor_from_deps, conversation_of
+from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import answer_of, request_of
 from tallystick_pydantic_ai.toolset import memory_toolset
 
@@ -76,8 +76,8 @@ class TallyRecorder(AbstractCapability[Any]):
 
     tally: Tally | BoundTally
     _: KW_ONLY
-    actor: ActorSource[RunContext[Any]] | None = None
-    """By default the Actor in the deps, else the bound one or the owner."""
+    actor: ActorSource | None = None
+    """Who acts, by default what the run names (docs/policy.md, "Who acts")."""
     scope: str | Scope | None = None
     """Scope of the runs; by default the actor's private one."""
     agent_name: str | None = None
@@ -93,12 +93,12 @@ class TallyRecorder(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         _refuse_deferred(self)
-        self._binder = Binder[RunContext[Any]](
+        self._binder = Binder(
             self.tally,
-            surface="pydantic_ai",
-            actor=self.actor or actor_from_deps,
+            runtime="pydantic_ai",
+            piece="TallyRecorder",
+            actor=self.actor,
             scope=self.scope,
-            session=conversation_of,
         )
         self.guard = self.capture_guard or Capture(
             self._binder.tally, "pydantic_ai", strict=self.strict
@@ -158,7 +158,7 @@ class TallyRecorder(AbstractCapability[Any]):
                 if self._record_approvals(run, result):
                     status = "blocked"
                 elif self.capture != "off":
-                    bound = self._binder.bound(ctx)
+                    bound = self._binder.bound(call_of_run(self._binder, ctx))
                     await in_thread(self._keep_turn, bound, run, ctx.prompt, result.output)
             return result
         except BaseException as error:
@@ -182,7 +182,7 @@ class TallyRecorder(AbstractCapability[Any]):
     def _join(self, ctx: RunContext[Any]) -> RootRun:
         agent = getattr(ctx.agent, "name", None)
         return RootRun.join(
-            self._binder.bound(ctx),
+            self._binder.bound(call_of_run(self._binder, ctx)),
             self.agent_name or agent or "agent",
             goal=ctx.prompt if isinstance(ctx.prompt, str) else None,
             metadata={"pydantic_ai_run_id": ctx.run_id},
@@ -291,7 +291,7 @@ class TallyMemory(AbstractCapability[Any]):
 
     tally: Tally | BoundTally
     _: KW_ONLY
-    actor: ActorSource[RunContext[Any]] | None = None
+    actor: ActorSource | None = None
     scope: str | Scope | None = None
     id: str | None = "tallystick"
 
@@ -318,7 +318,7 @@ class TallyContext(AbstractCapability[Any]):
 
     tally: Tally | BoundTally
     _: KW_ONLY
-    actor: ActorSource[RunContext[Any]] | None = None
+    actor: ActorSource | None = None
     scope: str | Scope | None = None
     budget: int = 2_000
     """Most tokens of recalled text."""
@@ -327,12 +327,12 @@ class TallyContext(AbstractCapability[Any]):
     id: str | None = "tallystick_context"
 
     def __post_init__(self) -> None:
-        self._binder = Binder[RunContext[Any]](
+        self._binder = Binder(
             self.tally,
-            surface="pydantic_ai",
-            actor=self.actor or actor_from_deps,
+            runtime="pydantic_ai",
+            piece="TallyContext",
+            actor=self.actor,
             scope=self.scope,
-            session=conversation_of,
         )
         self._is_added = False
 
@@ -348,7 +348,7 @@ class TallyContext(AbstractCapability[Any]):
             self._is_added = True
             # The recorder is outermost, so that the step of this request is open, and the compile
             # is part of it.
-            bound = self._binder.bound(ctx)
+            bound = self._binder.bound(call_of_run(self._binder, ctx))
             compiled = await in_thread(self._compile, bound, ctx.prompt, str(ctx.run_id))
             text = outline(compiled).context
             if text:
@@ -364,7 +364,7 @@ class TallyContext(AbstractCapability[Any]):
 def Tallystick(
     tally: Tally | BoundTally,
     *,
-    actor: ActorSource[RunContext[Any]] | None = None,
+    actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     agent_name: str | None = None,
     record: bool = True,

@@ -11,7 +11,7 @@ from tallystick.adapters import ActorSource, Binder
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_pydantic_ai.actors import actor_from_deps, conversation_of
+from tallystick_pydantic_ai.actors import call_of_run
 
 __all__ = ["memory_toolset"]
 
@@ -19,7 +19,7 @@ __all__ = ["memory_toolset"]
 def memory_toolset(
     tally: Tally | BoundTally,
     *,
-    actor: ActorSource[RunContext[Any]] | None = None,
+    actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     id: str = "tallystick",
 ) -> FunctionToolset[Any]:
@@ -28,13 +28,11 @@ def memory_toolset(
     `memory_modify` and `memory_forget` end the run with `DeferredToolRequests` until somebody
     approves: add that type to the agent's `output_type`.
     """
-    binder = Binder[RunContext[Any]](
-        tally,
-        surface="pydantic_ai",
-        actor=actor or actor_from_deps,
-        scope=scope,
-        session=conversation_of,
-    )
+    binder = Binder(tally, runtime="pydantic_ai", piece="memory_toolset", actor=actor, scope=scope)
+
+    def bound(ctx: RunContext[Any]) -> BoundTally:
+        return binder.bound(call_of_run(binder, ctx))
+
     tools = FunctionToolset[Any](id=id)
 
     # PydanticAI reads the schema of a tool off its signature, so each is written out; it runs them
@@ -42,34 +40,34 @@ def memory_toolset(
 
     @tools.tool(description=MEMORY_TOOLS["memory_search"].description)
     def memory_search(ctx: RunContext[Any], query: str, limit: int = 5) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_search"].function(binder.bound(ctx), query, limit)
+        return MEMORY_TOOLS["memory_search"].function(bound(ctx), query, limit)
 
     @tools.tool(description=MEMORY_TOOLS["memory_store"].description)
     def memory_store(
         ctx: RunContext[Any], content: str, kind: str = "note", tags: list[str] | None = None
     ) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_store"].function(binder.bound(ctx), content, kind, tags)
+        return MEMORY_TOOLS["memory_store"].function(bound(ctx), content, kind, tags)
 
     @tools.tool(description=MEMORY_TOOLS["memory_get"].description)
     def memory_get(ctx: RunContext[Any], memory_id: str) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_get"].function(binder.bound(ctx), memory_id)
+        return MEMORY_TOOLS["memory_get"].function(bound(ctx), memory_id)
 
     @tools.tool(description=MEMORY_TOOLS["memory_list"].description)
     def memory_list(
         ctx: RunContext[Any], limit: int = 20, before: str | None = None
     ) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_list"].function(binder.bound(ctx), limit, before)
+        return MEMORY_TOOLS["memory_list"].function(bound(ctx), limit, before)
 
     @tools.tool(description=MEMORY_TOOLS["memory_modify"].description, requires_approval=True)
     def memory_modify(
         ctx: RunContext[Any], memory_id: str, content: str, reason: str, if_version: int
     ) -> dict[str, Any]:
         return MEMORY_TOOLS["memory_modify"].function(
-            binder.bound(ctx), memory_id, content, reason, if_version
+            bound(ctx), memory_id, content, reason, if_version
         )
 
     @tools.tool(description=MEMORY_TOOLS["memory_forget"].description, requires_approval=True)
     def memory_forget(ctx: RunContext[Any], memory_id: str, reason: str) -> dict[str, Any]:
-        return MEMORY_TOOLS["memory_forget"].function(binder.bound(ctx), memory_id, reason)
+        return MEMORY_TOOLS["memory_forget"].function(bound(ctx), memory_id, reason)
 
     return tools

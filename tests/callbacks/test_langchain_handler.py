@@ -210,7 +210,7 @@ def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
 def test_the_actor_may_come_from_the_metadata_of_the_call(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(
-            tally, actor=lambda metadata: Actor(user=metadata["who"]), strict=True
+            tally, actor=lambda call: Actor(user=call.metadata["who"]), strict=True
         )
         _says("hi").invoke("hi", config={"callbacks": [handler], "metadata": {"who": "alice"}})
 

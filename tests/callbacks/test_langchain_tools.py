@@ -165,7 +165,7 @@ def test_whose_middleware_asks_may_leave_it_to_that(open_sqlite: OpenTally) -> N
 
 def test_the_metadata_of_a_call_may_say_who_acts(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
-        store = memory_tools(tally, actor=lambda metadata: Actor(user=metadata["who"]))[1]
+        store = memory_tools(tally, actor=lambda call: Actor(user=call.metadata["who"]))[1]
         store.invoke({"content": "Mine."}, {"metadata": {"who": "alice"}})
         assert [memory.content for memory in tally.bind(Actor(user="alice")).memories()] == [
             "Mine."

@@ -15,7 +15,7 @@ from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
-from tallystick.errors import InvalidInput
+from tallystick.errors import Denied, InvalidInput
 from tallystick.tally.services import services_of
 from tallystick_langgraph import TallySaver
 
@@ -57,9 +57,10 @@ def test_a_thread_of_another_actor_is_another_thread(open_sqlite: OpenTally) -> 
         chat = _chat(TallySaver(tally))
         chat.invoke({"messages": [("user", "secret")]}, _thread("t", actor=Actor(user="alice")))
         bob = chat.get_state(_thread("t", actor=Actor(user="bob")))
-        nobody = chat.get_state(_thread("t"))
+        with pytest.raises(Denied, match="missing_actor"):
+            chat.get_state(_thread("t"))
 
-    assert (bob.values, nobody.values) == ({}, {})
+    assert bob.values == {}
 
 
 def test_a_thread_id_alone_is_deleted_as_the_bound_actor(open_sqlite: OpenTally) -> None:

@@ -448,7 +448,7 @@ def test_tags_may_say_who_acts(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         agent = FunctionAgent(tools=[_double()], llm=Scripted("hi"))
         watching = TallyInstrumentation(
-            tally, actor=lambda tags: Actor(user=tags["who"]), strict=True
+            tally, actor=lambda call: Actor(user=call.metadata["who"]), strict=True
         )
         with watching, instrument_tags({"who": "alice"}):
             asyncio.run(_ask(agent, "hi"))

@@ -24,6 +24,7 @@ from tallystick.storage import (
     journal,
     memories,
     scopes,
+    settings_rows,
     spaces,
 )
 from tallystick.storage.idempotency import IdempotentCall
@@ -40,6 +41,8 @@ _SPACELESS = ("private", "diary")
 """Kinds of scopes that never have a space: they are decided without reading the database."""
 _NO_SPACES = PolicyState()
 """Policy state of such a scope. Its time does not count: only memberships of spaces end."""
+_USERS_NAMED = "users_named_at"
+"""The setting with the time at which a runtime first named a user other than the owner."""
 _BATCH = 64
 """Reads that are collected in memory before the log is written."""
 
@@ -74,10 +77,11 @@ class Gate:
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
+        self._users_named = False
 
     def require(self, actor: Actor, operation: AccessKind, scope: Scope) -> AccessDecision:
         """Return the decision, if it allows. A refusal is journaled and raised as Denied."""
-        if scope.kind in _SPACELESS and operation not in MUTATIONS:
+        if scope.kind in _SPACELESS and operation not in MUTATIONS and not actor.assumed:
             decision = decide(actor, operation, scope, PolicyState({}, self._store.clock.now()))
         else:
             with self._store.database.read() as connection:
@@ -86,11 +90,16 @@ class Gate:
             raise self.refuse(actor, decision)
         return decision
 
-    def check(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
+    def check(
+        self, actor: Actor, operation: AccessKind, scope: Scope, *, confirmed_later: bool = False
+    ) -> None:
         """Same as `require`, without the record of a decision that allows: for every step of a
         graph.
+
+        With `confirmed_later` the transaction that follows confirms an actor that was assumed.
         """
-        if scope.kind not in _SPACELESS or operation in MUTATIONS:
+        is_assumed = actor.assumed and not confirmed_later
+        if scope.kind not in _SPACELESS or operation in MUTATIONS or is_assumed:
             self.require(actor, operation, scope)
         elif not rule_on(actor, operation, scope, _NO_SPACES).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, _NO_SPACES))
@@ -122,7 +131,7 @@ class Gate:
         For a scope that never has a space the database is not read; that changes are suspended,
         `confirm` sees.
         """
-        if scope.kind not in _SPACELESS:
+        if scope.kind not in _SPACELESS or actor.assumed:
             self.require(actor, operation, scope)
             return
         state = PolicyState({}, self._store.clock.now())
@@ -141,15 +150,46 @@ class Gate:
         self, connection: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision:
         """Return the decision by the snapshot of `connection`, either way; nothing is journaled."""
-        return decide(actor, operation, scope, self._state_for(connection, operation, scope))
+        return decide(actor, operation, scope, self._state_for(connection, actor, operation, scope))
 
     def _state_for(
-        self, connection: Connection, operation: AccessKind, scope: Scope
+        self, connection: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> PolicyState:
         state = self.state(connection, [scope])
         if operation in MUTATIONS and scopes.is_frozen(connection):
-            return replace(state, frozen=True)
+            state = replace(state, frozen=True)
+        if actor.assumed and self.users_were_named(connection):
+            state = replace(state, users_named=True)
         return state
+
+    def users_were_named(self, connection: Connection) -> bool:
+        """Return True once an adapter has named a user other than the owner, in any process."""
+        if not self._users_named:
+            # Never taken back, so that only a negative answer is read again.
+            self._users_named = settings_rows.get_setting(connection, _USERS_NAMED) is not None
+        return self._users_named
+
+    def note_user(self, actor: Actor) -> None:
+        """Store that a runtime has named a user other than the owner: from then on a call that
+        names nobody is refused. Only the first one is stored, and journaled.
+        """
+        if self._users_named:
+            return
+        event = journal.Event(
+            stream="tally",
+            event="actor.named",
+            actor=actor,
+            at=self._store.clock.now(),
+            audit_id=self._store.ids.new(),
+        )
+
+        def unit(tx: Connection) -> None:
+            if settings_rows.get_setting(tx, _USERS_NAMED) is None:
+                settings_rows.set_setting(tx, _USERS_NAMED, str(event.at))
+                journal.append(tx, event)
+
+        self._store.database.write(unit, name="actor.named")
+        self._users_named = True
 
     def freeze(
         self, actor: Actor, *, frozen: bool, reason: str, idempotency_key: str | None = None
@@ -202,7 +242,7 @@ class Gate:
         """Decide again inside a writing transaction, which sees what changed since. Use within
         `journaling`.
         """
-        state = self._state_for(tx, operation, scope)
+        state = self._state_for(tx, actor, operation, scope)
         if not rule_on(actor, operation, scope, state).allowed:
             raise Denied(decide(actor, operation, scope, state))
 

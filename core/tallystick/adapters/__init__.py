@@ -1,6 +1,6 @@
 """The kit for adapters: actors, call trees, stream times, tool calls, recall, messages, tapes."""
 
-from tallystick.adapters.binder import ActorSource, Binder
+from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers
 from tallystick.adapters.parameters import recordable_parameters, recordable_tools
@@ -30,6 +30,7 @@ __all__ = [
     "changed_items",
     "json_value",
     "message_item",
+    "named_actor",
     "recall_for_turn",
     "record_approval",
     "record_tool_call",

@@ -37,11 +37,11 @@ def recall_for_turn(
     if turn is None:
         return _recall(bound, text, limit, outside_of)
     key = Turn(str(bound.actor), str(bound.scope), turn, text, limit, outside_of)
-    kept = services_of(bound).turn_hits
-    hits = kept.get(key)
+    turn_hits = services_of(bound).turn_hits
+    hits = turn_hits.get(key)
     if hits is None or not bound.still_stand(hits):
         hits = _recall(bound, text, limit, outside_of)
-        kept.put(key, hits)
+        turn_hits.put(key, hits)
     return list(hits)
 
 

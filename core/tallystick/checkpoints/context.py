@@ -182,7 +182,9 @@ class ThreadScope:
     """
 
     store: Store
+    gate: Gate
     actor: Actor
+    scope: Scope
     name: str
     """The scope as text, as streams of the journal and MACs of rows name it."""
     cache: ScopeCache
@@ -213,7 +215,11 @@ class ThreadScope:
         return None if row is None or self.has_ended(row) else row
 
     def ensure_thread(self, tx: Connection, name: str, at: int) -> ThreadRow:
-        """Return the thread of this name, which begins now where there is none."""
+        """Return the thread of this name, which begins now where there is none. Raises Denied."""
+        if self.actor.assumed:
+            # Decided here rather than before: the transaction sees a user whom another process
+            # has just named, and the caller of a put need not read the database.
+            self.gate.confirm(tx, self.actor, "record", self.scope)
         row = self.find_thread(tx, name)
         if row is not None:
             return row

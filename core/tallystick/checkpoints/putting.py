@@ -96,12 +96,14 @@ class CheckpointPut:
 
     def wait(self) -> None:
         """Wait for the commit; then the checkpoint is the base of the next one."""
-        try:
-            stored = self._future.result()
-        except _StaleBase:
-            self._prepare(self._values, None)
-            stored = self.submit(soon=False)._future.result()
-        scope, row = self._scope, stored.row
+        scope = self._scope
+        with scope.gate.journaling(scope.actor):
+            try:
+                stored = self._future.result()
+            except _StaleBase:
+                self._prepare(self._values, None)
+                stored = self.submit(soon=False)._future.result()
+        row = stored.row
         self._chunks.note_ids(stored.chunk_ids, scope)
         base = Base(self._checkpoint.id, row.id, row.epoch, self._digest, self._values)
         scope.cache.bases.put((self._thread, self._checkpoint.namespace), base)
@@ -238,7 +240,9 @@ class WritesPut:
     def wait(self) -> None:
         """Wait for the commit."""
         if self._future is not None:
-            self._chunks.note_ids(self._future.result(), self._scope)
+            with self._scope.gate.journaling(self._scope.actor):
+                chunk_ids = self._future.result()
+            self._chunks.note_ids(chunk_ids, self._scope)
 
     def _write(self, tx: Connection) -> dict[bytes, int]:
         scope = self._scope

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tallystick.checkpoints import listing, putting, reading, removing, verify
 from tallystick.checkpoints.codec import Cipher
-from tallystick.checkpoints.context import CheckpointsContext, ThreadScope
+from tallystick.checkpoints.context import CheckpointsContext, ScopeCache, ThreadScope
 from tallystick.checkpoints.listing import CheckpointQuery
 from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.checkpoints.reading import Trail
@@ -267,12 +267,24 @@ class Threads:
         cache = self._context.scope_cache(self._scope, self._scope_name, self._cipher, create=False)
         if cache is None:
             return None
-        return ThreadScope(self._context.store, self._actor, self._scope_name, cache, self._writer)
+        return self._scope_of(cache)
 
     def _new_scope(self, operation: AccessKind) -> ThreadScope:
         """Return the scope for an allowed operation, which is created where it is missing."""
         if not self._trusted:
-            self._context.gate.check(self._actor, operation, self._scope)
+            gate = self._context.gate
+            gate.check(self._actor, operation, self._scope, confirmed_later=True)
         cache = self._context.scope_cache(self._scope, self._scope_name, self._cipher, create=True)
         assert cache is not None
-        return ThreadScope(self._context.store, self._actor, self._scope_name, cache, self._writer)
+        return self._scope_of(cache)
+
+    def _scope_of(self, cache: ScopeCache) -> ThreadScope:
+        return ThreadScope(
+            self._context.store,
+            self._context.gate,
+            self._actor,
+            self._scope,
+            self._scope_name,
+            cache,
+            self._writer,
+        )

@@ -148,7 +148,8 @@ class MemoryContext:
         if stored is None:
             raise self.absent(actor, memory_id)
         decision = self.gate.decide(connection, actor, operation, stored.memory.scope)
-        if decision.reason == "mutations_frozen":
+        if decision.reason in ("mutations_frozen", "missing_actor"):
+            # About the call, whatever the memory: neither says whether it is there.
             raise Denied(decision)
         if not decision.allowed:
             raise self.absent(actor, memory_id)

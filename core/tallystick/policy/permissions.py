@@ -85,6 +85,10 @@ class PolicyState:
     """Microseconds UTC, for memberships that end."""
     frozen: bool = False
     """True if an operator has suspended every change of memory."""
+    users_named: bool = False
+    """True once a runtime has named a user other than the owner: nobody acts as the owner by
+    accident then.
+    """
 
 
 _NOTHING_STORED = PolicyState()
@@ -143,6 +147,8 @@ class Ruling(NamedTuple):
 
 def rule_on(actor: Actor, operation: AccessKind, scope: Scope, state: PolicyState) -> Ruling:
     """Return the ruling of `decide` without its record: for checks that run in every write."""
+    if actor.assumed and state.users_named:
+        return Ruling(False, "missing_actor")
     allowed, reason = _rule_on(actor, operation, scope, state)
     if allowed and state.frozen and operation in MUTATIONS:
         return Ruling(False, "mutations_frozen")

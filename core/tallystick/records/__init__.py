@@ -50,7 +50,7 @@ from tallystick.records.context import (
     ToolSpec,
 )
 from tallystick.records.correction import Affected, Correction, Crossing, Link, RecallImpact
-from tallystick.records.identity import Actor, Role, Scope, ScopeKind
+from tallystick.records.identity import Actor, CallContext, Role, Scope, ScopeKind
 from tallystick.records.inspection import (
     Action,
     ContextPack,
@@ -134,6 +134,7 @@ __all__ = [
     "AccessPreview",
     "Action",
     "Actor",
+    "CallContext",
     "Affected",
     "ApprovalRequest",
     "Change",

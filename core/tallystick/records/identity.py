@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import quote, unquote
 
-from pydantic import AfterValidator, field_validator, model_serializer, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_serializer, model_validator
 
 from tallystick.errors import InvalidScope
 from tallystick.records._base import Names, Record
 
-__all__ = ["Actor", "Diary", "Role", "Scope", "ScopeKind"]
+__all__ = ["Actor", "CallContext", "Diary", "Role", "Scope", "ScopeKind"]
 
 ScopeKind = Literal[
     "private", "project", "delegated", "team", "organization", "shared", "public", "diary"
@@ -153,6 +155,10 @@ class Actor(Record):
     """The request that the call serves, for the history."""
     session_id: _Name | None = None
     """The session that the call belongs to, for the history."""
+    assumed: bool = Field(default=False, exclude=True)
+    """True if a runtime named nobody and the owner acts for that reason alone: refused once users
+    were named. Never stored.
+    """
 
     @field_validator("user")
     @classmethod
@@ -182,7 +188,7 @@ class Actor(Record):
 
     def same_as(self, other: Actor) -> bool:
         """Return True if the other is the same actor, whatever its surface, request and session."""
-        plain = {"surface": "", "request_id": None, "session_id": None}
+        plain = {"surface": "", "request_id": None, "session_id": None, "assumed": False}
         return self.model_copy(update=plain) == other.model_copy(update=plain)
 
     @property
@@ -202,3 +208,25 @@ class Actor(Record):
         return {
             name: cast(Any, getattr(self, name)) for name in keep if getattr(self, name) is not None
         }
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Everything in a call of a runtime that can say who acts: what `actor_from` and the `actor` of
+    an adapter are given. What a runtime does not have is empty.
+    """
+
+    runtime: str
+    """`langgraph`, `langchain`, `pydantic_ai` or `llama_index`."""
+    piece: str
+    """The piece of the adapter that asks, such as `TallySaver`."""
+    configurable: Mapping[str, Any] = field(default_factory=dict)
+    """`configurable` of a LangChain or LangGraph config."""
+    context: Any = None
+    """The runtime context of LangGraph; of a LlamaIndex workflow the values in its store."""
+    deps: Any = None
+    """The dependencies of a PydanticAI run."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of a LangChain config or a PydanticAI run; LlamaIndex's instrument tags."""
+    session: str | None = None
+    """The thread, conversation or session of the call."""

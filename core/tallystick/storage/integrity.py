@@ -4,6 +4,7 @@ versions and the gaps of runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,12 +18,14 @@ __all__ = [
     "CommittedText",
     "file_problems",
     "purged_entries",
+    "refused_calls",
     "runs_with_gaps",
     "stream_names",
     "version_texts",
 ]
 
 _v, _r, _st, _a = tables.memory_versions, tables.runs, tables.streams, tables.anchors
+_j = tables.journal
 
 
 class CommittedText(NamedTuple):
@@ -65,6 +68,12 @@ def version_texts(connection: Connection) -> Iterator[CommittedText]:
     query = select(_v.c.body, _v.c.salt, _v.c.commitment).where(_v.c.body.is_not(None))
     for row in connection.execute(query):
         yield CommittedText(row.body, bytes(row.salt), row.commitment)
+
+
+def refused_calls(connection: Connection, reason: str) -> int:
+    """Return the number of refusals with this reason code that the journal still contains."""
+    bodies = connection.execute(select(_j.c.body).where(_j.c.event == "access.denied")).scalars()
+    return sum(json.loads(body).get("reason") == reason for body in bodies)
 
 
 def runs_with_gaps(connection: Connection) -> list[RunGaps]:

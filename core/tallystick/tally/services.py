@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from tallystick.policy.redaction import Finder, Redactor
 from tallystick.ports import Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
-from tallystick.records import Actor, PolicyRule
+from tallystick.records import Actor, CallContext, PolicyRule
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
@@ -67,6 +67,8 @@ class Services:
         weights: RecallWeights | None,
         reranker: Reranker | None,
         secret_finders: Iterable[Finder],
+        actor_from: Callable[[CallContext], Actor | None] | None,
+        owner_fallback: bool,
     ) -> None:
         """Wire the rooms on an open store, recover what a dead process left and start the worker.
 
@@ -75,6 +77,8 @@ class Services:
         self.store = store
         self.settings = settings
         self.owner = owner
+        self.actor_from = actor_from
+        self.owner_fallback = owner_fallback
         self.rules = tuple(rules)
         self.gate = Gate(store, limits=settings.rate_limits)
         self.embedder = GuardedEmbedder(

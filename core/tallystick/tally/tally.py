@@ -15,7 +15,7 @@ from tallystick.policy.redaction import Finder
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import Recordings
-from tallystick.records import AccessDecision, Actor, PolicyRule, Scope
+from tallystick.records import AccessDecision, Actor, CallContext, PolicyRule, Scope
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.operator import Operator
@@ -53,6 +53,8 @@ class Tally:
         weights: RecallWeights | None = None,
         reranker: Reranker | None = None,
         secret_finders: Iterable[Finder] = (),
+        actor_from: Callable[[CallContext], Actor | None] | None = None,
+        owner_fallback: bool = False,
     ) -> Tally:
         """Open the tally at `where`, a folder or `postgresql://…`, and create it on first use.
 
@@ -61,8 +63,11 @@ class Tally:
         PydanticAI Embedder or a LlamaIndex BaseEmbedding; the default works offline. `chroma` is
         the address of a Chroma server. `weights` change how recall ranks; a `reranker` orders its
         best hits anew, if it answers in time. `secret_finders` are engines of your own that find
-        what to redact in a text. Raises InvalidInput, SettingsError, TallyNotFound
-        (`create=False`), NewerTally, BusyTally or CorruptTally.
+        what to redact in a text. `actor_from` says for every piece of every runtime who acts in a
+        call (by default read from the places where the runtime carries identity). Once a runtime
+        has named a user other than the owner, calls that name nobody are refused with
+        `missing_actor`; with `owner_fallback` they go on acting as the owner. Raises InvalidInput,
+        SettingsError, TallyNotFound (`create=False`), NewerTally, BusyTally or CorruptTally.
         """
         effective = settings or Settings.read()
         if chroma is not None:
@@ -87,6 +92,8 @@ class Tally:
                 weights=weights,
                 reranker=reranker,
                 secret_finders=secret_finders,
+                actor_from=actor_from,
+                owner_fallback=owner_fallback,
             )
         except BaseException:
             store.database.close()

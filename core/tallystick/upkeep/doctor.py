@@ -31,6 +31,7 @@ def diagnose(
             _erasure(connection),
             _window(connection),
             _frozen(connection),
+            _who_acts(context, connection),
             _recorded(connection),
         ]
         findings += [_jobs(connection), _outbox(connection)]
@@ -148,6 +149,22 @@ def _frozen(connection: Connection) -> Finding:
             text="an operator has suspended every change of memory",
         )
     return Finding(check="changes", status="ok", text="memory may be changed")
+
+
+def _who_acts(context: MemoryContext, connection: Connection) -> Finding:
+    if not context.gate.users_were_named(connection):
+        text = "no runtime has named a user: the owner acts where nobody is named"
+        return Finding(check="who acts", status="ok", text=text)
+    text = "users were named, so that calls of a runtime that name nobody are refused"
+    refused = integrity.refused_calls(connection, "missing_actor")
+    if not refused:
+        return Finding(check="who acts", status="ok", text=text)
+    calls = "1 call was" if refused == 1 else f"{refused} calls were"
+    return Finding(
+        check="who acts",
+        status="notice",
+        text=f"{text}; {calls}: give each call its user, or the piece an `actor`",
+    )
 
 
 def _recorded(connection: Connection) -> Finding:
