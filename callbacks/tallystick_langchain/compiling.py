@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
 from tallystick.adapters import ActorSource, Binder, recall_for_turn
-from tallystick.adapters.configurable import call_of_config
+from tallystick.adapters.configurable import call_of_config, namespace_for
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
@@ -30,6 +30,7 @@ def compile_messages(
     system: str | SystemMessage | None = None,
     tools: Sequence[Any] = (),
     memories: int = 8,
+    namespace: Sequence[str] | None = None,
     config: RunnableConfig | None = None,
     messages_key: str = "messages",
     model: str | None = None,
@@ -42,7 +43,8 @@ def compile_messages(
     budget=8_000))`.
 
     `state` is the graph's state or its messages, and is not changed. `memories` are recalled for
-    the latest message of the user. The actor is that of `config` (by default the config of the
+    the latest message of the user, with the items of the graph's store beneath `namespace`, whose
+    labels may be such as `"{user_id}"`. The actor is that of `config` (by default the config of the
     node), as for TallySaver. Inside a step of a run the compile is recorded with it. Raises
     InvalidInput, BudgetInfeasible, InvalidContext or Denied.
     """
@@ -56,7 +58,8 @@ def compile_messages(
         first = system if isinstance(system, SystemMessage) else SystemMessage(system)
         messages = [first if first.id else first.model_copy(update={"id": "system"}), *messages]
     binder = Binder(tally, runtime="langgraph", piece="compile_messages", actor=actor, scope=scope)
-    bound = binder.bound(call_of_config(binder, ensure_config(config)))
+    call = call_of_config(binder, ensure_config(config))
+    bound = binder.bound(call)
     latest = next((message for message in reversed(messages) if message.type == "human"), None)
     query = "" if latest is None else str(latest.text)
     # The id of a message says which turn it is; one without an id is recalled anew at each call.
@@ -65,7 +68,13 @@ def compile_messages(
     compiled = bound.compile(
         [
             *(item for item, _ in items.values()),
-            *recall_for_turn(bound, query, limit=memories, turn=turn),
+            *recall_for_turn(
+                bound,
+                query,
+                limit=memories,
+                turn=turn,
+                namespace=namespace_for(namespace, call, bound.actor),
+            ),
         ],
         budget=budget,
         reserve=reserve,

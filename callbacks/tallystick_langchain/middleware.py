@@ -36,12 +36,12 @@ from tallystick.adapters import (
     record_tool_call,
     record_tool_result,
 )
-from tallystick.adapters.configurable import call_of_config
+from tallystick.adapters.configurable import call_of_config, namespace_for
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import CompileConfig, Hit, PolicyRule, Scope
+from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_langchain.graph import is_bubble_up, place_of, stop_step
@@ -79,6 +79,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         budget: int | None = None,
         reserve: int = 0,
         memories: int = 8,
+        namespace: Sequence[str] | None = None,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
@@ -90,11 +91,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> None:
         """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer;
         by default the most that the model's profile allows, else 16,000. `memories` are recalled
-        for each request of the user; 0 for none. `actor` says who acts, by default
-        what the call names (docs/policy.md, "Who acts"). A failure to record is
-        counted in `failures`, logged and reported by `verify`; with `strict` it is raised. A
-        failure to compile always is: nothing is sent then. `capture` remembers the words of the
-        `user`, or those of `both`, when an agent ends.
+        for each request of the user; 0 for none. Items of the graph's store are among them beneath
+        `namespace` alone, whose labels may be such as `"{user_id}"`. `actor` says who acts, by
+        default what the call names (docs/policy.md, "Who acts"). A failure to record is counted in
+        `failures`, logged and reported by `verify`; with `strict` it is raised. A failure to
+        compile always is: nothing is sent then. `capture` remembers the words of the `user`, or
+        those of `both`, when an agent ends.
         """
         super().__init__()
         if budget is not None and budget <= reserve:
@@ -103,6 +105,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             tally, runtime="langchain", piece="TallyMiddleware", actor=actor, scope=scope
         )
         self._budget, self._reserve, self._memories = budget, reserve, memories
+        self._namespace = namespace
         self._agent_name, self._record, self._speakers = agent_name, record, capture
         self._rules, self._config = tuple(rules), config
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
@@ -115,8 +118,11 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return self._capture.failures
 
     def _bound(self, runtime: Any) -> BoundTally:
+        return self._binder.bound(self._call_context(runtime))
+
+    def _call_context(self, runtime: Any) -> CallContext:
         context = getattr(runtime, "context", None)
-        return self._binder.bound(call_of_config(self._binder, ensure_config(), context=context))
+        return call_of_config(self._binder, ensure_config(), context=context)
 
     # The run
 
@@ -286,7 +292,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         turn = None
         if latest is not None and latest.id is not None:
             turn = f"{getattr(execution, 'thread_id', None)} {latest.id}"
-        return recall_for_turn(bound, text, limit=self._memories, turn=turn)
+        namespace = namespace_for(self._namespace, self._call_context(request.runtime), bound.actor)
+        return recall_for_turn(bound, text, limit=self._memories, turn=turn, namespace=namespace)
 
     # Tools
 

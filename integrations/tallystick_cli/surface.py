@@ -32,7 +32,7 @@ CLI = Surface(
             ("memories",),
             renamed={"state": "states"},
             own={"limit": "a terminal shows fewer", "state": "one each time; active by default"},
-            absent=dict.fromkeys(("kinds", "conversation", "before"), _ELSEWHERE),
+            absent=dict.fromkeys(("kinds", "conversation", "before", "namespace"), _ELSEWHERE),
         ),
         "recall": Offer(
             ("recall",),
@@ -51,6 +51,7 @@ CLI = Surface(
                     "budget_tokens",
                     "states",
                     "as_of",
+                    "namespace",
                 ),
                 _ELSEWHERE,
             ),

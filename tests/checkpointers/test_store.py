@@ -87,12 +87,12 @@ def test_an_item_is_a_memory_with_a_history(open_tally: OpenTally) -> None:
         store = TallyStore(anna)
         store.put(NOTES, "heron", {"text": "nests in March"})
         store.put(NOTES, "heron", {"text": "nests in April"})
-        (hit,) = anna.recall("When does the heron nest in April?")
+        (hit,) = anna.recall("When does the heron nest in April?", namespace=())
         assert '"nests in April"' in hit.memory.content
         assert [entry.event for entry in anna.history(hit.memory.id)] == ["ADD", "UPDATE"]
         assert len(hit.source_ids) == 2
         store.delete(NOTES, "heron")
-        assert list(anna.recall("nests")) == []
+        assert list(anna.recall("nests", namespace=())) == []
         anna.recover(hit.memory.id, reason="needed after all")
         item = store.get(NOTES, "heron")
         assert item is not None
@@ -245,7 +245,7 @@ def test_an_item_ends_when_its_time_is_over_unless_it_is_read(open_tally: OpenTa
         assert store.get(NOTES, "read") is not None
         assert store.get(NOTES, "unread") is None
         assert _keys(store.search(NOTES, refresh_ttl=False)) == ["lasting", "read"]
-        assert [hit.memory.content for hit in anna.recall("boat")] == []
+        assert [hit.memory.content for hit in anna.recall("boat", namespace=())] == []
         assert store.sweep_ttl() == 1
         assert store.sweep_ttl() == 0
         store.put(NOTES, "unread", {"text": "boat"})
@@ -368,7 +368,7 @@ def test_an_erased_item_leaves_no_address_and_an_export_brings_the_others(
         store = TallyStore(anna)
         store.put(("private", "zanzibar"), "quetzal", {"text": "the heron"})
         store.put(NOTES, "boat", {"text": "is green"})
-        (hit,) = anna.recall("heron", limit=1)
+        (hit,) = anna.recall("heron", limit=1, namespace=())
         shown = anna.operator.erase(hit.memory.id, reason="asked for")
         anna.operator.erase(
             hit.memory.id, reason="asked for", mode="apply", confirm_token=shown.confirm_token
@@ -516,7 +516,10 @@ def test_a_store_is_refused_where_direct_calls_are_and_changes_nothing(
         TallyStore(tally.bind(member, scope)).put(NOTES, "heron", {"text": "kept"})
         direct, through = tally.bind(BEN, scope), TallyStore(tally.bind(BEN, scope))
         for refused, same in (
-            (lambda: direct.recall("heron"), lambda: through.search(NOTES, query="heron")),
+            (
+                lambda: direct.recall("heron", namespace=()),
+                lambda: through.search(NOTES, query="heron"),
+            ),
             (
                 lambda: direct.remember("mine"),
                 lambda: through.put(NOTES, "heron", {"text": "mine"}),
@@ -547,8 +550,10 @@ def test_what_was_recalled_stands_in_an_item_and_is_not_found_by_it(open_tally: 
 
         assert item is not None
         assert item.value == {"text": pack.text, "own": "a gull"}
-        assert [hit.memory.kind for hit in anna.recall("albatross sleep wing")] == ["note"]
-        assert [hit.memory.kind for hit in anna.recall("gull")] == ["store_item"]
+        assert [hit.memory.kind for hit in anna.recall("albatross sleep wing", namespace=())] == [
+            "note"
+        ]
+        assert [hit.memory.kind for hit in anna.recall("gull", namespace=())] == ["store_item"]
 
 
 def test_the_history_of_what_a_graph_stores_names_its_thread(open_tally: OpenTally) -> None:

@@ -1,14 +1,17 @@
-"""The config of a call of LangChain or LangGraph: where it carries who acts, and its session."""
+"""The config of a call of LangChain or LangGraph: where it carries who acts, its session, and the
+namespace of its items.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tallystick.adapters.binder import PREGEL_RUNTIME, Binder
-from tallystick.records import CallContext
+from tallystick.errors import InvalidInput
+from tallystick.records import Actor, CallContext
 
-__all__ = ["call_of_config", "session_of"]
+__all__ = ["call_of_config", "namespace_for", "session_of"]
 
 _SESSION = ("thread_id", "session_id", "conversation_id")
 
@@ -34,3 +37,28 @@ def call_of_config(
 def session_of(metadata: Mapping[str, Any]) -> str | None:
     """Return the thread, session or conversation of a call, as its history names it."""
     return next((str(metadata[name]) for name in _SESSION if metadata.get(name)), None)
+
+
+def namespace_for(
+    template: Sequence[str] | None, call: CallContext, actor: Actor
+) -> tuple[str, ...] | None:
+    """Return the namespace of a call: a label such as `{user_id}` is that key of `configurable`,
+    and where it has none, `user_id` and `langgraph_user_id` are the acting user.
+
+    Raises InvalidInput for a key that the call does not have: no label is ever left open.
+    """
+    if template is None:
+        return None
+    return tuple(_label(label, call, actor) for label in template)
+
+
+def _label(label: str, call: CallContext, actor: Actor) -> str:
+    if not (label.startswith("{") and label.endswith("}")):
+        return label
+    key = label[1:-1]
+    value = call.configurable.get(key)
+    if value is None and key in ("user_id", "langgraph_user_id"):
+        value = actor.user
+    if value is None:
+        raise InvalidInput(f"The namespace needs {key!r}, which `configurable` does not have.")
+    return str(value)

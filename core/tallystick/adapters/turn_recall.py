@@ -22,32 +22,40 @@ def recall_for_turn(
     limit: int,
     turn: str | None,
     outside_of: str | None = None,
+    namespace: tuple[str, ...] | None = None,
 ) -> list[Hit]:
     """Return the hits for the latest request of a user, best first, at most `limit`.
 
     `turn` identifies the request: the run that answers it, or its conversation and its place there.
     The same words in another turn are recalled anew, so that what was learnt since is found, and
     always where `turn` is None. `outside_of` names a conversation whose own turns are left out,
-    because its messages are in the prompt already. An empty text, or a limit of 0, recalls nothing.
+    because its messages are in the prompt already. Items of stores are recalled beneath
+    `namespace` alone. An empty text, or a limit of 0, recalls nothing.
     Raises as `recall`.
     """
     text = text.strip()
     if not text or limit < 1:
         return []
     if turn is None:
-        return _recall(bound, text, limit, outside_of)
-    key = Turn(str(bound.actor), str(bound.scope), turn, text, limit, outside_of)
+        return _recall(bound, text, limit, outside_of, namespace)
+    key = Turn(str(bound.actor), str(bound.scope), turn, text, limit, outside_of, namespace)
     turn_hits = services_of(bound).turn_hits
     hits = turn_hits.get(key)
     if hits is None or not bound.still_stand(hits):
-        hits = _recall(bound, text, limit, outside_of)
+        hits = _recall(bound, text, limit, outside_of, namespace)
         turn_hits.put(key, hits)
     return list(hits)
 
 
-def _recall(bound: BoundTally, text: str, limit: int, outside_of: str | None) -> list[Hit]:
+def _recall(
+    bound: BoundTally,
+    text: str,
+    limit: int,
+    outside_of: str | None,
+    namespace: tuple[str, ...] | None,
+) -> list[Hit]:
     if outside_of is None:
-        return list(bound.recall(text, limit=limit))
+        return list(bound.recall(text, limit=limit, namespace=namespace))
     # Twice as many are asked for, because some may be left out.
-    hits = bound.recall(text, limit=2 * limit)
+    hits = bound.recall(text, limit=2 * limit, namespace=namespace)
     return [hit for hit in hits if hit.memory.conversation != outside_of][:limit]

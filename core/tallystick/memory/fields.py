@@ -6,11 +6,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["INDEX", "item_content", "item_value", "texts_at", "texts_of_item"]
+from tallystick.errors import InvalidInput
 
+__all__ = [
+    "INDEX",
+    "STORE_ITEM",
+    "item_content",
+    "item_value",
+    "labels_of",
+    "text_for_model",
+    "texts_at",
+    "texts_of_item",
+]
+
+STORE_ITEM = "store_item"
+"""The kind of the memories that are items of a store."""
 INDEX = "store_index"
 """The attribute with the fields by which an item of a store is found: a list of paths."""
 _STEP = re.compile(r"\[(\*|-?\d+)\]|([^.\[\]]+)")
@@ -33,6 +46,24 @@ def item_value(content: str) -> dict[str, Any]:
         return {"content": content}
     value = item.get("value") if isinstance(item, dict) else None
     return value if isinstance(value, dict) else {"content": content}
+
+
+def labels_of(namespace: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels of a namespace. Raises InvalidInput for text, which is a label and no
+    list.
+    """
+    if isinstance(namespace, str) or not all(isinstance(label, str) for label in namespace):
+        raise InvalidInput(f"A namespace is a sequence of labels, such as ({namespace!r},).")
+    return tuple(namespace)
+
+
+def text_for_model(kind: str, content: str) -> str:
+    """Return the text of a memory as a model is given it: of an item its value, without the
+    address.
+    """
+    if kind != STORE_ITEM:
+        return content
+    return json.dumps(item_value(content), ensure_ascii=False)
 
 
 def texts_of_item(content: str, paths: Any) -> list[str]:

@@ -15,7 +15,7 @@ from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict
 from tallystick.memory.change import apply_modify, forget_one, require_unlocked
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.fields import INDEX, item_content, item_value
+from tallystick.memory.fields import INDEX, STORE_ITEM, item_content, item_value
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
@@ -33,8 +33,6 @@ __all__ = [
     "put_items",
     "sweep_items",
 ]
-
-KIND = "store_item"
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def _new(put: Put) -> NewMemory | None:
         content = item_content(put.namespace, put.key, put.value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"The value of {put.key!r} holds what JSON cannot: {error}.") from error
-    return NewMemory(content=content, kind=KIND, attributes={INDEX: list(put.index)})
+    return NewMemory(content=content, kind=STORE_ITEM, attributes={INDEX: list(put.index)})
 
 
 def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | None) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tallystick.access import is_expired
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
@@ -111,6 +112,7 @@ def wake(
                 states=("active",),
                 limit=_LATEST,
                 pinned=True if why == "pinned" else None,
+                without_kind=STORE_ITEM,
             )
             for entry in stored:
                 memory = entry.memory

@@ -8,8 +8,9 @@ from typing import Any, get_args
 from tallystick.access import is_expired, visible_docs
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.records import Actor, Memory, MemoryState, Scope
-from tallystick.storage import memories, scopes
+from tallystick.storage import items, memories, scopes
 
 __all__ = [
     "get",
@@ -56,11 +57,13 @@ def list_memories(
     conversation: str | None = None,
     limit: int = 50,
     before: str | None = None,
+    namespace: tuple[str, ...] | None = (),
 ) -> list[Memory]:
     """Return memories of `scope`, newest first; give the last id of a page as `before` for the next
     one.
 
-    Those that were forgotten or hidden, or replaced by one that the actor may not see, come without
+    Of the items of stores those beneath `namespace` are listed; none for None. Those that were
+    forgotten or hidden, or replaced by one that the actor may not see, come without
     their text. Raises Denied, InvalidInput, and NotFound for an unknown `before`.
     """
     require_states(states)
@@ -72,6 +75,11 @@ def list_memories(
         before_doc = (
             None if before is None else context.visible(connection, actor, before, "read").doc
         )
+        beneath = (
+            [row.doc for id in ids for row in items.beneath(connection, id, namespace)]
+            if namespace
+            else []
+        )
         page = memories.latest(
             connection,
             ids,
@@ -80,6 +88,8 @@ def list_memories(
             conversation=conversation,
             limit=min(limit, _MOST),
             before_doc=before_doc,
+            without_kind=None if namespace == () else STORE_ITEM,
+            but_docs=beneath,
         )
         visible = visible_docs(connection, context.gate, actor, page, context.store.clock.now())
     context.gate.log_read(actor, "list", [scope], results=len(page))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, StorageError
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, resolve_replacements
 from tallystick.ranking import (
@@ -32,7 +33,7 @@ from tallystick.ranking import (
 from tallystick.ranking.corpus import NEVER
 from tallystick.ranking.dates import ALWAYS
 from tallystick.records import AccessDecision, Actor, Hit, MemoryState, Scope, SourceRef
-from tallystick.storage import Connection, memories, scopes, search
+from tallystick.storage import Connection, items, memories, scopes, search
 from tallystick.storage.chroma_layout import layout_of
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class RecallRequest:
     """The id or the address of a source."""
     docs: frozenset[int] | None = None
     """Only these memories, by number."""
+    namespace: tuple[str, ...] | None = None
+    """The items of stores beneath this namespace as well; empty for all of them, None for none."""
     since: int | None = None
     until: int | None = None
     """The time at which it was said or happened, microseconds UTC: from `since` up to `until`,
@@ -198,6 +201,11 @@ def recall(
 def _require_answerable(request: RecallRequest) -> None:
     if request.limit < 1:
         raise InvalidInput("`limit` must be at least 1.")
+    if STORE_ITEM in request.kinds and request.namespace is None:
+        raise InvalidInput(
+            f"A {STORE_ITEM} is recalled for a call of its namespace only. Name the `namespace`; "
+            f"() is all of them."
+        )
     closed = sorted(set(request.states) - set(memories.FINDABLE))
     if closed:
         raise InvalidInput(
@@ -497,6 +505,13 @@ def _allowed_rows(
         allowed &= (times < request.until) & (times != NEVER)
     for docs in _document_filters(connection, scope_id, request):
         allowed &= np.isin(corpus.column("doc"), np.fromiter(docs, dtype=np.int64))
+    if request.docs is None and request.namespace != () and STORE_ITEM in vocabulary.kinds:
+        # An item of a store reaches a call for its namespace alone: runtimes keep the users of one
+        # scope apart by it.
+        is_item = corpus.column("kind") == vocabulary.kinds[STORE_ITEM]
+        rows = items.beneath(connection, scope_id, request.namespace) if request.namespace else ()
+        beneath = np.fromiter((row.doc for row in rows), dtype=np.int64)
+        allowed &= ~is_item | np.isin(corpus.column("doc"), beneath)
     return allowed
 
 

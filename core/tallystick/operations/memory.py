@@ -128,6 +128,10 @@ class Recall(Arguments):
         tuple[MemoryState, ...], Field(description="Only memories in these states.")
     ] = ()
     as_of: Annotated[Moment | None, Field(description="What was valid at this moment.")] = None
+    namespace: Annotated[
+        tuple[str, ...] | None,
+        Field(description="Items of stores beneath this namespace as well; [] is all of them."),
+    ] = None
 
 
 class Memories(Arguments):
@@ -138,6 +142,10 @@ class Memories(Arguments):
     conversation: Annotated[str | None, Field(description="Only turns of this one.")] = None
     limit: Annotated[int, Field(description="Memories at most.", ge=1)] = 50
     before: Before = None
+    namespace: Annotated[
+        tuple[str, ...] | None,
+        Field(description="Of the items of stores those beneath this namespace; null for none."),
+    ] = ()
 
 
 class Modify(Arguments):

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.records import Change, Memory
@@ -107,13 +108,13 @@ def memory_store(
 @_errors_as_answers
 def memory_get(bound: BoundTally, memory_id: str) -> Answer:
     """Read one memory by its id."""
-    return {"notice": _CITE, "memory": _memory_fields(bound.get(memory_id))}
+    return {"notice": _CITE, "memory": _memory_fields(_memory(bound, memory_id))}
 
 
 @_errors_as_answers
 def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -> Answer:
     """List memories, newest first. Give the last id of a page as `before` to see older ones."""
-    memories = bound.memories(limit=max(1, min(limit, 100)), before=before)
+    memories = bound.memories(limit=max(1, min(limit, 100)), before=before, namespace=None)
     return {"notice": _CITE, "memories": [_memory_fields(memory) for memory in memories]}
 
 
@@ -124,6 +125,7 @@ def memory_modify(
     """Correct the text of a memory. Give the version that you read as `if_version`, and why as
     `reason`.
     """
+    _memory(bound, memory_id)
     change = bound.modify(memory_id, content=content, reason=reason, if_version=if_version)
     return _change_fields(change)
 
@@ -131,7 +133,18 @@ def memory_modify(
 @_errors_as_answers
 def memory_forget(bound: BoundTally, memory_id: str, reason: str) -> Answer:
     """Take a memory out of recall, with the reason. A person can recover it for a while."""
+    _memory(bound, memory_id)
     return _change_fields(bound.forget(memory_id, reason=reason))
+
+
+def _memory(bound: BoundTally, memory_id: str) -> Memory:
+    """Return a memory that a model may see: no item of a store, which is reached by its namespace
+    alone. Raises NotFound alike for those, for hidden and for absent ones.
+    """
+    memory = bound.get(memory_id)
+    if memory.kind == STORE_ITEM:
+        raise NotFound(f"There is no memory {memory_id} that {bound.actor.user} may see.")
+    return memory
 
 
 def _memory_fields(memory: Memory) -> Answer:

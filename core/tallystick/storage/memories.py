@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 import orjson
 from pydantic_core import from_json
-from sqlalchemy import Connection, and_, bindparam, func, literal_column, select, text, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from tallystick.records import (
     Memory,
@@ -542,9 +552,13 @@ def latest(
     limit: int,
     before_doc: int | None = None,
     pinned: bool | None = None,
+    without_kind: str | None = None,
+    but_docs: Sequence[int] = (),
 ) -> list[Stored]:
     """Return memories of these scopes, newest first, page by page: pass the last `doc` as
     `before_doc`.
+
+    Of the kind `without_kind` only those of `but_docs` are returned.
     """
     query = _SELECT.where(_m.c.scope_id.in_(list(scope_ids)), _m.c.state.in_(list(states)))
     if kinds:
@@ -555,6 +569,8 @@ def latest(
         query = query.where(_m.c.pinned.is_(pinned))
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
+    if without_kind is not None:
+        query = query.where(or_(_m.c.kind != without_kind, _m.c.doc.in_(list(but_docs))))
     return _hydrate(
         connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all()
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from tallystick import compiler
 from tallystick.compiler import compile_context
 from tallystick.errors import ApprovalRequired
+from tallystick.memory.fields import text_for_model
 from tallystick.recorder import Step
 from tallystick.records import (
     ApprovalRequest,
@@ -47,9 +48,9 @@ def candidates_of(candidates: Iterable[Candidate]) -> Candidates:
     memories: list[Memory] = []
     for candidate in candidates:
         if isinstance(candidate, Hit):
-            memories.append(_detached(candidate.memory))
+            memories.append(_for_model(_detached(candidate.memory)))
         elif isinstance(candidate, Memory):
-            memories.append(_detached(candidate))
+            memories.append(_for_model(_detached(candidate)))
         else:
             items.append(_detached(ContextItem.load(candidate)))
     return Candidates(tuple(items), tuple(memories))
@@ -79,6 +80,11 @@ def _detached(record: _Record) -> _Record:
     else:
         mappings = record.metadata or record.source_ref.metadata
     return record.model_copy(deep=True) if mappings else record
+
+
+def _for_model(memory: Memory) -> Memory:
+    text = text_for_model(memory.kind, memory.content)
+    return memory if text == memory.content else memory.model_copy(update={"content": text})
 
 
 def _relevance(services: Services, request: CompilationRequest) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
+from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
@@ -149,6 +150,7 @@ class MemoryVerbs(View):
         weights: RecallWeights | None = None,
         states: Sequence[MemoryState] = (),
         as_of: Moment | None = None,
+        namespace: Sequence[str] | None = None,
     ) -> Recalled:
         """Return the memories that answer `query`, best first, each with the reasons for its place.
 
@@ -156,9 +158,10 @@ class MemoryVerbs(View):
         Filters keep `kinds`, all of `tags`, a `conversation`, a `source` (its id or address), and
         what was said or happened from `since` up to `until`. What is valid now comes first; what it
         replaced follows as `hit.history`. `states` names the states to search instead; `as_of` asks
-        for what was valid at a moment. `asked_at` is the moment from which the query's "last week"
-        is counted. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best that
-        fit together. Raises Denied and InvalidInput.
+        for what was valid at a moment. Items of stores are left out, but for those beneath
+        `namespace` (`()` is all of them). `asked_at` is the moment from which the query's "last
+        week" is counted. At most `limit` hits (10), or with `budget_tokens` (up to 200 of) the best
+        that fit together. Raises Denied and InvalidInput.
         """
         self._admit("read")
         readable = self._scopes(scopes)
@@ -183,6 +186,7 @@ class MemoryVerbs(View):
                     asked_at=microseconds(asked_at),
                     states=tuple(states),
                     as_of=microseconds(as_of),
+                    namespace=None if namespace is None else labels_of(namespace),
                     run_id=None if run is None else run.id,
                     project=self.scope.key if self.scope.kind == "project" else None,
                     weights=weights,
@@ -242,10 +246,12 @@ class MemoryVerbs(View):
         conversation: str | None = None,
         limit: int = 50,
         before: str | None = None,
+        namespace: Sequence[str] | None = (),
     ) -> list[Memory]:
         """List memories of the bound scope, newest first.
 
-        Give the last id of a page as `before` for the next one.
+        Items of stores are among them: those beneath `namespace`, or with None no item. Give the
+        last id of a page as `before` for the next one.
         """
         self._admit("read")
         return memory.list_memories(
@@ -257,6 +263,7 @@ class MemoryVerbs(View):
             conversation=conversation,
             limit=limit,
             before=before,
+            namespace=None if namespace is None else labels_of(namespace),
         )
 
     def modify(

@@ -24,6 +24,7 @@ class Turn(NamedTuple):
     text: str
     limit: int
     outside_of: str | None
+    namespace: tuple[str, ...] | None
 
 
 class TurnHits:

@@ -1,0 +1,116 @@
+"""What a graph keeps under a namespace reaches a call for that namespace, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import HumanMessage
+
+from tallystick import Actor, Tally
+from tallystick.errors import InvalidInput
+from tallystick.operations import MEMORY_TOOLS
+from tallystick.tally import BoundTally
+from tallystick_langchain import TallyMiddleware, compile_messages
+from tallystick_langgraph import TallyStore
+
+OpenTally = Callable[..., Tally]
+OWNER = Actor(user="local", role="operator")
+ALLERGY = "Alice has a peanut allergy."
+
+
+class Model(GenericFakeChatModel):
+    """Plays its answers and keeps what it was sent."""
+
+    sent: list[str] = []
+
+    def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        self.sent.append("\n".join(str(message.text) for message in messages))
+        return super()._generate(messages, *args, **kwargs)
+
+
+def _with_items(tally: Tally) -> BoundTally:
+    store = TallyStore(tally)
+    store.put(("memories", "alice"), "k1", {"text": ALLERGY})
+    store.put(("memories", "alicent"), "k2", {"text": "Alicent has a walnut allergy."})
+    return tally.bind()
+
+
+def _prompt(tally: Tally, **options: Any) -> str:
+    model = Model(messages=iter(["ok"]), sent=[])
+    agent = create_agent(model, [], middleware=[TallyMiddleware(tally, **options)])
+    message: Any = {"messages": [HumanMessage("What allergy is there?", id="m1")]}
+    config: Any = {"configurable": {"who": "alice"}}
+    agent.invoke(message, config)
+    return model.sent[0]
+
+
+def test_no_call_without_a_namespace_is_given_an_item(open_tally: OpenTally) -> None:
+    with open_tally(owner=OWNER) as tally:
+        bound = _with_items(tally)
+        assert list(bound.recall("allergy")) == []
+        assert "allergy." not in _prompt(tally)
+        messages = compile_messages([HumanMessage("allergy?", id="m1")], tally, budget=2_000)
+        assert [message.text for message in messages] == ["allergy?"]
+        assert "peanut" not in bound.context_pack("allergy", budget_tokens=500).text
+        [memory_id, _] = [memory.id for memory in bound.memories()]
+        bound.modify(memory_id, pinned=True, reason="important")
+        assert "allergy" not in bound.wake(budget_tokens=500).text
+
+
+def test_the_memory_tools_of_a_model_never_show_an_item(open_tally: OpenTally) -> None:
+    with open_tally(owner=OWNER) as tally:
+        bound = _with_items(tally)
+        memory_id = bound.memories()[0].id
+        for tool, arguments in (
+            ("memory_search", {"query": "allergy"}),
+            ("memory_list", {}),
+            ("memory_get", {"memory_id": memory_id}),
+            (
+                "memory_modify",
+                {"memory_id": memory_id, "content": "x", "reason": "x", "if_version": 1},
+            ),
+            ("memory_forget", {"memory_id": memory_id, "reason": "x"}),
+        ):
+            answer = MEMORY_TOOLS[tool].function(bound, **arguments)
+            assert "allergy." not in str(answer)
+            assert answer.get("memories", []) == []
+        assert len(bound.items.find(("memories",))) == 2
+
+
+def test_a_call_for_a_namespace_is_given_the_values_beneath_it_alone(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(owner=OWNER) as tally:
+        bound = _with_items(tally)
+        [hit] = bound.recall("allergy", namespace=("memories", "alice"))
+        assert ALLERGY in hit.memory.content
+        assert len(bound.recall("allergy", namespace=("memories",))) == 2
+        assert len(bound.recall("allergy", namespace=())) == 2
+        assert list(bound.recall("allergy", namespace=("memories", "ali"))) == []
+        assert len(bound.memories(namespace=("memories", "alice"))) == 1
+        assert bound.memories(namespace=None) == []
+
+
+def test_a_model_is_given_the_value_and_not_its_address(open_tally: OpenTally) -> None:
+    with open_tally(owner=OWNER) as tally:
+        _with_items(tally)
+        prompt = _prompt(tally, namespace=("memories", "{who}"))
+        assert ALLERGY in prompt
+        assert "walnut" not in prompt
+        assert "namespace" not in prompt
+        assert "k1" not in prompt
+
+
+def test_a_namespace_that_a_call_cannot_fill_is_refused(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        _with_items(tally)
+        with pytest.raises(InvalidInput, match="tenant"):
+            _prompt(tally, namespace=("memories", "{tenant}"))
+        with pytest.raises(InvalidInput, match="sequence of labels"):
+            tally.bind().recall("allergy", namespace="memories")
+        with pytest.raises(InvalidInput, match="Name the `namespace`"):
+            tally.bind().recall("allergy", kinds=["store_item"])
