@@ -30,6 +30,8 @@ from tallystick.adapters import (
     ToolCall,
     attribute_requests,
     begin_call,
+    checked_speakers,
+    is_nested,
     record_tool_call,
     record_tool_result,
 )
@@ -147,7 +149,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tally, runtime="langchain", piece="TallyCallbackHandler", actor=actor, scope=scope
         )
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
-        self._agent_name, self._speakers = agent_name, capture
+        self._agent_name, self._speakers = agent_name, checked_speakers(capture)
         self._callbacks: dict[int, _Callback] = {}
         """Callbacks under way, by the integer of their id: a UUID is hashed by Python code.
 
@@ -503,9 +505,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
         root = self._started_root(tree)
         if self._speakers == "off" or tree.bound is None or root is None or root.is_waiting:
             return
+        if is_nested():
+            return
         with self._capture(root.run):
             answer = text_of(outputs) if self._speakers == "both" else None
-            tree.bound.keep_turn(root.run, user=text_of(tree.inputs), assistant=answer)
+            tree.bound.keep_turn(
+                root.run,
+                user=text_of(tree.inputs),
+                assistant=answer,
+                observer="TallyCallbackHandler",
+            )
 
     def _leave(self, run_id: UUID, status: StepStatus) -> None:
         """Drop a callback; end the run if it was the root."""

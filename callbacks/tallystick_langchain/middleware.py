@@ -32,6 +32,8 @@ from tallystick.adapters import (
     Capture,
     Speakers,
     ToolCall,
+    checked_speakers,
+    is_nested,
     recall_for_turn,
     record_tool_call,
     record_tool_result,
@@ -106,7 +108,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
         self._budget, self._reserve, self._memories = budget, reserve, memories
         self._namespace = namespace
-        self._agent_name, self._record, self._speakers = agent_name, record, capture
+        self._agent_name, self._record = agent_name, record
+        self._speakers = checked_speakers(capture)
         self._rules, self._config = tuple(rules), config
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._guard = threading.Lock()
@@ -158,7 +161,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _keep_turn(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Remember the request of the user and the answer, if turns are to be remembered."""
         run = self._run(state, runtime) if self._speakers != "off" else None
-        if run is None:
+        if run is None or is_nested():
             return
         with self._capture(run):
             messages = state["messages"]
@@ -175,6 +178,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 run,
                 user=None if latest is None else str(latest.text),
                 assistant=None if answer is None else str(answer.text),
+                observer="TallyMiddleware",
             )
 
     def _end(self, state: Mapping[str, Any], status: Any) -> None:

@@ -51,6 +51,8 @@ from tallystick.adapters import (
     ToolCall,
     attribute_requests,
     begin_call,
+    checked_speakers,
+    is_nested,
     record_approval,
     record_tool_call,
     record_tool_error,
@@ -169,7 +171,7 @@ class TallyInstrumentation:
         )
         self._capture = Capture(self._binder.tally, "llama_index", strict=False)
         self._strict = strict
-        self._agent_name, self._speakers = agent_name, capture
+        self._agent_name, self._speakers = agent_name, checked_speakers(capture)
         self._guard = threading.RLock()
         self._spans: dict[str, _Span] = {}
         self._calls: dict[str, _SpanCall] = {}
@@ -294,12 +296,12 @@ class TallyInstrumentation:
     def _keep_turn(self, tree: _Tree, result: Any) -> None:
         """Remember the turn, if one is to be; an answer still streaming is no text yet."""
         run = tree.run
-        if self._speakers == "off" or run is None or tree.user_text is None:
+        if self._speakers == "off" or run is None or tree.user_text is None or is_nested():
             return
         with self._capture(run):
             answer = _text_of(result) if self._speakers == "both" else None
             self._binder.bound(call_of_tags(self._binder, tags=tree.tags)).keep_turn(
-                run, user=tree.user_text, assistant=answer
+                run, user=tree.user_text, assistant=answer, observer="TallyInstrumentation"
             )
 
     def _finish_tool(self, span_id: str, result: Any) -> None:

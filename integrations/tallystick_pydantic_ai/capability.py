@@ -50,6 +50,8 @@ from tallystick.adapters import (
     ToolCall,
     attribute_requests,
     begin_call,
+    checked_speakers,
+    is_nested,
     recall_for_turn,
     record_approval,
     record_tool_call,
@@ -64,7 +66,7 @@ from tallystick.records import CompiledContext, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
-from tallystick_pydantic_ai.messages import answer_of, request_of
+from tallystick_pydantic_ai.messages import answer_of, output_text, prompt_text, request_of
 from tallystick_pydantic_ai.toolset import memory_toolset
 
 __all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
@@ -93,6 +95,7 @@ class TallyRecorder(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         _refuse_deferred(self)
+        checked_speakers(self.capture)
         self._binder = Binder(
             self.tally,
             runtime="pydantic_ai",
@@ -141,9 +144,14 @@ class TallyRecorder(AbstractCapability[Any]):
             with self.guard():
                 root = self._join(ctx)
         try:
-            if root is None or not root.is_own:
+            if root is None:
                 return await handler()
-            return await self._record_run(ctx, root.run, handler)
+            if root.is_own:
+                return await self._record_run(ctx, root.run, handler)
+            result = await handler()
+            with self.guard(root.run):
+                await self._capture_turn(ctx, root.run, result)
+            return result
         finally:
             self.guard.release(ctx.run_id, self)
 
@@ -157,9 +165,8 @@ class TallyRecorder(AbstractCapability[Any]):
             with self.guard(run):
                 if self._record_approvals(run, result):
                     status = "blocked"
-                elif self.capture != "off":
-                    bound = self._binder.bound(call_of_run(self._binder, ctx))
-                    await in_thread(self._keep_turn, bound, run, ctx.prompt, result.output)
+                else:
+                    await self._capture_turn(ctx, run, result)
             return result
         except BaseException as error:
             status = status_for(type(error))
@@ -171,12 +178,18 @@ class TallyRecorder(AbstractCapability[Any]):
             with anyio.CancelScope(shield=True), self.guard(run):
                 await in_thread(run.end, status)
 
-    def _keep_turn(self, bound: BoundTally, run: Run, prompt: Any, output: Any) -> None:
-        wants_answer = self.capture == "both" and isinstance(output, str)
-        bound.keep_turn(
-            run,
-            user=prompt if isinstance(prompt, str) else None,
-            assistant=output if wants_answer else None,
+    async def _capture_turn(
+        self, ctx: RunContext[Any], run: Run, result: AgentRunResult[Any]
+    ) -> None:
+        """Remember the prompt and the output, if turns are to be remembered."""
+        if self.capture == "off" or is_nested() or isinstance(result.output, DeferredToolRequests):
+            return
+        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        answer = output_text(result.output) if self.capture == "both" else None
+        await in_thread(
+            lambda: bound.keep_turn(
+                run, user=prompt_text(ctx.prompt), assistant=answer, observer="TallyRecorder"
+            )
         )
 
     def _join(self, ctx: RunContext[Any]) -> RootRun:
@@ -184,7 +197,7 @@ class TallyRecorder(AbstractCapability[Any]):
         return RootRun.join(
             self._binder.bound(call_of_run(self._binder, ctx)),
             self.agent_name or agent or "agent",
-            goal=ctx.prompt if isinstance(ctx.prompt, str) else None,
+            goal=prompt_text(ctx.prompt),
             metadata={"pydantic_ai_run_id": ctx.run_id},
         )
 

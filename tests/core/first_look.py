@@ -17,8 +17,8 @@ FIRST_LOOK = {
     "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "
     "testing/capture testing/comparison",
-    "../callbacks/test_langchain_middleware.py": "adapters/binder "
-    "adapters/rendering testing/adapter_contract",
+    "../callbacks/test_langchain_middleware.py": "adapters/rendering testing/adapter_contract",
+    "../integrations/test_captured_once.py": "tally/captured_turns",
     "adapters/test_turn_recall.py": "tally/turn_hits",
     "../callbacks/test_langchain_tape.py": "adapters/tapes",
     "../callbacks/test_compile_messages.py": "adapters/configurable",

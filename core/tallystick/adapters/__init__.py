@@ -2,7 +2,7 @@
 
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
-from tallystick.adapters.capture import Capture, Speakers
+from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.parameters import recordable_parameters, recordable_tools
 from tallystick.adapters.rendering import changed_items, json_value, message_item
 from tallystick.adapters.stream_times import StreamTimes
@@ -28,6 +28,8 @@ __all__ = [
     "attribute_requests",
     "begin_call",
     "changed_items",
+    "checked_speakers",
+    "is_nested",
     "json_value",
     "message_item",
     "named_actor",

@@ -9,16 +9,37 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, get_args
 
-from tallystick.recorder import Run
+from tallystick.errors import InvalidInput
+from tallystick.recorder import Run, current_step
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 
-__all__ = ["Capture", "Speakers"]
+__all__ = ["Capture", "Speakers", "checked_speakers", "is_nested"]
 
 Speakers = Literal["off", "user", "both"]
 """Speakers whose words become memories: nobody, the user, or the agent too."""
+
+
+def checked_speakers(speakers: object) -> Speakers:
+    """Return the speakers to capture. Raises InvalidInput for any other word."""
+    for known_word in get_args(Speakers):
+        if speakers == known_word and isinstance(speakers, str):
+            word: Speakers = known_word
+            return word
+    raise InvalidInput(
+        f"capture={speakers!r} is not known. Use 'off', 'user' (what the user says) or 'both' (the "
+        f"agent's answers too)."
+    )
+
+
+def is_nested() -> bool:
+    """Return True inside of a tool call: of an agent that is a tool of another, whose "user" is
+    that agent.
+    """
+    step = current_step()
+    return step is not None and step.is_open and step.kind == "tool_call"
 
 
 class Capture:

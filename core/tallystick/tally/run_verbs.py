@@ -35,6 +35,8 @@ from tallystick.records import (
     ToolSpec,
     Verification,
 )
+from tallystick.storage import journal
+from tallystick.tally.captured_turns import Captured
 from tallystick.tally.compiling import Candidate, candidates_of, compile_request
 from tallystick.tally.memory_verbs import MemoryVerbs
 
@@ -221,36 +223,70 @@ class RunVerbs(MemoryVerbs):
         *,
         user: str | None = None,
         assistant: str | None = None,
+        observer: str = "application",
         idempotency_key: str | None = None,
     ) -> list[Remembered]:
         """Remember what was said in a run: the user's words and the agent's, as turns.
 
         The conversation is the thread that the run belongs to, else the run itself. Each turn is
         marked with the run and the last model call in it. Text that a tally supplied, such as
-        recalled memories in a prompt, is left out; what is then empty answers `skipped`. Raises
-        what `remember_many` does.
+        recalled memories in a prompt, is left out; what is then empty answers `skipped`. What
+        another `observer` has stored of this run answers `duplicate`, and the journal names both.
+        Raises what `remember_many` does.
         """
+        captured = self._services.captured_turns.of(run.id)
+        results: list[Remembered] = []
+        with captured.guard:
+            new: list[tuple[str, NewMemory]] = []
+            for role, text in (("user", user), ("assistant", assistant)):
+                if text is None or not text.strip():
+                    continue
+                words = captured.words(role, text)
+                earlier = captured.see(observer, words)
+                if earlier is None:
+                    turn = self._turn(run, role, text)
+                    key = f"turn {run.id} {words} {captured.number(words)}"
+                    new.append((words, turn.model_copy(update={"idempotency_key": key})))
+                else:
+                    self._journal_duplicate(run, observer, earlier)
+                    results.append(earlier.remembered.model_copy(update={"status": "duplicate"}))
+            call_key = None if idempotency_key is None else f"keep_turn {idempotency_key}"
+            turns = [turn for _, turn in new]
+            stored = self.remember_many(turns, idempotency_key=call_key) if turns else []
+            for (words, _), remembered in zip(new, stored, strict=True):
+                captured.add(words, Captured(observer, remembered))
+        return [*results, *stored]
+
+    def _turn(self, run: Run, role: str, text: str) -> NewMemory:
         thread = run.record.metadata.get("thread_id")
-        conversation = thread if isinstance(thread, str) else run.id
         step = run.latest("model_call")
-        turns = ((self.actor.user, True, user), (run.record.agent_name, False, assistant))
-        new = [
-            NewMemory(
-                content=text,
-                kind="turn",
-                speaker=speaker,
-                conversation=conversation,
-                source=SourceRef(
-                    source_type="user" if is_user else "other", uri=f"run:{run.id}", author=speaker
-                ),
-                source_run_id=run.id,
-                source_step_ids=() if step is None else (step,),
-            )
-            for speaker, is_user, text in turns
-            if text is not None and text.strip()
-        ]
-        key = None if idempotency_key is None else f"keep_turn {idempotency_key}"
-        return self.remember_many(new, idempotency_key=key) if new else []
+        is_user = role == "user"
+        speaker = self.actor.user if is_user else run.record.agent_name
+        return NewMemory(
+            content=text,
+            kind="turn",
+            speaker=speaker,
+            conversation=thread if isinstance(thread, str) else run.id,
+            source=SourceRef(
+                source_type="user" if is_user else "other", uri=f"run:{run.id}", author=speaker
+            ),
+            source_run_id=run.id,
+            source_step_ids=() if step is None else (step,),
+        )
+
+    def _journal_duplicate(self, run: Run, observer: str, earlier: Captured) -> None:
+        """Journal that an observer saw a turn which another has stored."""
+        store = self._services.store
+        event = journal.Event(
+            stream=f"scope:{self.scope}",
+            event="turn.seen_again",
+            actor=self._traced_actor,
+            at=store.clock.now(),
+            audit_id=store.ids.new(),
+            subject_id=earlier.remembered.memory_id,
+            details={"run": run.id, "observer": observer, "stored_by": earlier.observer},
+        )
+        store.database.write(lambda tx: journal.append(tx, event), name="turn.seen_again")
 
     @property
     def threads(self) -> Threads:

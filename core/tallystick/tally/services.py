@@ -29,6 +29,7 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.upkeep import retention
@@ -108,6 +109,7 @@ class Services:
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)
         self.turn_hits = TurnHits()
+        self.captured_turns = CapturedTurns()
         memory_verbs.analyze_anew(self.memory)
         self.recorder = RecorderContext(
             store=store, gate=self.gate, redactor=redactor, retention=settings.retention
