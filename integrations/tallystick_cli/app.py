@@ -43,14 +43,14 @@ def who(
         typer.Option(
             "--as",
             envvar="TALLYSTICK_AS",
-            help="Who acts on a tally without an owner: one on PostgreSQL.",
+            help="Who acts, where it is not the owner; a tally on PostgreSQL has none.",
         ),
     ] = None,
     project: Annotated[
         list[str] | None, typer.Option("--project", help="A project of theirs; repeatable.")
     ] = None,
 ) -> None:
-    """Say who acts, where the tally does not."""
+    """Say who acts."""
     set_actor(user, project or ())
 
 
@@ -400,6 +400,9 @@ def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
     """
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
+        return []
+    if not owner.preview_access(scopes=[scope]).scopes[0].decision.allowed:
+        # An operator looks into what was recorded; state is read by its own user alone.
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads
     return [

@@ -17,27 +17,30 @@ _ACTING: ContextVar[Actor | None] = ContextVar("tallystick_cli_acting", default=
 
 
 def set_actor(user: str | None, projects: Iterable[str]) -> None:
-    """Set the actor for a tally without an owner: whoever may write to its database may operate
-    it.
-
-    Raises InvalidRecord.
-    """
-    named = {"user": user, "projects": frozenset(projects), "role": "operator"}
+    """Set the actor of the commands that follow. Raises InvalidRecord."""
+    named = {"user": user, "projects": frozenset(projects)}
     _ACTING.set(None if user is None else Actor.load(named))
 
 
 @contextmanager
 def open_as_owner(where: str, *, create: bool = False) -> Iterator[BoundTally]:
-    """Open the tally as its owner, or without one as the actor named with `--as`; close it
-    afterwards.
+    """Open the tally as its owner, or as the actor named with `--as`; close it afterwards.
+
+    Where a tally has an owner, the owner alone operates it; without one, whoever may write to its
+    database.
     """
     with Tally.open(where, create=create, background=False) as tally:
-        if tally.owner is None and _ACTING.get() is None:
+        acting, owner = _ACTING.get(), tally.owner
+        if owner is None and acting is None:
             raise InvalidInput(
                 "This tally has no owner. Name who acts, before the command: tally --as ada "
                 "--project apollo memories …"
             )
-        yield tally.bind(_ACTING.get() if tally.owner is None else None).on("cli")
+        if acting is not None and owner is None:
+            acting = acting.replace(role="operator")
+        elif acting is not None and owner is not None and acting.user == owner.user:
+            acting = owner.replace(projects=owner.projects | acting.projects)
+        yield tally.bind(acting).on("cli")
 
 
 def memory_id_of(owner: BoundTally, text: str) -> str:

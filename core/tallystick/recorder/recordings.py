@@ -92,6 +92,8 @@ class Recordings:
         self._context = context
         self._actor = actor
         self._counter = counter
+        self._journaled: set[str] = set()
+        """Runs and steps of others whose reading is in the journal already."""
 
     def start_run(
         self,
@@ -225,13 +227,16 @@ class Recordings:
         return receipt
 
     def entries(self, step_id: str) -> list[StepEntry]:
-        """Return the entries of a step, with the payloads that are kept. Raises NotFound,
-        CorruptTally.
+        """Return the entries of a step, with the payloads that are kept. An operator's look at
+        what others recorded is journaled. Raises NotFound, CorruptTally.
         """
         with self._read() as connection:
-            self._find_step(connection, step_id)
+            _, run, _ = self._find_step(connection, step_id)
             payloads = Payloads(connection)
-            return [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
+            rows = [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
+            look = self._look_at(connection, run.scope, step_id)
+        self._journal_look(look)
+        return rows
 
     def compiled(self, step_id: str) -> RecordedCompile:
         """Return the request and the result of a step's compile. Raises NotFound where it compiled
@@ -387,12 +392,15 @@ class Recordings:
         with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)
             end = journal.foil(connection, stream, run_id)
-            return bundle(
+            content = bundle(
                 Stored(connection, run, scope_id),
                 journal.rows_of(connection, stream),
                 journal.anchor_of(connection, stream),
                 end if key is None else sign(end, key),
             )
+            look = self._look_at(connection, run.scope, run_id)
+        self._journal_look(look)
+        return content
 
     def prefix_reuse(self, run_id: str) -> list[StepPrefixReuse]:
         """Return for each compile in the ended steps of a run its step id, and how much of its
@@ -506,6 +514,31 @@ class Recordings:
         if step is None or run is None or not self._may_see(connection, run.record.scope):
             raise NotFound(f"There is no step {step_id} that {self._actor.user} may see.")
         return step, run.record, run.scope_id
+
+    def _look_at(
+        self, connection: Connection, scope: Scope, subject_id: str
+    ) -> journal.Event | None:
+        """Return the journal entry of an operator's look at what somebody else recorded; None for
+        one's own, and for a second look through this object.
+        """
+        decision = self._context.gate.decide(connection, self._actor, "inspect", scope)
+        if decision.reason != "allowed_operator" or subject_id in self._journaled:
+            return None
+        return journal.Event(
+            stream=f"scope:{scope}",
+            event="recording.read",
+            actor=self._actor,
+            at=self._context.store.clock.now(),
+            audit_id=self._context.store.ids.new(),
+            subject_id=subject_id,
+            reason=decision.reason,
+        )
+
+    def _journal_look(self, look: journal.Event | None) -> None:
+        if look is not None:
+            write = self._context.store.database.write
+            write(lambda tx: journal.append(tx, look), name="recording.read")
+            self._journaled.add(look.subject_id or "")
 
     def _may_inspect(self, scope: Scope) -> bool:
         """Decide by the policy as it is committed now. Raises ClosedTally, StorageError."""
