@@ -25,7 +25,7 @@ from tallystick.records import (
     SourceRef,
 )
 
-__all__ = ["decide", "recheck"]
+__all__ = ["decide", "judge", "recheck"]
 
 _RANK = {name: rank for rank, name in enumerate(get_args(Sensitivity))}
 _REASONS: dict[str, CompileReason] = {
@@ -43,7 +43,7 @@ def decide(state: State) -> State:
     items: dict[str, ContextItem] = {}
     excluded: dict[str, Exclusion] = {}
     ids = {item.id for item in state.candidates}
-    for item, (verdict, receipt) in zip(state.candidates, _judge(state), strict=True):
+    for item, (verdict, receipt) in zip(state.candidates, judge(state), strict=True):
         items[item.id] = item
         if receipt is not None:
             notes[item.id] = [f"receipt required by rule {receipt}"]
@@ -65,7 +65,7 @@ def recheck(state: State) -> State:
     Raises InvalidContext if one of them is denied or shows redacted text: then nothing may
     leave.
     """
-    for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
+    for item, (verdict, _) in zip(state.candidates, judge(state), strict=True):
         if item.id not in state.included or verdict is None:
             continue
         visible = state.items[item.id]
@@ -80,7 +80,7 @@ def recheck(state: State) -> State:
     return state
 
 
-def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
+def judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
     """Yield a verdict, if any, and the id of a rule that wants a receipt, for each candidate in
     order.
     """
@@ -101,7 +101,14 @@ def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
         look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
         if look not in rules_by_look:
             rules_by_look[look] = _rule(request, item, tool_class) if request.policy_rules else None
-        verdict, receipt = _verdict(rules_by_look[look], memory)
+        rule = rules_by_look[look]
+        if (
+            rule is not None
+            and rule.effect == "require_approval"
+            and item.id in request.approved.get(rule.id, ())
+        ):
+            rule = None
+        verdict, receipt = _verdict(rule, memory)
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
             verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
@@ -115,6 +122,7 @@ def _rule(
         agent=request.agent,
         task_type=request.task_type,
         provider=request.provider,
+        model=request.model,
         sensitivity=item.sensitivity,
         tool_class=tool_class,
         environment=request.environment,
@@ -132,7 +140,7 @@ def _rule(
 def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | None, str | None]:
     receipt = rule.id if rule is not None and rule.effect == "require_receipt" else None
     if rule is not None and rule.effect == "deny":
-        return Verdict("deny", f"denied by rule {rule.id}"), None
+        return Verdict("deny", f"denied by rule {rule.id}", rule_id=rule.id), None
     if rule is not None and rule.effect == "require_approval":
         return Verdict(
             "require_approval", f"approval required by rule {rule.id}", rule_id=rule.id
