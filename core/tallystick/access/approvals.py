@@ -122,15 +122,15 @@ class Approvals:
                 refused = self._refused_token(tx, scope, digests[0], token, now)
                 if refused is not None:
                     return refused
-            found = [self._latest(tx, scope.id, digest, now) for digest in digests]
-            if all(stored is not None and stored.record.state == "granted" for stored in found):
+            latest = [self._latest(tx, scope.id, digest, now) for digest in digests]
+            if all(stored is not None and stored.record.state == "granted" for stored in latest):
                 return [
                     Answer("granted", self._use(tx, stored, now, step_id))
-                    for stored in found
+                    for stored in latest
                     if stored is not None
                 ]
             answers: list[Answer] = []
-            for (call, rule), digest, stored in zip(calls, digests, found, strict=True):
+            for (call, rule), digest, stored in zip(calls, digests, latest, strict=True):
                 if stored is None:
                     approval = self._pending(call, rule, now, run_id, step_id, receipts)
                     rows.add(tx, StoredApproval(approval, scope, digest))
@@ -295,12 +295,12 @@ class Approvals:
         """Return the approval that answers for an action: the open one, else a denial that still
         holds.
         """
-        found = rows.newest_of(tx, scope_id, digest, rows.OPEN)
-        if found is None:
-            found = rows.newest_of(tx, scope_id, digest, ("denied",))
-            if found is not None and found.record.expires_at <= now:
+        latest = rows.newest_of(tx, scope_id, digest, rows.OPEN)
+        if latest is None:
+            latest = rows.newest_of(tx, scope_id, digest, ("denied",))
+            if latest is not None and latest.record.expires_at <= now:
                 return None
-        return found
+        return latest
 
     def _use(
         self, tx: Connection, stored: StoredApproval, now: int, step_id: str | None
@@ -334,11 +334,11 @@ class Approvals:
         """Note in storage and journal which approvals of the scope have run out, if any did."""
         now = self.store.clock.now()
         with self.store.database.read() as connection:
-            found = scopes.find(connection, [scope or self.scope])
-            due = any(rows.overdue(connection, row.id, now) for row in found)
+            scope_rows = scopes.find(connection, [scope or self.scope])
+            due = any(rows.overdue(connection, row.id, now) for row in scope_rows)
         if due:
             self.store.database.write(
-                lambda tx: self._expire(tx, found[0].id, now), name="approval.expire"
+                lambda tx: self._expire(tx, scope_rows[0].id, now), name="approval.expire"
             )
 
     def _expire(self, tx: Connection, scope_id: int, now: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from tallystick.compiler.state import Exclusion, State, Verdict
 from tallystick.errors import InvalidContext
@@ -80,10 +80,16 @@ def recheck(state: State) -> State:
     return state
 
 
-def judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
-    """Yield a verdict, if any, and the id of a rule that wants a receipt, for each candidate in
-    order.
-    """
+class Judgement(NamedTuple):
+    """The decision about one candidate."""
+
+    verdict: Verdict | None
+    receipt: str | None
+    """The id of the rule that wants a receipt."""
+
+
+def judge(state: State) -> Iterator[Judgement]:
+    """Yield the judgement of each candidate, in order."""
     request = state.request
     # Many items look alike to the rules; each look is judged once.
     rules_by_look: dict[tuple[object, ...], PolicyRule | None] = {}
@@ -92,10 +98,12 @@ def judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
         memory = state.memories.get(item.id)
         if _RANK[item.sensitivity] > ceiling:
             limit = request.compile_config.max_sensitivity
-            yield Verdict("deny", f"sensitivity {item.sensitivity} is above {limit}"), None
+            yield Judgement(
+                Verdict("deny", f"sensitivity {item.sensitivity} is above {limit}"), None
+            )
             continue
         if memory is not None and memory.state in {"hidden", "deleted"}:
-            yield Verdict("deny", f"the memory is {memory.state}"), None
+            yield Judgement(Verdict("deny", f"the memory is {memory.state}"), None)
             continue
         tool_class = state.tool_classes.get(item.id)
         look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
@@ -112,7 +120,7 @@ def judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
             verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
-        yield verdict, receipt
+        yield Judgement(verdict, receipt)
 
 
 def _rule(

@@ -129,13 +129,13 @@ def _passes(condition: ArgumentCondition, value: Json, *, restricts: bool) -> bo
     return bool(_found_in(str(condition.matches))(text))
 
 
-def _equal(one: Json, other: Json) -> bool:
+def _equal(accepted: Json, value: Json) -> bool:
     # Python finds True equal to 1. JSON's 1 and 1.0 are one number to most tools.
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other
-    return json_bytes(one) == json_bytes(other)
+    if isinstance(accepted, bool) or isinstance(value, bool):
+        return accepted is value
+    if isinstance(accepted, int | float) and isinstance(value, int | float):
+        return accepted == value
+    return json_bytes(accepted) == json_bytes(value)
 
 
 def _values_at(value: Any, path: _Path) -> Iterator[Any]:

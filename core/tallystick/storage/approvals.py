@@ -25,7 +25,6 @@ __all__ = [
     "StoredApproval",
     "add",
     "count_old",
-    "count_with",
     "erase_arguments",
     "find",
     "move",
@@ -153,17 +152,6 @@ def with_text(
     return _having(connection, _contains(connection, needles, within)) if needles else []
 
 
-def count_with(
-    connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
-) -> int:
-    """Return the number of approvals that `with_text` returns."""
-    if not needles:
-        return 0
-    condition = _contains(connection, needles, within)
-    query = select(func.count()).select_from(_t).where(condition)
-    return int(connection.execute(query).scalar_one())
-
-
 def of_runs(
     connection: Connection, run_ids: Iterable[str], *, step_id: str | None = None
 ) -> list[StoredApproval]:
@@ -184,7 +172,7 @@ def erase_arguments(tx: Connection, approval_ids: Iterable[str]) -> None:
 
 
 def count_old(connection: Connection, before: int) -> int:
-    """Return the number of approvals that are decided and over and older than a moment."""
+    """Return the number of approvals that were over before a moment."""
     query = select(func.count()).select_from(_t).where(_old(before))
     return int(connection.execute(query).scalar_one())
 
@@ -195,7 +183,7 @@ def remove_old(tx: Connection, before: int) -> None:
 
 
 def _old(before: int) -> ColumnElement[bool]:
-    return _t.c.state.not_in(OPEN) & (_t.c.created_at < before) & (_t.c.expires_at < before)
+    return (_t.c.created_at < before) & (_t.c.expires_at < before)
 
 
 def _contains(

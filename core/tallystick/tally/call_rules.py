@@ -82,7 +82,11 @@ class CallRules:
             if (kind, piece) in self._pieces:
                 return
             self._pieces.add((kind, piece))
-        note_enforcer(self._store, actor, kind, piece)
+        try:
+            note_enforcer(self._store, actor, kind, piece)
+        except BaseException:
+            self._pieces.discard((kind, piece))
+            raise
 
     @property
     def redactor(self) -> Redactor:

@@ -72,9 +72,9 @@ def compile_request(
     Raises what `compile_context` raises, ApprovalRequired when a rule wants an approval that nobody
     gave, and ActionDenied when a person denied it, or a rule wants a receipt and nothing records.
     """
-    wanted = compiler.approvals(request)
+    requests = compiler.approvals(request)
     # Compiled as it would be sent before anybody is asked: a grant is used up by what is possible.
-    allowed = {wish.rule_id: wish.item_ids for wish in wanted}
+    allowed = {wish.rule_id: wish.item_ids for wish in requests}
     try:
         granted, compiled = _compiled(services, request.model_copy(update={"approved": allowed}))
     except RequestDenied as error:
@@ -82,7 +82,7 @@ def compile_request(
         call.record("policy_check", None, summary={"applies_to": "context_item", **facts})
         raise
     _require_receipts(granted, compiled, call)
-    answers = ask(approvals, _actions(request, wanted), call) if wanted else []
+    answers = ask(approvals, _actions(request, requests), call) if requests else []
     is_blocked = any(answer.state != "granted" for answer in answers)
     if call.step is not None:
         shown = _compiled(services, request) if is_blocked else (granted, compiled)
@@ -99,13 +99,13 @@ def _compiled(
 
 
 def _actions(
-    request: CompilationRequest, wanted: Iterable[ApprovalRequest]
+    request: CompilationRequest, requests: Iterable[ApprovalRequest]
 ) -> list[tuple[GuardedCall, PolicyRule]]:
     """Return what a person is asked for: exactly these items, to this model, by each rule."""
     rules = {rule.id: rule for rule in request.policy_rules}
     candidates = {item.id: item for item in compiler.all_candidates(request)}
     actions = []
-    for wish in wanted:
+    for wish in requests:
         items: list[Json] = [
             {
                 "id": item_id,
@@ -135,13 +135,13 @@ def _require_receipts(
 ) -> None:
     if call.step is not None:
         return
-    wanted = compiler.receipts_wanted(request)
-    for item in compiled.selected_items if wanted else ():
-        if item.id in wanted:
+    requests = compiler.receipts_wanted(request)
+    for item in compiled.selected_items if requests else ():
+        if item.id in requests:
             raise ActionDenied(
                 "send_to_model",
                 item.id,
-                rule_id=wanted[item.id],
+                rule_id=requests[item.id],
                 reason="receipt_required",
                 why="it leaves with a receipt, and nothing records this. Compile inside of "
                 "a run of this tally",

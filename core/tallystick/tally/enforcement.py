@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.access import Answer, Approvals, GuardedCall
 from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
@@ -26,7 +26,15 @@ from tallystick.storage import journal
 from tallystick.tally.call_rules import CallFacts, CallRules, Judged
 from tallystick.tally.view import ObservedCall
 
-__all__ = ["ModelCheck", "ToolCheck", "ask", "check_call", "refuse_unenforced", "settle"]
+__all__ = [
+    "CheckedCall",
+    "ModelCheck",
+    "ToolCheck",
+    "ask",
+    "check_call",
+    "refuse_unenforced",
+    "settle",
+]
 
 _NO_NAME = "model"
 """The name of a model that nobody stated, in errors and receipts."""
@@ -78,6 +86,13 @@ class ModelCheck(_Check):
         return self._clean(value)
 
 
+class CheckedCall(NamedTuple):
+    """A call that may happen, with the arguments that it may have."""
+
+    check: _Check
+    arguments: Any
+
+
 def check_call(
     rules: CallRules,
     approvals: Approvals,
@@ -86,7 +101,7 @@ def check_call(
     *,
     is_recorded: bool,
     token: str | None,
-) -> tuple[_Check, Any]:
+) -> CheckedCall:
     """Return the check of a call that may happen, and its arguments; record it in the step.
 
     Raises ActionDenied, ApprovalRequired, TokenRefused, and InvalidInput for arguments that no
@@ -96,10 +111,10 @@ def check_call(
     rule = judged.rule
     if rule is None:
         _record(call, facts, judged, "allowed")
-        return _Check(), facts.arguments
+        return CheckedCall(_Check(), facts.arguments)
     if rule.effect == "allow":
         _record(call, facts, judged, "allowed")
-        return _Check(rule.id, rule.effect), facts.arguments
+        return CheckedCall(_Check(rule.id, rule.effect), facts.arguments)
     if rule.effect == "deny":
         raise _denied(
             approvals, call, facts, judged, "denied_by_rule", rule.description or rule.name
@@ -115,17 +130,17 @@ def check_call(
                 "nothing records this call. Make it inside of a run of this tally",
             )
         _record(call, facts, judged, "allowed")
-        return _Check(rule.id, rule.effect), facts.arguments
+        return CheckedCall(_Check(rule.id, rule.effect), facts.arguments)
     if rule.effect == "redact":
         redactor = rules.redactor
         _record(call, facts, judged, "redacted")
         arguments = facts.arguments
         if facts.kind == "tool_call":
             arguments = _cleaned_arguments(redactor, facts, judged)
-        return _Check(rule.id, rule.effect, None, redactor), arguments
+        return CheckedCall(_Check(rule.id, rule.effect, None, redactor), arguments)
     answers = ask(approvals, [(_guarded(facts, judged), rule)], call, token=token)
     settle(answers, call, _facts(facts, judged))
-    return _Check(rule.id, rule.effect, answers[0].approval), facts.arguments
+    return CheckedCall(_Check(rule.id, rule.effect, answers[0].approval), facts.arguments)
 
 
 def refuse_unenforced(

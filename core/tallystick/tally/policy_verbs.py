@@ -7,6 +7,7 @@ from typing import Any
 from tallystick.records import Approval, ApprovalState
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.enforcement import (
+    CheckedCall,
     ModelCheck,
     ToolCheck,
     check_call,
@@ -157,7 +158,7 @@ class PolicyVerbs(RunVerbs):
             approval_id, "revoked", reason=reason, idempotency_key=idempotency_key
         )
 
-    def _checked(self, facts: CallFacts, piece: str, token: str | None) -> Any:
+    def _checked(self, facts: CallFacts, piece: str, token: str | None) -> CheckedCall:
         rules = self._services.call_rules
         rules.register(self.actor, facts.kind, piece)
         with self._observed("policy_check", facts.name or facts.kind) as call:

@@ -43,6 +43,7 @@ def diagnose(
         + due.tombstones
         + due.journal
         + due.reads
+        + due.approvals
         + due.jobs
         + due.answers
         + due.working
