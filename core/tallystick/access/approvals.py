@@ -203,13 +203,13 @@ class Approvals:
             raise InvalidInput(
                 f"`expires_in` is a number of seconds from 1 to {_LONGEST_GRANT_S:,}."
             )
-        arguments = [approval_id, to, reason, expires_in]
+        arguments = [approval_id, reason, expires_in]
 
         def unit(tx: Connection) -> StoredApproval | StateConflict:
             stored = self._visible(tx, approval_id)
             if not self._decides(tx, stored.record.scope):
                 raise Denied(self._refusal(stored.record.scope))
-            call = IdempotentCall(stored.scope, "approval.decide", idempotency_key, arguments)
+            call = IdempotentCall(stored.scope, f"approval.{to}", idempotency_key, arguments)
             answered = call.answered(tx)
             if answered is not None:
                 shown = {"arguments": stored.record.arguments}

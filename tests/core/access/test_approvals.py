@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tallystick import Actor, PolicyRule, Tally
 from tallystick.errors import (
@@ -300,3 +304,61 @@ def test_of_many_threads_of_two_openings_one_uses_a_grant(open_tally: OpenTally)
             thread.join()
         assert sorted(outcomes) == ["approval_required"] * 7 + ["ran"]
         assert len(tally.bind(ANNA).approvals()) == 1, "the others wait for one new approval"
+
+
+LIVES = {
+    ("asked",),
+    ("asked", "granted"),
+    ("asked", "granted", "used"),
+    ("asked", "granted", "revoked"),
+    ("asked", "granted", "expired"),
+    ("asked", "denied"),
+    ("asked", "denied", "revoked"),
+    ("asked", "expired"),
+}
+MOVES = st.one_of(
+    st.tuples(st.just("call"), st.sampled_from(["bot", "other"]), st.integers(0, 1)),
+    st.tuples(
+        st.sampled_from(["approve", "deny", "revoke"]),
+        st.integers(0, 3),
+        st.sampled_from([60, 600]),
+    ),
+    st.tuples(st.just("wait"), st.sampled_from([1, 100, 8 * 24 * 3600]), st.just(0)),
+)
+
+
+@settings(max_examples=10)
+@given(moves=st.lists(MOVES, max_size=25))
+def test_whatever_happens_an_action_runs_once_for_each_grant(
+    moves: list[tuple[str, Any, Any]],
+) -> None:
+    clock, ran = StepClock(), 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tally.open(f"{folder}/tally", rules=[ASK], clock=clock, background=False) as tally,
+    ):
+        anna = tally.bind(ANNA)
+        ids: list[str] = []
+        for move, first, second in moves:
+            with contextlib.suppress(ActionDenied, StateConflict):
+                if move == "call":
+                    bot = tally.bind(Actor(user="anna", agent=first))
+                    try:
+                        bot.check_tool_call("pay", {"n": second})
+                        ran += 1
+                    except ApprovalRequired as blocked:
+                        ids = [*ids, blocked.approvals[0].id]
+                elif move == "wait":
+                    clock.advance(seconds=first)
+                elif ids:
+                    life = {"expires_in": second} if move == "approve" else {}
+                    getattr(anna, move)(ids[-1 - first % len(ids)], reason="r", **life)
+        lives = []
+        for approval in anna.approvals(state=None, limit=1_000):
+            history = tuple(
+                event.removeprefix("approval.") for event, _, _ in events(tally, approval)
+            )
+            assert history in LIVES
+            assert approval.state == history[-1].replace("asked", "pending")
+            lives.append(history)
+        assert ran == sum("used" in life for life in lives)
