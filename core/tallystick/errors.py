@@ -26,8 +26,12 @@ TallystickError
 ├── EmbeddingError
 │   ├── EmbedderUnavailable   the embedder's package or weights are not there
 │   └── DimensionMismatch     vectors of two sizes; names both sides
+├── Blocked                   a rule stopped an action before it happened
+│   ├── ActionDenied          a rule or a person denied it, or what the rule requires is missing
+│   ├── ApprovalRequired      a rule wants an approval of a person; carries the approvals
+│   └── TokenRefused          the token of an approval is not good for this action
 ├── CompileError
-│   ├── ApprovalRequired      a rule wants an approval before this is sent; lists what and why
+│   ├── RequestDenied         policy denies the latest request, so that there is nothing to answer
 │   ├── BudgetInfeasible      required items alone exceed the budget; lists them
 │   └── InvalidContext        items contradict one another (unpaired tool call, cycle, …)
 └── RecorderError
@@ -47,7 +51,9 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol
 
 __all__ = [
+    "ActionDenied",
     "ApprovalRequired",
+    "Blocked",
     "BlockedType",
     "BudgetInfeasible",
     "BusyTally",
@@ -74,6 +80,7 @@ __all__ = [
     "RateLimited",
     "RecordedFailure",
     "RecorderError",
+    "RequestDenied",
     "RunClosed",
     "SettingsError",
     "StateConflict",
@@ -81,6 +88,7 @@ __all__ = [
     "TallyNotFound",
     "TallystickError",
     "TapeDiverged",
+    "TokenRefused",
     "VersionConflict",
 ]
 
@@ -100,17 +108,27 @@ class Decision(Protocol):
     def audit_id(self) -> str | None: ...
 
 
-class WantedApproval(Protocol):
-    """The parts of an approval request that its error needs; see `records.ApprovalRequest`."""
+class StoredApproval(Protocol):
+    """The parts of an approval that its error needs; see `records.Approval`."""
 
     @property
+    def id(self) -> str: ...
+    @property
     def action(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def arguments(self) -> Any: ...
+    @property
+    def state(self) -> str: ...
     @property
     def rule_id(self) -> str: ...
     @property
     def reason(self) -> str: ...
     @property
-    def item_ids(self) -> Sequence[str]: ...
+    def run_id(self) -> str | None: ...
+    @property
+    def step_id(self) -> str | None: ...
 
 
 class TallystickError(Exception):
@@ -423,42 +441,121 @@ class DimensionMismatch(EmbeddingError):
         )
 
 
+class Blocked(TallystickError):
+    """A rule stopped an action before it happened. No tool ran and nothing was sent."""
+
+    code = "blocked"
+
+
+class ActionDenied(Blocked):
+    """A rule or a person denied an action, or what the rule requires is missing.
+
+    `reason` is `denied_by_rule`, `denied_by_person`, `receipt_required` or `not_enforced`.
+    """
+
+    code = "action_denied"
+    _facts = ("action", "subject", "rule_id", "reason", "approval_id")
+
+    def __init__(
+        self,
+        action: str,
+        subject: str,
+        *,
+        rule_id: str,
+        reason: str,
+        why: str,
+        approval_id: str | None = None,
+    ) -> None:
+        self.action = action
+        self.subject = subject
+        """The name of the tool or model, or the ids of items."""
+        self.rule_id = rule_id
+        self.reason = reason
+        """The stable reason code."""
+        self.approval_id = approval_id
+        super().__init__(f"{action} {subject} was stopped by rule {rule_id}: {why}")
+
+
+class ApprovalRequired(Blocked):
+    """A rule wants an approval of a person first. Nothing happened; the step is blocked."""
+
+    code = "approval_required"
+
+    def __init__(self, approvals: Sequence[StoredApproval]) -> None:
+        self.approvals = tuple(approvals)
+        """The approvals that are waited for: `records.Approval`."""
+        listed = "; ".join(
+            f"{approval.action} {approval.subject} (rule {approval.rule_id}: {approval.reason}), "
+            f"approval {approval.id}"
+            for approval in self.approvals
+        )
+        super().__init__(
+            f"An approval is required: {listed}. Once a person has granted it (bound.approve, or "
+            "`tally approve` at a terminal), do exactly the same again."
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the approvals: id, action, subject and rule."""
+        approvals = [
+            {
+                "id": approval.id,
+                "action": approval.action,
+                "subject": approval.subject,
+                "rule_id": approval.rule_id,
+            }
+            for approval in self.approvals
+        ]
+        return {"approvals": approvals}
+
+
+class TokenRefused(Blocked):
+    """The token of an approval is not good for this action, which did not happen.
+
+    `reason` is `token_foreign` (of other arguments, another actor or another scope),
+    `token_expired`, `token_revoked` or `token_used`.
+    """
+
+    code = "token_refused"
+    _facts = ("reason", "approval_id")
+
+    def __init__(self, reason: str, *, approval_id: str | None = None) -> None:
+        self.reason = reason
+        """The stable reason code."""
+        self.approval_id = approval_id
+        super().__init__(f"The approval token was refused: {reason}. {_TOKEN_REMEDIES[reason]}")
+
+
+_TOKEN_REMEDIES: Mapping[str, str] = {
+    "token_foreign": "It is not of exactly this action by this actor in this scope: call without "
+    "it, and ask anew.",
+    "token_expired": "Call without it, which asks anew.",
+    "token_revoked": "The grant was taken back: call without it, which asks anew.",
+    "token_used": "A grant is good for one action: call without it, which asks anew.",
+}
+"""The remedy for a refused token, by its reason code."""
+
+
 class CompileError(TallystickError):
     """The context could not be compiled. No model was called."""
 
     code = "compile_error"
 
 
-class ApprovalRequired(CompileError):
-    """A rule wants an approval before these items go to a model. Nothing was sent; the step is
-    blocked.
+class RequestDenied(CompileError):
+    """Policy denies the latest request of the user, so nothing was compiled: without it a model
+    would answer something else. Correct the rule, or leave the request out yourself.
     """
 
-    code = "approval_required"
+    code = "request_denied"
+    _facts = ("item_id", "rule_id")
 
-    def __init__(self, requests: Sequence[WantedApproval]) -> None:
-        self.requests = tuple(requests)
-        listed = "; ".join(
-            f"{', '.join(request.item_ids)} (rule {request.rule_id}: {request.reason})"
-            for request in self.requests
-        )
+    def __init__(self, item_id: str, *, why: str, rule_id: str | None = None) -> None:
+        self.item_id = item_id
+        self.rule_id = rule_id
         super().__init__(
-            f"An approval is required before this is sent: {listed}. Once it is given, compile "
-            f"again with a rule of "
-            "higher priority that allows these items, or compile without them."
+            f"The latest request ({item_id}) may not be sent: {why}. Nothing was compiled. Correct "
+            "the rule, or leave the request out of the candidates."
         )
-
-    def facts(self) -> dict[str, Any]:
-        """Return the requests: action, rule and items."""
-        requests = [
-            {
-                "action": request.action,
-                "rule_id": request.rule_id,
-                "item_ids": list(request.item_ids),
-            }
-            for request in self.requests
-        ]
-        return {"requests": requests}
 
 
 class BudgetInfeasible(CompileError):

@@ -88,6 +88,9 @@ class Settings(BaseSettings):
     redact_terms: tuple[str, ...] = ()
     """Words of your own that are redacted like secrets."""
 
+    environment: str | None = None
+    """The environment of this process for rules, such as `production`, where a call names none."""
+
     @classmethod
     def read(cls, **overrides: Any) -> Settings:
         """Return the settings of this process.

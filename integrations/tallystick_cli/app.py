@@ -14,7 +14,7 @@ from tallystick.errors import InvalidInput, NotFound, TallystickError, require
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally
-from tallystick_cli import governance, memory, receipts, spaces, views
+from tallystick_cli import approvals, governance, memory, receipts, spaces, views
 from tallystick_cli.options import (
     AsJson,
     CheckOnly,
@@ -56,6 +56,7 @@ def who(
 
 memory.register(app)
 governance.register(app)
+approvals.register(app)
 spaces.register(app)
 receipts.register(app)
 

@@ -31,6 +31,7 @@ from tallystick_cli.options import (
     Where,
 )
 from tallystick_cli.output import print_json, print_preview, print_view
+from tallystick_cli.person import confirm, require_person
 from tallystick_cli.session import memory_id_of, open_as_owner
 from tallystick_cli.surface import command_help, help_of
 
@@ -296,6 +297,11 @@ def forget(
     """
     if preview and apply:
         raise InvalidInput("Give --preview or --apply, not both.")
+    if force and matching:
+        raise InvalidInput("--force is for one memory, not for --matching.")
+    if force and not preview:
+        require_person("tally forget --force")
+        confirm("forget it although it is pinned", "force")
     next_token: str | None = None
     with open_as_owner(where) as owner:
         if matching:
@@ -359,6 +365,9 @@ def erase(
     """Preview the destruction of memories' text in every copy; with --apply and the --token do it,
     with proof.
     """
+    if apply:
+        require_person("tally erase --apply")
+        confirm("destroy the text, which cannot be taken back", "erase")
     with open_as_owner(where) as owner:
         ids = [memory_id_of(owner, fragment) for fragment in memory]
         erasure = owner.operator.erase(

@@ -18,6 +18,7 @@ _STEP = {"step": _END_OF_ID}
 _CONFIRM = {"apply": "mode", "token": "confirm_token", "key": "idempotency_key"}
 _OF_CHANGES = "a field of `changes`"
 _LISTS = "the option of all lists"
+_PERSON = "Shows it first and needs a person at a terminal."
 _ELSEWHERE = "an application's argument; the command keeps to what a person types"
 
 CLI = Surface(
@@ -183,10 +184,33 @@ CLI = Surface(
                 "state": "a part of `changes`",
             },
         ),
+        "approvals": Offer(
+            ("approvals",),
+            own={"limit": _LISTS, "state": "`all` in place of none"},
+        ),
+        "approve": Offer(
+            ("approve",),
+            renamed={"approval": "approval_id", "key": "idempotency_key"},
+            own={"approval": _END_OF_ID},
+            note=_PERSON,
+        ),
+        "deny": Offer(
+            ("deny",),
+            renamed={"approval": "approval_id", "key": "idempotency_key"},
+            own={"approval": _END_OF_ID},
+            note=_PERSON,
+        ),
+        "revoke": Offer(
+            ("revoke",),
+            renamed={"approval": "approval_id", "key": "idempotency_key"},
+            own={"approval": _END_OF_ID},
+            note=_PERSON,
+        ),
         "erase": Offer(
             ("erase",),
             renamed={"memory": "memory_ids", **_CONFIRM},
             own={**_MEMORY, "apply": _APPLY},
+            note="To do it needs a person at a terminal.",
         ),
         "prove": Offer(
             ("prove_unreachable", "prove_erased"), renamed={"memory": "memory_id"}, own=_MEMORY
@@ -223,6 +247,7 @@ CLI = Surface(
         "context_pack": "text for a model, which an application asks for",
         "wake": "text for a model, which an application asks for",
         "space": "`spaces` lists them all",
+        "approval": "`approve` and `deny` show it before they ask",
         "erase_recorded": "an application's call, which has no preview's token yet",
     },
     own={

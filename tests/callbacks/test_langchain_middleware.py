@@ -394,9 +394,13 @@ def test_a_call_that_needs_an_approval_is_a_blocked_step_and_never_reaches_the_m
                 for entry in anna.recordings.receipt(step.step_id).entries
                 if entry.kind == "approval"
             ]
-            assert approval.summary["requests"] == [
-                {"action": "send_to_model", "rule": "ask-first", "items": ["tool:erase"]}
-            ]
+            assert {**approval.summary, "state": "asked"} == {
+                "state": "asked",
+                "approval": anna.approvals()[0].id,
+                "action": "send_to_model",
+                "subject": "tool:erase",
+                "rule": "ask-first",
+            }
 
 
 def test_it_stands_beside_the_stock_middleware(open_tally: OpenTally) -> None:

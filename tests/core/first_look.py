@@ -12,7 +12,11 @@ __all__ = ["FIRST_LOOK"]
 FIRST_LOOK = {
     "test_settings.py": "errors",
     "memory/test_matching.py": "access/confirm",
-    "policy/test_permissions.py": "access/gate access/spaces memory/access_preview policy/rules",
+    "policy/test_permissions.py": "access/gate access/spaces memory/access_preview",
+    "compiler/test_rules.py": "policy/rules policy/rule_checks",
+    "policy/test_arguments.py": "policy/tool_classes",
+    "access/test_approvals.py": "storage/approvals operations/approvals tally/policy_verbs",
+    "adapters/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
     "memory/test_recall.py": "access/visibility memory/rerank memory/supersession memory/context "
     "ranking/order ranking/corpus ranking/signals storage/search storage/corpus_cache",
     "adapters/test_capture.py": "adapters/call_tree adapters/stream_times adapters/tool_calls "

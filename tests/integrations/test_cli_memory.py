@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.terminals import run_at_terminal
 from typer.testing import CliRunner
 
 from tallystick import Actor, Tally
+from tallystick.errors import InvalidInput
 from tallystick_cli.app import app
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
@@ -92,14 +94,33 @@ def test_a_memory_is_changed_forgotten_and_recovered(run: Command) -> None:
     assert "2 memories forgotten" in run(*matching, "--apply", "--token", token)[1]
 
 
+def test_a_pinned_memory_is_forgotten_by_a_person_at_a_terminal_alone(
+    run: Command, place: Path
+) -> None:
+    memory = _id(run, "by hand")
+    run("modify", memory, "--pinned", "--reason", "r")
+    arguments = ("forget", memory, "--reason", "old", "--force")
+    with pytest.raises(InvalidInput, match="needs a person at a terminal"):
+        run(*arguments)
+    assert run_at_terminal("no", *arguments, "--tally", str(place))[0] == 1
+    assert "recoverable until" in run_at_terminal("force", *arguments, "--tally", str(place))[1]
+    with pytest.raises(InvalidInput, match="not for --matching"):
+        run("forget", "deploy", "--matching", "--reason", "r", "--force")
+
+
 def test_an_erasure_is_shown_done_and_proved(run: Command, place: Path) -> None:
     memory = _id(run, "pelican", "private:local")
     shown = run("erase", memory, "--reason", "asked for")[1]
     assert "This cannot be taken back." in shown
     assert "backups" in shown
     token = json.loads(run("erase", memory, "--reason", "asked for", "--json")[1])["confirm_token"]
-    code, output = run("erase", memory, "--reason", "asked for", "--apply", "--token", token)
-    assert (code, "nothing of it was found" in output) == (0, True)
+    arguments = ("erase", memory, "--reason", "asked for", "--apply", "--token", token)
+    with pytest.raises(InvalidInput, match="needs a person at a terminal"):
+        run(*arguments)
+    code, _, errors = run_at_terminal("no", *arguments, "--tally", str(place))
+    assert (code, "Nothing was done." in errors) == (1, True)
+    code, output, _ = run_at_terminal("erase", *arguments, "--tally", str(place))
+    assert (code, "nothing of it was found" in " ".join(output.split())) == (0, True)
     assert b"said the pelican" not in b"".join(
         file.read_bytes() for file in place.rglob("*") if file.is_file()
     )
@@ -214,13 +235,14 @@ def test_a_memory_is_promoted_with_the_token_that_the_preview_gave(run: Command)
     assert _id(run, "pelican")
 
 
-def test_what_is_gone_is_proved_and_what_is_not_says_so(run: Command) -> None:
+def test_what_is_gone_is_proved_and_what_is_not_says_so(run: Command, place: Path) -> None:
     memory = _id(run, "by hand")
     run("forget", memory, "-r", "r")
     code, proof_text = run("prove", memory)
     assert (code, "nothing reaches it" in proof_text) == (0, True)
     token = run("erase", memory, "-r", "r")[1].split("--token ")[1].split()[0]
-    assert run("erase", memory, "-r", "r", "--apply", "--token", token)[0] == 0
+    arguments = ("erase", memory, "-r", "r", "--apply", "--token", token, "-t", str(place))
+    assert run_at_terminal("erase", *arguments)[0] == 0
     proof_text = " ".join(run("prove", memory)[1].split())
     assert "nothing holds it" in proof_text
     assert "found in 0 places" in proof_text

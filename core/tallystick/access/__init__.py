@@ -1,5 +1,6 @@
-"""Access: decisions about access with their journal, spaces, visibility, confirm tokens."""
+"""Access: decisions about access with their journal, spaces, visibility, tokens, approvals."""
 
+from tallystick.access.approvals import Answer, Approvals, GuardedCall
 from tallystick.access.confirm import Confirmation, ConfirmToken
 from tallystick.access.gate import Gate
 from tallystick.access.spaces import Spaces
@@ -13,9 +14,12 @@ from tallystick.access.visibility import (
 
 __all__ = [
     "UNREADABLE",
+    "Answer",
+    "Approvals",
     "ConfirmToken",
     "Confirmation",
     "Gate",
+    "GuardedCall",
     "Spaces",
     "is_expired",
     "is_recallable",

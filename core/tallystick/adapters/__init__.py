@@ -1,8 +1,22 @@
-"""The kit for adapters: actors, call trees, stream times, tool calls, recall, messages, tapes."""
+"""The kit for adapters: actors, call trees, stream times, tool calls, rules, recall, messages,
+tapes.
+"""
 
 from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
+from tallystick.adapters.enforcement import (
+    check_model_call,
+    check_tool_call,
+    claim_enforcement,
+    enforcing,
+    has_rules,
+    is_enforced,
+    refuse_unenforced,
+    refuse_unenforced_model_call,
+    register_enforcer,
+    release_enforcement,
+)
 from tallystick.adapters.parameters import recordable_parameters, recordable_tools
 from tallystick.adapters.rendering import changed_items, json_value, message_item
 from tallystick.adapters.stream_times import StreamTimes
@@ -28,7 +42,13 @@ __all__ = [
     "attribute_requests",
     "begin_call",
     "changed_items",
+    "check_model_call",
+    "check_tool_call",
     "checked_speakers",
+    "claim_enforcement",
+    "enforcing",
+    "has_rules",
+    "is_enforced",
     "is_nested",
     "json_value",
     "message_item",
@@ -40,5 +60,9 @@ __all__ = [
     "record_tool_result",
     "recordable_parameters",
     "recordable_tools",
+    "refuse_unenforced",
+    "refuse_unenforced_model_call",
+    "register_enforcer",
+    "release_enforcement",
     "tap",
 ]

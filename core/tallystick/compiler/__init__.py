@@ -4,8 +4,13 @@ candidate.
 Pure: it reads nothing but the request and the token counter it is handed.
 """
 
-from tallystick.compiler.approvals import approvals
-from tallystick.compiler.candidates import latest_request, searchable_texts, visible_items
+from tallystick.compiler.approvals import approvals, receipts_wanted
+from tallystick.compiler.candidates import (
+    all_candidates,
+    latest_request,
+    searchable_texts,
+    visible_items,
+)
 from tallystick.compiler.compile import PASSES, compile_context
 from tallystick.compiler.diff import diff_compiled
 from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
@@ -15,6 +20,7 @@ __all__ = [
     "FRAMED",
     "Outline",
     "PASSES",
+    "all_candidates",
     "approvals",
     "compile_context",
     "diff_compiled",
@@ -22,6 +28,7 @@ __all__ = [
     "outline",
     "prefix_reuse",
     "prompt_text",
+    "receipts_wanted",
     "searchable_texts",
     "visible_items",
 ]

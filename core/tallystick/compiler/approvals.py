@@ -1,13 +1,13 @@
-"""Approvals that rules want from a person before a request is sent, one for each rule."""
+"""What rules want before a request is sent: approvals of a person, and a receipt."""
 
 from __future__ import annotations
 
 from tallystick.compiler.normalize import normalize
-from tallystick.compiler.policy import decide
+from tallystick.compiler.policy import decide, judge
 from tallystick.compiler.state import State
 from tallystick.records import ApprovalRequest, CompilationRequest
 
-__all__ = ["approvals"]
+__all__ = ["approvals", "receipts_wanted"]
 
 
 def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
@@ -20,10 +20,22 @@ def approvals(request: CompilationRequest) -> tuple[ApprovalRequest, ...]:
     waiting: dict[str, list[str]] = {}
     for item_id in state.items:
         verdict = state.verdicts.get(item_id)
-        if verdict is not None and verdict.rule_id is not None:
+        if verdict is not None and verdict.effect == "require_approval" and verdict.rule_id:
             waiting.setdefault(verdict.rule_id, []).append(item_id)
     reasons = {rule.id: rule.description or rule.name for rule in request.policy_rules}
     return tuple(
         ApprovalRequest(rule_id=rule_id, reason=reasons[rule_id], item_ids=tuple(item_ids))
         for rule_id, item_ids in sorted(waiting.items())
     )
+
+
+def receipts_wanted(request: CompilationRequest) -> dict[str, str]:
+    """Return the rule that wants a receipt for each item that one does, by the id of the item."""
+    if not any(rule.effect == "require_receipt" for rule in request.policy_rules):
+        return {}
+    state = normalize(State(request=request, count=len))
+    return {
+        item.id: receipt
+        for item, (_, receipt) in zip(state.candidates, judge(state), strict=True)
+        if receipt is not None
+    }

@@ -12,9 +12,14 @@ from tallystick.compiler.state import CONVERSATION, State
 from tallystick.ranking import Text
 from tallystick.records import CompilationRequest, ContextItem
 
-__all__ = ["latest_request", "searchable_texts", "visible_items"]
+__all__ = ["all_candidates", "latest_request", "searchable_texts", "visible_items"]
 
 _TALK = "talk"
+
+
+def all_candidates(request: CompilationRequest) -> tuple[ContextItem, ...]:
+    """Return every candidate as an item, memories and tools too, before policy."""
+    return normalize(State(request=request, count=len)).candidates
 
 
 def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:

@@ -47,8 +47,8 @@ def compile_context(request: CompilationRequest, *, counter: TokenCounter) -> Co
     less the reserve.
 
     Raises BudgetInfeasible when required items alone exceed that, InvalidContext when candidates
-    contradict one another (an id given twice, a cycle), and SettingsError for a ceiling on an
-    unknown class.
+    contradict one another (an id given twice, a cycle), RequestDenied when policy denies the latest
+    request, and SettingsError for a ceiling on an unknown class.
     """
     state = State(request=request, count=_counted_once(counter))
     for _, step in _STEPS:

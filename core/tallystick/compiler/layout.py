@@ -245,6 +245,8 @@ def _request_row(state: State) -> list[object]:
         ],
         sorted(json.dumps(rule.dump(), sort_keys=True) for rule in request.policy_rules),
         [_item_row(state, item_id) for item_id in state.items],
+        # Only where there are any: digests of earlier releases were taken without them.
+        *([sorted(request.approved.items())] if request.approved else []),
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from tallystick.compiler.state import Exclusion, State, Verdict
 from tallystick.errors import InvalidContext
@@ -25,7 +25,7 @@ from tallystick.records import (
     SourceRef,
 )
 
-__all__ = ["decide", "recheck"]
+__all__ = ["decide", "judge", "recheck"]
 
 _RANK = {name: rank for rank, name in enumerate(get_args(Sensitivity))}
 _REASONS: dict[str, CompileReason] = {
@@ -43,7 +43,7 @@ def decide(state: State) -> State:
     items: dict[str, ContextItem] = {}
     excluded: dict[str, Exclusion] = {}
     ids = {item.id for item in state.candidates}
-    for item, (verdict, receipt) in zip(state.candidates, _judge(state), strict=True):
+    for item, (verdict, receipt) in zip(state.candidates, judge(state), strict=True):
         items[item.id] = item
         if receipt is not None:
             notes[item.id] = [f"receipt required by rule {receipt}"]
@@ -65,7 +65,7 @@ def recheck(state: State) -> State:
     Raises InvalidContext if one of them is denied or shows redacted text: then nothing may
     leave.
     """
-    for item, (verdict, _) in zip(state.candidates, _judge(state), strict=True):
+    for item, (verdict, _) in zip(state.candidates, judge(state), strict=True):
         if item.id not in state.included or verdict is None:
             continue
         visible = state.items[item.id]
@@ -80,10 +80,16 @@ def recheck(state: State) -> State:
     return state
 
 
-def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
-    """Yield a verdict, if any, and the id of a rule that wants a receipt, for each candidate in
-    order.
-    """
+class Judgement(NamedTuple):
+    """The decision about one candidate."""
+
+    verdict: Verdict | None
+    receipt: str | None
+    """The id of the rule that wants a receipt."""
+
+
+def judge(state: State) -> Iterator[Judgement]:
+    """Yield the judgement of each candidate, in order."""
     request = state.request
     # Many items look alike to the rules; each look is judged once.
     rules_by_look: dict[tuple[object, ...], PolicyRule | None] = {}
@@ -92,20 +98,29 @@ def _judge(state: State) -> Iterator[tuple[Verdict | None, str | None]]:
         memory = state.memories.get(item.id)
         if _RANK[item.sensitivity] > ceiling:
             limit = request.compile_config.max_sensitivity
-            yield Verdict("deny", f"sensitivity {item.sensitivity} is above {limit}"), None
+            yield Judgement(
+                Verdict("deny", f"sensitivity {item.sensitivity} is above {limit}"), None
+            )
             continue
         if memory is not None and memory.state in {"hidden", "deleted"}:
-            yield Verdict("deny", f"the memory is {memory.state}"), None
+            yield Judgement(Verdict("deny", f"the memory is {memory.state}"), None)
             continue
         tool_class = state.tool_classes.get(item.id)
         look = (item.kind, item.sensitivity, item.scope, item.tags, tool_class)
         if look not in rules_by_look:
             rules_by_look[look] = _rule(request, item, tool_class) if request.policy_rules else None
-        verdict, receipt = _verdict(rules_by_look[look], memory)
+        rule = rules_by_look[look]
+        if (
+            rule is not None
+            and rule.effect == "require_approval"
+            and item.id in request.approved.get(rule.id, ())
+        ):
+            rule = None
+        verdict, receipt = _verdict(rule, memory)
         if verdict is not None and verdict.effect == "redact" and item.kind == "tool_schema":
             # A tool without its schema cannot be offered to a model.
             verdict = Verdict("deny", f"{verdict.note}: a tool cannot be shown in part")
-        yield verdict, receipt
+        yield Judgement(verdict, receipt)
 
 
 def _rule(
@@ -115,6 +130,7 @@ def _rule(
         agent=request.agent,
         task_type=request.task_type,
         provider=request.provider,
+        model=request.model,
         sensitivity=item.sensitivity,
         tool_class=tool_class,
         environment=request.environment,
@@ -132,7 +148,7 @@ def _rule(
 def _verdict(rule: PolicyRule | None, memory: Memory | None) -> tuple[Verdict | None, str | None]:
     receipt = rule.id if rule is not None and rule.effect == "require_receipt" else None
     if rule is not None and rule.effect == "deny":
-        return Verdict("deny", f"denied by rule {rule.id}"), None
+        return Verdict("deny", f"denied by rule {rule.id}", rule_id=rule.id), None
     if rule is not None and rule.effect == "require_approval":
         return Verdict(
             "require_approval", f"approval required by rule {rule.id}", rule_id=rule.id

@@ -23,7 +23,7 @@ class Verdict:
     placeholder: str = ""
     """The text in place of redacted content."""
     rule_id: str | None = None
-    """The rule that wants an approval."""
+    """The rule that denies the item or wants an approval."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tallystick.compiler.measure import measure
 from tallystick.compiler.policy import decide
 from tallystick.compiler.required import mark_required
 from tallystick.compiler.state import CONVERSATION, Exclusion, State
-from tallystick.errors import InvalidContext
+from tallystick.errors import InvalidContext, RequestDenied
 from tallystick.records import ContextItem
 
 __all__ = ["validate"]
@@ -26,12 +26,14 @@ def validate(state: State) -> State:
     """Return the state with policy decided, items measured, tool groups formed and unusable items
     out.
 
-    Raises InvalidContext for ids given twice and for dependency cycles, naming the ids.
+    Raises InvalidContext for ids given twice and for dependency cycles, naming the ids, and
+    RequestDenied where policy denies the latest request.
     """
     _refuse_twins(state.candidates)
     state = measure(decide(state))
     state = state.excluding(_unusable(state))
     state = mark_required(_group_tool_calls(state))
+    _refuse_without_request(state)
     state = _exclude_expired(state)
     _refuse_cycles(state)
     return exclude_dependents(state, "validate")
@@ -45,6 +47,13 @@ def _refuse_twins(candidates: Iterable[ContextItem]) -> None:
             f"More than one candidate has the id {', '.join(map(repr, twins))}. Give each its own.",
             item_ids=twins,
         )
+
+
+def _refuse_without_request(state: State) -> None:
+    # Left out quietly, the model would answer an older request, or nothing that anybody asked.
+    verdict = None if state.latest is None else state.verdicts.get(state.latest)
+    if state.latest is not None and verdict is not None and verdict.effect == "deny":
+        raise RequestDenied(state.latest, why=verdict.note, rule_id=verdict.rule_id)
 
 
 def _unusable(state: State) -> dict[str, Exclusion]:

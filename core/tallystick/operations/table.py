@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.operations import memory, operate, runs, spaces
+from tallystick.operations import approvals, memory, operate, runs, spaces
 from tallystick.operations.operation import Operation
 
 __all__ = ["NOT_OPERATIONS", "OPERATIONS"]
@@ -14,6 +14,7 @@ OPERATIONS: Mapping[str, Operation] = {
     for operation in (
         *memory.OPERATIONS,
         *runs.OPERATIONS,
+        *approvals.OPERATIONS,
         *spaces.OPERATIONS,
         *operate.OPERATIONS,
     )
@@ -21,6 +22,8 @@ OPERATIONS: Mapping[str, Operation] = {
 """The operations by name, in the order in which surfaces list them."""
 
 NOT_OPERATIONS: Mapping[str, str] = {
+    "check_model_call": "guards a call that happens in this process",
+    "check_tool_call": "guards a call that happens in this process",
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
     "diary": "another view",
     "items": "the store of a runtime, which its adapter offers",

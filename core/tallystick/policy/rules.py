@@ -1,7 +1,8 @@
 """Rules: which of them decides over an item, a call or a memory, and reading them from TOML.
 
 A rule applies if each of its conditions is met. Among those that apply the highest priority
-decides, deny wins ties, and the smallest id decides the rest.
+decides, deny wins ties, and the smallest id decides the rest. A fact of a call that nobody stated
+meets the conditions of rules that restrict, and none of rules that allow.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
-from tallystick.errors import InvalidScope, SettingsError
-from tallystick.records import ItemKind, PolicyRule, Scope, ScopeKind, Sensitivity
+from tallystick.errors import SettingsError
+from tallystick.policy.arguments import meets_condition
+from tallystick.policy.rule_checks import check_rules
+from tallystick.records import PolicyRule, Scope
 
 __all__ = ["RuleSubject", "applicable_rule", "load_rules", "strongest_rule"]
 
@@ -37,6 +40,14 @@ class RuleSubject:
     scope: Scope | None = None
     kind: str | None = None
     tags: frozenset[str] = frozenset()
+    tool: str | None = None
+    model: str | None = None
+    arguments: Any = None
+    """Of a tool call: JSON values, or `arguments.UNREADABLE`."""
+    unstated: frozenset[str] = frozenset()
+    """Fields above whose value nobody stated: a rule that restricts counts its condition as met,
+    because the call could be what it is about.
+    """
 
 
 def applicable_rule(rules: Iterable[PolicyRule], subject: RuleSubject) -> PolicyRule | None:
@@ -64,34 +75,37 @@ def load_rules(path: str | Path) -> tuple[PolicyRule, ...]:
     file = Path(path)
     tables = _tables(file)
     rules = tuple(_rule(file, number, table) for number, table in enumerate(tables, start=1))
-    seen: set[str] = set()
-    for rule in rules:
-        if rule.id in seen:
-            raise SettingsError(
-                f"{file}: two rules have the id {rule.id!r}. Give each rule its own id."
-            )
-        seen.add(rule.id)
+    check_rules(rules, where=str(file))
     return rules
 
 
 def _applies(rule: PolicyRule, subject: RuleSubject) -> bool:
     conditions = rule.conditions
+    restricts = rule.effect != "allow"
+
+    def meets(field: str, accepted: Sequence[str], value: str | None) -> bool:
+        if not accepted:
+            return True
+        return restricts if field in subject.unstated else value in accepted
+
     return (
         rule.applies_to == subject.applies_to
-        and _meets(conditions.agent, subject.agent)
-        and _meets(conditions.task_type, subject.task_type)
-        and _meets(conditions.provider, subject.provider)
-        and _meets(conditions.sensitivity, subject.sensitivity)
-        and _meets(conditions.tool_class, subject.tool_class)
-        and _meets(conditions.environment, subject.environment)
-        and _meets(conditions.kind, subject.kind)
+        and meets("agent", conditions.agent, subject.agent)
+        and meets("task_type", conditions.task_type, subject.task_type)
+        and meets("provider", conditions.provider, subject.provider)
+        and meets("sensitivity", conditions.sensitivity, subject.sensitivity)
+        and meets("tool_class", conditions.tool_class, subject.tool_class)
+        and meets("environment", conditions.environment, subject.environment)
+        and meets("kind", conditions.kind, subject.kind)
+        and meets("tool", conditions.tool, subject.tool)
+        and meets("model", conditions.model, subject.model)
         and (not conditions.tag or not subject.tags.isdisjoint(conditions.tag))
         and (not conditions.scope or _in_scope(conditions.scope, subject.scope))
+        and all(
+            meets_condition(condition, subject.arguments, restricts=restricts)
+            for condition in conditions.arguments
+        )
     )
-
-
-def _meets(accepted: Sequence[str], value: str | None) -> bool:
-    return not accepted or value in accepted
 
 
 def _in_scope(accepted: Sequence[str], scope: Scope | None) -> bool:
@@ -124,33 +138,8 @@ def _rule(file: Path, number: int, table: Any) -> PolicyRule:
     name = table.get("id") if isinstance(table, dict) else None
     where = f"{file}: rule {name!r}" if isinstance(name, str) else f"{file}: rule {number}"
     try:
-        rule = PolicyRule.model_validate(table)
+        return PolicyRule.model_validate(table)
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         field = ".".join(str(part) for part in problem["loc"]) or "rule"
         raise SettingsError(f"{where}: {field}: {problem['msg']}.") from error
-    _check_known(
-        where, "conditions.sensitivity", rule.conditions.sensitivity, get_args(Sensitivity)
-    )
-    _check_known(where, "conditions.kind", rule.conditions.kind, get_args(ItemKind))
-    for scope in rule.conditions.scope:
-        _check_scope(where, scope)
-    return rule
-
-
-# A misspelt value would never match, so a rule meant to deny would quietly allow.
-def _check_known(where: str, field: str, values: Sequence[str], allowed: Sequence[str]) -> None:
-    for value in values:
-        if value not in allowed:
-            raise SettingsError(
-                f"{where}: {field}: unknown value {value!r}. Use one of {', '.join(allowed)}."
-            )
-
-
-def _check_scope(where: str, text: str) -> None:
-    if text in get_args(ScopeKind):
-        return
-    try:
-        Scope.parse(text)
-    except InvalidScope as error:
-        raise SettingsError(f"{where}: conditions.scope: {error}") from error

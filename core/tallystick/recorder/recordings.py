@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tallystick.access import visible_docs
 from tallystick.errors import CorruptTally, InvalidInput, NotFound
+from tallystick.policy.rule_checks import check_rules
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import (
     candidates_of,
@@ -491,6 +492,7 @@ class Recordings:
             None,
         )
         counter = self._counter(model if isinstance(model, str) else None)
+        check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 
     @contextmanager

@@ -247,6 +247,8 @@ class CompilationRequest(Persisted):
     agent: str | None = None
     task_type: str | None = None
     environment: str | None = None
+    approved: dict[str, tuple[str, ...]] = {}
+    """Id of a rule that wants an approval to the ids of the items that a person approved."""
 
 
 class CompilationDecision(Record):

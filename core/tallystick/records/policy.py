@@ -1,21 +1,29 @@
-"""Rules and decisions: PolicyRule, AccessDecision and the stable reason codes."""
+"""Rules, approvals, decisions and the stable reason codes."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, Self
 
-from tallystick.records._base import JsonObject, Persisted, Record
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.identity import Scope
 
 __all__ = [
     "AccessDecision",
+    "Approval",
     "ApprovalRequest",
+    "ApprovalState",
+    "ArgumentCondition",
+    "GuardedAction",
     "Limited",
     "AccessKind",
     "PolicyConditions",
     "PolicyEffect",
     "PolicyRule",
     "ReasonCode",
+    "RuledSubject",
+    "ToolClass",
 ]
 
 AccessKind = Literal[
@@ -71,6 +79,17 @@ exports.
 
 PolicyEffect = Literal["allow", "deny", "redact", "require_approval", "require_receipt"]
 
+RuledSubject = Literal["context_item", "tool_call", "memory", "model_call"]
+"""The subject of a rule: an item or memory on its way into a context, or a call."""
+
+ToolClass = Literal["read_only", "write", "destructive", "network"]
+"""The class of a tool, by what a call of it may do."""
+
+GuardedAction = Literal["tool_call", "model_call", "send_to_model"]
+"""An action that rules may stop: a call, or items that would go into a prompt."""
+
+ApprovalState = Literal["pending", "granted", "denied", "expired", "revoked", "used"]
+
 
 class AccessDecision(Record):
     """The one shape of every decision about access."""
@@ -95,6 +114,78 @@ class ApprovalRequest(Record):
     """The candidates it is about, in their order."""
 
 
+class Approval(Persisted):
+    """A decision by a person about one blocked action with exact arguments."""
+
+    id: str
+    scope: Scope
+    action: GuardedAction
+    subject: str
+    """The name of the tool or model, or the ids of the items that would be sent."""
+    arguments: Json = None
+    """The arguments for showing, with placeholders for secrets; None once they are erased."""
+    arguments_erased: bool = False
+    rule_id: str
+    reason: str
+    """The description of the rule that wants the approval."""
+    asked_by: JsonObject
+    """The identity of the actor whose action it is; only this actor may use a grant."""
+    surface: str
+    run_id: str | None = None
+    step_id: str | None = None
+    """The recorded step that was blocked, where a run was recorded."""
+    receipts: tuple[str, ...] = ()
+    """The head of the run's chain at the time, which covers every receipt before it."""
+    state: ApprovalState = "pending"
+    created_at: int
+    """Microseconds UTC."""
+    expires_at: int
+    """End of the wait for a decision, of a grant once it is given, or of a denial."""
+    decided_by: JsonObject | None = None
+    decided_reason: str | None = None
+    decided_at: int | None = None
+    used_at: int | None = None
+    token: str | None = None
+    """The token of a grant, only in the answer to whoever granted it."""
+
+
+class ArgumentCondition(Record):
+    """A condition on the arguments of a tool call: a value at `path` that one test accepts.
+
+    Exactly one of the tests is given. Where a path leads to several values one of them suffices.
+    """
+
+    path: str
+    """A JSON path such as `$.command`, `$.files[0].name`, `$.files[*].name` or `$['a.b']`."""
+    equals: Json = None
+    """The value, as a whole; for null use `one_of`."""
+    one_of: tuple[Json, ...] = ()
+    matches: str | None = None
+    """A regular expression that is found in the value; without look-around and back-references."""
+    contains: str | None = None
+    """A text that occurs in the value. A value that is no text is searched as its JSON."""
+
+    @model_validator(mode="after")
+    def _has_one_test(self) -> Self:
+        tests = (
+            self.equals is not None,
+            bool(self.one_of),
+            self.matches is not None,
+            self.contains is not None,
+        )
+        if sum(tests) != 1:
+            raise ValueError("give exactly one of equals, one_of, matches and contains")
+        if self.contains == "":
+            raise ValueError("contains: every value contains an empty text")
+        return self
+
+
+_ADDED_CONDITIONS = frozenset({"tool", "model", "arguments"})
+"""Conditions that are left out of the record's JSON while empty: digests of compiles cover it, and
+those of earlier releases were taken without them.
+"""
+
+
 class PolicyConditions(Record):
     """Conditions under which a rule applies; each field that is set must match one of its
     values.
@@ -113,6 +204,19 @@ class PolicyConditions(Record):
     kind: tuple[str, ...] = ()
     """Item kinds."""
     tag: tuple[str, ...] = ()
+    tool: tuple[str, ...] = ()
+    """Names of tools."""
+    model: tuple[str, ...] = ()
+    """Names of models."""
+    arguments: tuple[ArgumentCondition, ...] = ()
+    """Conditions on the arguments of a tool call; each of them must be met."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty_additions(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {
+            name: value for name, value in fields.items() if value or name not in _ADDED_CONDITIONS
+        }
 
 
 class PolicyRule(Persisted):
@@ -121,7 +225,7 @@ class PolicyRule(Persisted):
     id: str
     name: str
     description: str = ""
-    applies_to: Literal["context_item", "tool_call", "memory", "model_call"] = "context_item"
+    applies_to: RuledSubject = "context_item"
     effect: PolicyEffect
     conditions: PolicyConditions = PolicyConditions()
     priority: int = 0

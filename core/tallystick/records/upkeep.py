@@ -62,6 +62,10 @@ class Erasure(Record):
     """Values of runs that contain the text."""
     runs: tuple[str, ...] = ()
     """Recorded runs whose goal contains the text: the goal is erased."""
+    approvals: tuple[str, ...] = ()
+    """Approvals whose arguments contain the text: the arguments are erased, and what still waited
+    expires.
+    """
     elsewhere: tuple[str, ...] = ()
     """Memories that stay and contain the text, or were promoted or concluded from it: erase them
     too where that is meant.
@@ -93,6 +97,8 @@ class Purge(Record):
     """
     reads: int = 0
     """Lines of the access log, which have the same window."""
+    approvals: int = 0
+    """Approvals that were over, which have the same window."""
     jobs: int
     answers: int = 0
     """First answers under idempotency keys: a call under one of them is done anew."""

@@ -260,6 +260,7 @@ def _rewrite_postgres(database: Database) -> None:
                 "thread_writes",
                 "tree_parts",
                 "working",
+                "approvals",
                 "jobs",
                 "journal",
             ):

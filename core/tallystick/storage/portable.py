@@ -19,6 +19,7 @@ from tallystick.storage.dialects import is_postgres
 
 __all__ = [
     "DERIVED",
+    "LEFT_OUT",
     "ScopeSelection",
     "add_rows",
     "binary_columns",
@@ -33,6 +34,8 @@ __all__ = [
 
 DERIVED = frozenset({"outbox", "checkpoints", "checkpoint_values", "checkpoint_writes"})
 """Tables that are made anew from the others, and those of the first schema, which are empty."""
+LEFT_OUT = DERIVED | {"approvals"}
+"""Tables that no export has: an approval is bound to the keys and the agents of its tally."""
 _OWN = "tally"
 """The journal of what concerns a tally as a whole; it stays where it is."""
 

@@ -68,6 +68,45 @@ spaces = Table(
 )
 """Stored scopes with their members, one row per scope; `body` is the MemorySpace as JSON."""
 
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("scope_id", Key, ForeignKey("scopes.id"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("arguments", Text),
+    Column("digest", Text, nullable=False),
+    Column("rule_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("surface", Text, nullable=False),
+    Column("run_id", Text),
+    Column("step_id", Text),
+    Column("receipts", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("decided_by", Text),
+    Column("decided_reason", Text),
+    Column("decided_at", BigInteger),
+    Column("used_at", BigInteger),
+    Column("schema_version", Integer, nullable=False),
+    Index(
+        "uq_approvals_open",
+        "scope_id",
+        "digest",
+        unique=True,
+        sqlite_where=text("state IN ('pending', 'granted')"),
+        postgresql_where=text("state IN ('pending', 'granted')"),
+    ),
+    Index(None, "scope_id", "state", "created_at"),
+    Index(None, "run_id"),
+)
+"""Actions that wait for a person, and what was decided. `arguments` is for showing and can be
+erased; `digest` is keyed by the secret of the scope and covers the exact arguments.
+"""
+
 anchors = Table(
     "anchors",
     metadata,

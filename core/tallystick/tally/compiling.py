@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from tallystick import compiler
+from tallystick.access import Approvals, GuardedCall
 from tallystick.compiler import compile_context
-from tallystick.errors import ApprovalRequired
+from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory.fields import text_for_model
 from tallystick.recorder import Step
 from tallystick.records import (
@@ -17,8 +18,12 @@ from tallystick.records import (
     CompiledContext,
     ContextItem,
     Hit,
+    Json,
+    JsonObject,
     Memory,
+    PolicyRule,
 )
+from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.services import Services
 from tallystick.tally.view import ObservedCall
 
@@ -33,6 +38,9 @@ _SHORT_TEXT = 20
 """Tokens of a short text: a budget has room for at most `budget / 20` texts, and relevance scores
 that many.
 """
+
+_NAMED_ITEMS = 10
+"""Items that the name of an action names; its arguments have all."""
 
 
 class Candidates(NamedTuple):
@@ -57,20 +65,87 @@ def candidates_of(candidates: Iterable[Candidate]) -> Candidates:
 
 
 def compile_request(
-    services: Services, request: CompilationRequest, call: ObservedCall
+    services: Services, request: CompilationRequest, call: ObservedCall, approvals: Approvals
 ) -> CompiledContext:
     """Compile a request with the relevance that the tally's working sets measure, and record it.
 
-    Raises what `compile_context` raises, and ApprovalRequired when a rule wants an approval.
+    Raises what `compile_context` raises, ApprovalRequired when a rule wants an approval that nobody
+    gave, and ActionDenied when a person denied it, or a rule wants a receipt and nothing records.
     """
-    request = request.model_copy(update={"relevance": _relevance(services, request)})
-    compiled = compile_context(request, counter=services.counter(request.model))
-    approvals = compiler.approvals(request)
+    requests = compiler.approvals(request)
+    # Compiled as it would be sent before anybody is asked: a grant is used up by what is possible.
+    allowed = {wish.rule_id: wish.item_ids for wish in requests}
+    try:
+        granted, compiled = _compiled(services, request.model_copy(update={"approved": allowed}))
+    except RequestDenied as error:
+        facts = {"items": [error.item_id], "rule": error.rule_id, "outcome": "denied"}
+        call.record("policy_check", None, summary={"applies_to": "context_item", **facts})
+        raise
+    _require_receipts(granted, compiled, call)
+    answers = ask(approvals, _actions(request, requests), call) if requests else []
+    is_blocked = any(answer.state != "granted" for answer in answers)
     if call.step is not None:
-        _record(call.step, request, compiled, approvals)
-    if approvals:
-        raise ApprovalRequired(approvals)
+        shown = _compiled(services, request) if is_blocked else (granted, compiled)
+        _record(call.step, *shown, is_blocked=is_blocked)
+    settle(answers, call, {"applies_to": "context_item"})
     return compiled
+
+
+def _compiled(
+    services: Services, request: CompilationRequest
+) -> tuple[CompilationRequest, CompiledContext]:
+    measured = request.model_copy(update={"relevance": _relevance(services, request)})
+    return measured, compile_context(measured, counter=services.counter(measured.model))
+
+
+def _actions(
+    request: CompilationRequest, requests: Iterable[ApprovalRequest]
+) -> list[tuple[GuardedCall, PolicyRule]]:
+    """Return what a person is asked for: exactly these items, to this model, by each rule."""
+    rules = {rule.id: rule for rule in request.policy_rules}
+    candidates = {item.id: item for item in compiler.all_candidates(request)}
+    actions = []
+    for wish in requests:
+        items: list[Json] = [
+            {
+                "id": item_id,
+                "kind": candidates[item_id].kind,
+                "content": candidates[item_id].content,
+            }
+            for item_id in wish.item_ids
+        ]
+        arguments: JsonObject = {
+            "provider": request.provider,
+            "model": request.model,
+            "rule": wish.rule_id,
+            "items": items,
+        }
+        call = GuardedCall("send_to_model", _names(wish.item_ids), arguments)
+        actions.append((call, rules[wish.rule_id]))
+    return actions
+
+
+def _names(item_ids: Sequence[str]) -> str:
+    more = len(item_ids) - _NAMED_ITEMS
+    return ", ".join(item_ids[:_NAMED_ITEMS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _require_receipts(
+    request: CompilationRequest, compiled: CompiledContext, call: ObservedCall
+) -> None:
+    if call.step is not None:
+        return
+    requests = compiler.receipts_wanted(request)
+    for item in compiled.selected_items if requests else ():
+        if item.id in requests:
+            raise ActionDenied(
+                "send_to_model",
+                item.id,
+                rule_id=requests[item.id],
+                reason="receipt_required",
+                why="it leaves with a receipt, and nothing records this. Compile inside of "
+                "a run of this tally",
+            )
 
 
 def _detached(record: _Record) -> _Record:
@@ -99,19 +174,16 @@ def _relevance(services: Services, request: CompilationRequest) -> dict[str, int
 
 
 def _record(
-    step: Step,
-    request: CompilationRequest,
-    compiled: CompiledContext,
-    approvals: Sequence[ApprovalRequest],
+    step: Step, request: CompilationRequest, compiled: CompiledContext, *, is_blocked: bool = False
 ) -> None:
     """Record the request, the decisions, and how the prompt follows the one before.
 
-    Where approvals are wanted nothing is sent, so they are recorded in place of the prefix.
+    Where approvals are waited for nothing is sent, so that no later prompt follows this one.
     """
     step.set_token_method(compiled.token_method)
     # Measured before anything is handed to the thread that seals payloads: both would take turns
     # for the interpreter.
-    reuse = None if approvals else step.run.prefix_reuse(compiled)
+    reuse = None if is_blocked else step.run.prefix_reuse(compiled)
     step.record(
         "compile_request",
         request,
@@ -119,17 +191,6 @@ def _record(
     )
     if reuse is None:
         step.record("compiled", compiled, summary=partial(_summary, compiled))
-        requests = [
-            {
-                "action": approval.action,
-                "rule": approval.rule_id,
-                "items": list(approval.item_ids),
-            }
-            for approval in approvals
-        ]
-        step.record(
-            "approval", {"requests": approvals}, summary={"state": "asked", "requests": requests}
-        )
         return
     step.record(
         "compiled", compiled, summary=lambda: {**_summary(compiled), "prefix": reuse.dump()}

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tallystick.access import Approvals
 from tallystick.checkpoints import Threads
-from tallystick.errors import Denied
+from tallystick.errors import Denied, InvalidInput
+from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.recorder import (
     Call,
     Recordings,
@@ -75,10 +77,18 @@ class RunVerbs(MemoryVerbs):
         """Choose the best context that fits `budget` tokens, with a decision for every candidate.
 
         Relevance is measured against `query`, by default the latest user message. Inside a step of
-        a run the compile is recorded with it. Raises InvalidRecord, InvalidContext,
-        BudgetInfeasible, or ApprovalRequired when a rule wants an approval: the step is then
-        `blocked`, and contains what is to be approved.
+        a run the compile is recorded with it. `rules` are added to those of the tally. Raises
+        InvalidInput, InvalidRecord, InvalidContext, BudgetInfeasible, RequestDenied when policy
+        denies the latest request, ActionDenied, or ApprovalRequired when a rule wants an approval:
+        the step is then `blocked`, and contains what is to be approved.
         """
+        own = tuple(rules)
+        if any(rule.applies_to in CALLS for rule in own):
+            raise InvalidInput(
+                "A compile decides over items and memories, not over calls. Give rules for calls "
+                "where the tally is opened: Tally.open(…, rules=…)."
+            )
+        check_rules((*self._services.rules, *own), error=InvalidInput)
         candidates = candidates_of(items)
         with self._observed("other", "compile") as call:
             request = CompilationRequest.load(
@@ -93,7 +103,7 @@ class RunVerbs(MemoryVerbs):
                     "context_items": candidates.items,
                     "tool_specs": tuple(tools),
                     "memory_records": candidates.memories,
-                    "policy_rules": (*self._services.rules, *rules),
+                    "policy_rules": (*self._services.rules, *own),
                     "token_budget": budget,
                     "response_reserve": reserve,
                     "as_of": self._services.store.clock.now(),
@@ -102,10 +112,17 @@ class RunVerbs(MemoryVerbs):
                     "summaries": dict(summaries or {}),
                     "agent": self.actor.agent,
                     "task_type": task_type,
-                    "environment": environment,
+                    "environment": environment or self._services.settings.environment,
                 }
             )
-            return compile_request(self._services, request, call)
+            return compile_request(self._services, request, call, self._approvals)
+
+    @property
+    def _approvals(self) -> Approvals:
+        services = self._services
+        return Approvals(
+            services.store, services.gate, services.memory.redactor, self.actor, self.scope
+        )
 
     @property
     def recordings(self) -> Recordings:

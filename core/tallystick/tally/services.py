@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from tallystick.memory import MemoryContext
 from tallystick.pipeline import Worker
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
+from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
@@ -29,6 +30,7 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store, settings_rows
 from tallystick.storage.chroma_layout import layout_of
 from tallystick.storage.corpus_cache import CorpusCache
+from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
@@ -70,6 +72,7 @@ class Services:
         secret_finders: Iterable[Finder],
         actor_from: Callable[[CallContext], Actor | None] | None,
         owner_fallback: bool,
+        tool_classes: Mapping[str, ToolClassSource],
     ) -> None:
         """Wire the rooms on an open store, recover what a dead process left and start the worker.
 
@@ -81,6 +84,16 @@ class Services:
         self.actor_from = actor_from
         self.owner_fallback = owner_fallback
         self.rules = tuple(rules)
+        finders = _finders(settings, secret_finders)
+        self.call_rules = CallRules(
+            self.rules,
+            tool_classes,
+            store=store,
+            environment=settings.environment,
+            strict_redactor=lambda: Redactor(
+                pii=True, terms=settings.redact_terms, finders=finders
+            ),
+        )
         self.gate = Gate(store, limits=settings.rate_limits)
         self.embedder = GuardedEmbedder(
             as_embedder(embedder) if embedder is not None else StaticEmbedder()
@@ -89,7 +102,7 @@ class Services:
         redactor = Redactor(
             pii=settings.redact_pii,
             terms=settings.redact_terms,
-            finders=_finders(settings, secret_finders),
+            finders=finders,
         )
         self.memory = MemoryContext(
             store=store,
@@ -120,6 +133,7 @@ class Services:
         self.worker = Worker(
             self.memory, eager=settings.vector_search == "chroma" or bool(settings.chroma)
         )
+        self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
         if background:

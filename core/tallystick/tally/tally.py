@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from tallystick.access import Spaces
 from tallystick.errors import Denied
 from tallystick.pipeline import Drained, Reconciled
 from tallystick.policy.redaction import Finder
+from tallystick.policy.tool_classes import ToolClassSource
 from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import Recordings
@@ -19,7 +20,7 @@ from tallystick.records import AccessDecision, Actor, CallContext, PolicyRule, S
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store, scopes
 from tallystick.tally.operator import Operator
-from tallystick.tally.run_verbs import RunVerbs
+from tallystick.tally.policy_verbs import PolicyVerbs
 from tallystick.tally.services import Services, record_owner
 
 __all__ = ["BoundTally", "Tally"]
@@ -55,6 +56,7 @@ class Tally:
         secret_finders: Iterable[Finder] = (),
         actor_from: Callable[[CallContext], Actor | None] | None = None,
         owner_fallback: bool = False,
+        tool_classes: Mapping[str, ToolClassSource] = MappingProxyType({}),
     ) -> Tally:
         """Open the tally at `where`, a folder or `postgresql://…`, and create it on first use.
 
@@ -67,6 +69,8 @@ class Tally:
         call (by default read from the places where the runtime carries identity). Once a runtime
         has named a user other than the owner, calls that name nobody are refused with
         `missing_actor`; with `owner_fallback` they go on acting as the owner. Raises InvalidInput,
+        what to redact in a text. `rules` decide over what goes into a context and over the calls of
+        agents; `tool_classes` say what each tool may do, by its name. Raises InvalidInput,
         SettingsError, TallyNotFound (`create=False`), NewerTally, BusyTally or CorruptTally.
         """
         effective = settings or Settings.read()
@@ -94,6 +98,7 @@ class Tally:
                 secret_finders=secret_finders,
                 actor_from=actor_from,
                 owner_fallback=owner_fallback,
+                tool_classes=tool_classes,
             )
         except BaseException:
             store.database.close()
@@ -221,12 +226,12 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class BoundTally(RunVerbs):
+class BoundTally(PolicyVerbs):
     """A tally as one actor sees it, working in one scope: what adapters and applications use.
 
-    The verbs of memory and of runs are its own. `spaces` opens scopes to others, `operator` has
-    what only somebody in charge does, `recordings` and `threads` read what was recorded and
-    checkpointed. Thread-safe.
+    The verbs of memory, of runs and of policy are its own. `spaces` opens scopes to others,
+    `operator` has what only somebody in charge does, `recordings` and `threads` read what was
+    recorded and checkpointed. Thread-safe.
     """
 
     tally: Tally

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tallystick.access.enforcers import rules_and_enforcers
 from tallystick.errors import StorageError
 from tallystick.memory import MemoryContext
 from tallystick.pipeline import Worker
@@ -33,6 +34,7 @@ def diagnose(
             _frozen(connection),
             _who_acts(context, connection),
             _recorded(connection),
+            *_rules(connection),
         ]
         findings += [_jobs(connection), _outbox(connection)]
     due = purge(context, actor, windows, mode="preview")
@@ -41,6 +43,7 @@ def diagnose(
         + due.tombstones
         + due.journal
         + due.reads
+        + due.approvals
         + due.jobs
         + due.answers
         + due.working
@@ -182,6 +185,24 @@ def _recorded(connection: Connection) -> Finding:
         status="notice",
         text=f"{text} {runs[0].run_id[-8:]} and others that say so",
     )
+
+
+def _rules(connection: Connection) -> list[Finding]:
+    """Name the rules over calls that no piece of any process enforces."""
+    return [
+        Finding(
+            check="policy rules",
+            status="ok",
+            text=f"rule {rule.rule_id} is enforced by {', '.join(rule.pieces)}",
+        )
+        if rule.pieces
+        else Finding(
+            check="policy rules",
+            status="problem",
+            text=f"rule {rule.rule_id} over {rule.applies_to} is enforced by nothing",
+        )
+        for rule in rules_and_enforcers(connection)
+    ]
 
 
 def _jobs(connection: Connection) -> Finding:

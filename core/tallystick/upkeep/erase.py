@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tallystick.access import Confirmation
+from tallystick.access.approvals import erase_arguments
 from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_mode, require_reason
@@ -29,6 +30,7 @@ from tallystick.records import (
 )
 from tallystick.storage import (
     Connection,
+    approvals,
     byte_search,
     checkpoints,
     edges,
@@ -150,8 +152,8 @@ def erase_recorded(
     idempotency_key: str | None = None,
     rebuilt: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Remove the payloads of a run and its goal, or of one of its steps, with their salts; return
-    the steps that lose any.
+    """Remove the payloads of a run and its goal, or of one of its steps, with their salts, and the
+    arguments of approvals that it asked for; return the steps that lose a payload.
 
     The chain still verifies and says that they were erased. Raises Denied unless an operator asks,
     NotFound, InvalidInput, StorageError, BusyTally, IdempotencyMismatch.
@@ -189,17 +191,18 @@ def erase_recorded(
         at = context.store.clock.now()
         stored = recordings.stored_payloads(tx, run_id, step_id)
         steps = _erase_payloads(tx, context, actor, stored, at=at, reason=reason)
+        waiting = approvals.of_runs(tx, [run_id], step_id=step_id)
+        erase_arguments(tx, context.store, actor, waiting, at=at)
         if step_id is None:
             erasing.drop_goals(tx, [run_id])
-        if stored or step_id is None:
+        if stored or waiting or step_id is None:
             settings_rows.set_setting(tx, PENDING, "1")
         call.keep(tx, {"steps": steps}, at=at)
         return steps
 
     erased_steps = database.write(unit, name="payload.erase")
-    if payloads or step_id is None:
-        rebuilt()
-        finish(context)
+    rebuilt()
+    finish(context)
     return erased_steps
 
 
@@ -265,6 +268,8 @@ def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:
     )
     working.remove_with(tx, plan.needles, within=plan.copies.within)
     erasing.drop_goals(tx, plan.preview.runs)
+    waiting = approvals.with_text(tx, plan.needles, within=plan.copies.within)
+    erase_arguments(tx, write.context.store, write.actor, waiting, at=now)
     idempotency.remove_answers_with(tx, plan.needles, within=plan.copies.within)
     for number, scope, name in plan.copies.threads:
         count = checkpoints.delete_thread(tx, number)
@@ -352,6 +357,10 @@ def _plan(
         threads=tuple(f"{scope} {name}" for _, scope, name in copies.threads),
         working=working.count_with(connection, needles, within=copies.within),
         runs=copies.runs,
+        approvals=tuple(
+            stored.record.id
+            for stored in approvals.with_text(connection, needles, within=copies.within)
+        ),
         elsewhere=tuple(sorted(elsewhere - {entry.memory.id for entry in stored.values()})),
         cannot_prove=tuple(cannot),
     )

@@ -140,7 +140,7 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
     files: dict[str, dict[str, Any]] = {}
     blobs: dict[str, int] = {}
     for table in rows.table_names():
-        if table in rows.DERIVED:
+        if table in rows.LEFT_OUT:
             continue
         digest, count = hashlib.sha256(), 0
         file = folder / f"{table}.jsonl"

@@ -23,6 +23,7 @@ from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
 from tallystick.storage import (
     Connection,
+    approvals,
     erasing,
     integrity,
     journal,
@@ -149,6 +150,7 @@ def purge(
             streams=tuple(stream for stream, _ in streams),
             runs=tuple(runs),
             reads=0 if before is None else rows.count_reads(connection, before),
+            approvals=0 if before is None else approvals.count_old(connection, before),
             jobs=rows.count_jobs(
                 connection,
                 done_before=windows.done_jobs_before(now),
@@ -199,6 +201,7 @@ def _finish(
         "journal": result.journal,
         "runs": len(result.runs),
         "reads": result.reads,
+        "approvals": result.approvals,
         "jobs": result.jobs,
         "answers": result.answers,
         "working": result.working,
@@ -251,6 +254,7 @@ def _sweep(tx: Connection, now: int, windows: Windows, before: int | None) -> No
     working.remove_expired(tx, now)
     if before is not None:
         rows.remove_reads(tx, before)
+        approvals.remove_old(tx, before)
 
 
 def _forget_expired(writing: MemoryWrite) -> int:

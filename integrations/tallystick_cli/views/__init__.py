@@ -2,6 +2,7 @@
 record.
 """
 
+from tallystick_cli.views.approvals import approval_line, approval_table, approval_view
 from tallystick_cli.views.changes import (
     change_line,
     correction_view,
@@ -35,6 +36,9 @@ from tallystick_cli.views.upkeep import (
 from tallystick_cli.views.verification import verification_view
 
 __all__ = [
+    "approval_line",
+    "approval_table",
+    "approval_view",
     "change_line",
     "correction_view",
     "crossing_view",

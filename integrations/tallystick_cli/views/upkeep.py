@@ -77,6 +77,8 @@ def erasure_view(erasure: Erasure) -> RenderableType:
         "recorded steps", ", ".join(short(memory_id) for memory_id in erasure.payloads) or "none"
     )
     facts.add_row("threads", ", ".join(erasure.threads) or "none")
+    if erasure.approvals:
+        facts.add_row("approvals", ", ".join(short(name) for name in erasure.approvals))
     if erasure.runs:
         facts.add_row("goals of runs", ", ".join(short(memory_id) for memory_id in erasure.runs))
     if erasure.elsewhere:
@@ -103,6 +105,7 @@ def purge_view(purge: Purge) -> RenderableType:
     facts.add_row("journal entries", f"{purge.journal} of {len(purge.streams)} journals")
     facts.add_row("recorded runs", str(len(purge.runs)))
     facts.add_row("access log", str(purge.reads))
+    facts.add_row("approvals", str(purge.approvals))
     facts.add_row("jobs", str(purge.jobs))
     facts.add_row("first answers", f"{purge.answers} (of calls under an idempotency key)")
     facts.add_row("working memory", str(purge.working))

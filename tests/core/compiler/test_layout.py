@@ -179,6 +179,7 @@ def test_the_room_shows_few_names() -> None:
         "FRAMED",
         "Outline",
         "PASSES",
+        "all_candidates",
         "approvals",
         "compile_context",
         "diff_compiled",
@@ -186,6 +187,7 @@ def test_the_room_shows_few_names() -> None:
         "outline",
         "prefix_reuse",
         "prompt_text",
+        "receipts_wanted",
         "searchable_texts",
         "visible_items",
     ]

@@ -13,7 +13,7 @@ from tallystick.compiler import PASSES, compile_context
 from tallystick.compiler.normalize import normalize
 from tallystick.compiler.policy import decide, recheck
 from tallystick.compiler.state import Inclusion, State
-from tallystick.errors import InvalidContext
+from tallystick.errors import InvalidContext, RequestDenied
 from tallystick.records import (
     CompilationRequest,
     CompileConfig,
@@ -179,18 +179,28 @@ def test_sensitivity_above_the_limit_is_denied_whatever_the_rules_say(
 
 
 def test_even_what_is_required_is_left_out_when_denied(compile_items: Compile) -> None:
-    """And an older request is not answered in place of the latest one."""
     compiled = compile_items(
-        [
-            ContextItem(id="u1", kind="user_msg", content="an older question"),
-            red("u2", kind="user_msg"),
-            red("s", kind="system"),
-        ],
+        [ContextItem(id="u1", kind="user_msg", content="a question"), red("s", kind="system")],
         policy_rules=(rule("deny"),),
     )
-    assert compiled.decision("u2").reason_code == "policy_denied"
     assert compiled.decision("s").reason_code == "policy_denied"
-    assert compiled.decision("u1").reason_code == "selected_by_score"
+    assert compiled.decision("u1").reason_code == "required_latest_request"
+
+
+def test_a_denied_latest_request_raises_and_no_older_one_takes_its_place(
+    compile_items: Compile,
+) -> None:
+    older = ContextItem(id="u1", kind="user_msg", content="an older question")
+    with pytest.raises(RequestDenied) as refused:
+        compile_items([older, red("u2", kind="user_msg")], policy_rules=(rule("deny"),))
+    assert refused.value.facts() == {"item_id": "u2", "rule_id": "deny-red"}
+    with pytest.raises(RequestDenied, match="sensitivity secret is above internal"):
+        compile_items(
+            [red("u2", kind="user_msg", sensitivity="secret")],
+            compile_config=CompileConfig(max_sensitivity="internal"),
+        )
+    compiled = compile_items([red("u0", kind="user_msg"), older], policy_rules=(rule("deny"),))
+    assert compiled.decision("u0").reason_code == "policy_denied"
 
 
 def test_a_denied_result_takes_its_call_along(compile_items: Compile) -> None:

@@ -25,7 +25,7 @@ from tallystick.operations import (
     wire_status,
 )
 from tallystick.recorder import Recordings
-from tallystick.records import Actor
+from tallystick.records import Actor, PolicyRule
 from tallystick.tally import BoundTally, Operator, Tally
 
 OpenTally = Callable[..., Tally]
@@ -183,6 +183,9 @@ def test_a_change_cannot_name_another_memory_than_its_arguments(open_sqlite: Ope
 
 
 OPERATE: Mapping[str, Mapping[str, Any]] = {
+    "approve": {"approval_id": "APPROVAL", "reason": "r"},
+    "deny": {"approval_id": "APPROVAL", "reason": "r"},
+    "revoke": {"approval_id": "APPROVAL", "reason": "r"},
     "create_space": {"scope": "team:support", "name": "Support", "reason": "r"},
     "update_space": {"scope": "team:support", "reason": "r", "changes": {"name": "Sales"}},
     "erase": {"memory_ids": ["ID"], "reason": "r"},
@@ -204,15 +207,18 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
 def test_an_operation_of_somebody_in_charge_is_refused_to_everybody_else(
     open_sqlite: OpenTally, name: str
 ) -> None:
-    with open_sqlite() as tally:
+    asking = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
+    with open_sqlite(rules=[asking]) as tally:
         ada = tally.bind(Actor(user="ada"))
         stored = ada.remember("The heron nests in March.")
         with ada.run("nest") as run:
             pass
+        with pytest.raises(errors.ApprovalRequired) as blocked:
+            ada.check_tool_call("ring", {"bird": "heron"})
         root = tally.bind(Actor(user="root", role="operator"))
         if name != "create_space":
             root.spaces.create("team:support", name="Support", reason="r")
-        given = {"ID": stored.memory_id, "RUN": run.id}
+        given = {"ID": stored.memory_id, "RUN": run.id, "APPROVAL": blocked.value.approvals[0].id}
         arguments = {
             key: [given[value[0]]] if value == ["ID"] else given.get(str(value), value)
             for key, value in OPERATE[name].items()

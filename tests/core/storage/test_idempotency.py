@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tallystick.access import Spaces
-from tallystick.errors import IdempotencyMismatch
+from tallystick.errors import ApprovalRequired, IdempotencyMismatch
 from tallystick.memory import Items, Put
 from tallystick.memory.working import WorkingMemory
-from tallystick.records import Actor, SpaceMember
+from tallystick.records import Actor, PolicyRule, SpaceMember
 from tallystick.storage import journal
 from tallystick.tally import BoundTally, Operator, Tally
 from tallystick.tally.services import services_of
@@ -38,6 +38,9 @@ CHANGES: dict[type, set[str]] = {
         "promote",
         "share",
         "keep_turn",
+        "approve",
+        "deny",
+        "revoke",
     },
     Operator: {
         "import_from",
@@ -85,6 +88,11 @@ OTHERS: dict[type, set[str]] = {
         "run",
         "join_run",
         "replay",
+        # A check is made for each call, and an action that waits is asked for once.
+        "check_tool_call",
+        "check_model_call",
+        "approvals",
+        "approval",
     },
     Operator: {
         # An export reads, and a proof looks without changing what it looks at.
@@ -221,6 +229,9 @@ class _World:
             "keep_turn": lambda k, v: mine.keep_turn(
                 self.run, user=v, assistant="yes", idempotency_key=k
             ),
+            "approve": lambda k, v: mine.approve(self.first(), reason=v, idempotency_key=k),
+            "deny": lambda k, v: mine.deny(self.first(), reason=v, idempotency_key=k),
+            "revoke": lambda k, v: mine.revoke(self.granted(), reason=v, idempotency_key=k),
             "import_from": self.imported,
             "create": lambda k, v: root.spaces.create(
                 "team:birds", name=v, members=team, reason="r", idempotency_key=k
@@ -236,6 +247,22 @@ class _World:
             "put": lambda k, v: mine.items.put([Put(("n",), "k", {"v": v})], idempotency_key=k),
             "sweep": lambda k, v: mine.items.sweep(idempotency_key=k),
         }
+
+    def waiting(self) -> str:
+        with pytest.raises(ApprovalRequired) as blocked:
+            self.mine.check_tool_call(self.name)
+        return blocked.value.approvals[0].id
+
+    def first(self) -> str:
+        """The approval that was asked for first."""
+        listed = [each for each in self.mine.approvals(state=None) if each.subject == self.name]
+        return listed[-1].id if listed else self.waiting()
+
+    def granted(self) -> str:
+        first = self.mine.approval(self.first())
+        if first.state == "pending":
+            self.mine.approve(first.id, reason="r")
+        return first.id
 
     def space(self) -> Spaces:
         if not any(str(space.scope) == "team:reeds" for space in self.root.spaces.list()):
@@ -265,7 +292,8 @@ _NO_ARGUMENTS = {"purge", "sweep"}
 def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
     open_tally: OpenTally, tmp_path: Path
 ) -> None:
-    with open_tally(clock=StepClock()) as tally:
+    asking = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
+    with open_tally(clock=StepClock(), rules=[asking]) as tally:
 
         def entries() -> int:
             with services_of(tally).store.database.read() as connection:

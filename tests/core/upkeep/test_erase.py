@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 
 from tallystick.checkpoints import Leaf, NewCheckpoint
-from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
+from tallystick.errors import (
+    ApprovalRequired,
+    Denied,
+    InvalidInput,
+    NotFound,
+    StateConflict,
+    TokenRefused,
+)
 from tallystick.memory import Put
-from tallystick.records import Actor, Erasure
+from tallystick.records import Actor, Erasure, PolicyRule
 from tallystick.storage import byte_search, journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
@@ -622,3 +629,79 @@ def test_first_answers_and_the_access_log_have_windows_of_their_own(open_tally: 
             ("retention.choose", None),
             ("tally.purge", 1),
         ]
+
+
+ASK = PolicyRule(id="ask", name="Ask", effect="require_approval", applies_to="tool_call")
+
+
+def _asked(bound: BoundTally, text: str) -> str:
+    with pytest.raises(ApprovalRequired) as blocked:
+        bound.check_tool_call("mail", {"body": text})
+    return blocked.value.approvals[0].id
+
+
+def test_an_erasure_takes_the_text_out_of_approvals_and_what_waited_expires(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(rules=[ASK]) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        kept = mine.remember(SECRET).memory_id
+        waiting, other = _asked(mine, f"Note: {SECRET}"), _asked(mine, "nothing of it")
+        granted = _asked(mine, f"Again: {SECRET}")
+        token = mine.approve(granted, reason="fine", idempotency_key="k").token
+
+        assert set(root.operator.erase(kept, reason="r").approvals) == {waiting, granted}
+        assert _erased(root, kept).proofs[0].holds
+        assert root.operator.prove_erased(kept, text=SECRET).holds
+        for approval_id in (waiting, granted):
+            erased = mine.approval(approval_id)
+            assert (erased.state, erased.arguments, erased.arguments_erased) == (
+                "expired",
+                None,
+                True,
+            )
+        assert mine.approval(other).state == "pending"
+        with pytest.raises(TokenRefused, match="token_foreign"):
+            mine.check_tool_call("mail", {"body": f"Again: {SECRET}"}, approval_token=token)
+
+
+def test_erasing_what_a_run_recorded_takes_the_arguments_of_its_approvals(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(rules=[ASK]) as tally:
+        mine = tally.bind(ALICE)
+        with mine.run("coder") as run:
+            waiting = _asked(mine, SECRET)
+        other = _asked(mine, "of no run")
+        root = tally.bind(ROOT)
+        root.operator.erase_recorded(run.id, reason="asked for", mode="apply")
+        assert mine.approval(waiting).arguments_erased
+        assert not mine.approval(other).arguments_erased
+        with services_of(tally).store.database.read() as connection:
+            assert byte_search.rows_with(connection, byte_search.forms(SECRET)) == {}
+
+
+def test_approvals_that_are_over_go_with_the_window_of_the_journal(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(rules=[ASK], clock=clock) as tally:
+        mine, root = tally.bind(ALICE), tally.bind(ROOT)
+        _asked(mine, "long ago")
+        root.operator.choose_journal_window(30)
+        assert root.operator.purge().approvals == 0
+        clock.advance(days=40)
+        recent = _asked(mine, "today")
+        assert root.operator.purge().approvals == 1
+        root.operator.purge(mode="apply")
+        assert [approval.id for approval in mine.approvals(state=None)] == [recent]
+
+
+def test_an_export_leaves_approvals_out(open_tally: OpenTally, tmp_path: Path) -> None:
+    with open_tally(rules=[ASK]) as tally:
+        mine = tally.bind(ALICE)
+        _asked(mine, SECRET)
+        mine.operator.export(tmp_path / "copy")
+    assert not (tmp_path / "copy" / "approvals.jsonl").exists()
+    with Tally.open(tmp_path / "new", background=False) as tally:
+        root = tally.bind(ROOT)
+        root.operator.import_from(tmp_path / "copy")
+        assert tally.bind(ALICE).approvals(state=None) == []

@@ -1,0 +1,153 @@
+"""Enforcement for adapters: check a call at the runtime's hook, and refuse what nothing enforces.
+
+A piece that stands around a call (middleware, a wrapper of a tool, a capability) checks it with
+`check_tool_call` or `check_model_call`, and says that it has the call in hand: by the runtime's id
+of the call (`claim_enforcement`), or for the code inside of it (`enforcing`). A piece that only
+observes (a callback handler) calls `refuse_unenforced`, which raises for a ruled call that nobody
+has in hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.adapters.tool_calls import ToolCall
+from tallystick.records import Actor
+from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
+from tallystick.tally.call_rules import CallFacts, CallKind, enforcing, is_in_hand
+from tallystick.tally.services import services_of
+
+__all__ = [
+    "CallKind",
+    "check_model_call",
+    "check_tool_call",
+    "claim_enforcement",
+    "enforcing",
+    "has_rules",
+    "is_enforced",
+    "refuse_unenforced",
+    "refuse_unenforced_model_call",
+    "register_enforcer",
+    "release_enforcement",
+]
+
+
+def has_rules(tally: Tally | BoundTally, kind: CallKind) -> bool:
+    """Return True if the tally has rules over this kind of call."""
+    return bool(services_of(tally).call_rules.of(kind))
+
+
+def register_enforcer(tally: Tally | BoundTally, kind: CallKind, piece: str) -> None:
+    """Note that `piece` enforces rules over this kind of call, for the doctor; once in each
+    process, and nothing where the tally has no such rules. A check does it too.
+    """
+    actor = tally.actor if isinstance(tally, BoundTally) else tally.owner
+    services = services_of(tally)
+    services.call_rules.register(actor or Actor(user="tallystick", surface=piece), kind, piece)
+
+
+def check_tool_call(
+    bound: BoundTally,
+    call: ToolCall,
+    *,
+    piece: str,
+    tool_class: str | None = None,
+    approval_token: str | None = None,
+    provider: str | None = None,
+    model: str | None = None,
+    task_type: str | None = None,
+    environment: str | None = None,
+    sensitivity: str | None = None,
+) -> ToolCheck:
+    """Same as `bound.check_tool_call`, for the call of a runtime that `piece` enforces."""
+    return bound.check_tool_call(
+        call.name,
+        call.arguments,
+        tool_class=tool_class,
+        tool_call_id=call.tool_call_id,
+        approval_token=approval_token,
+        provider=provider,
+        model=model,
+        task_type=task_type,
+        environment=environment,
+        sensitivity=sensitivity,
+        piece=piece,
+    )
+
+
+def check_model_call(
+    bound: BoundTally,
+    *,
+    piece: str,
+    provider: str | None = None,
+    model: str | None = None,
+    request: Any = None,
+    call_id: str | None = None,
+    approval_token: str | None = None,
+    task_type: str | None = None,
+    environment: str | None = None,
+    sensitivity: str | None = None,
+) -> ModelCheck:
+    """Same as `bound.check_model_call`, for the call of a runtime that `piece` enforces."""
+    return bound.check_model_call(
+        provider=provider,
+        model=model,
+        request=request,
+        call_id=call_id,
+        approval_token=approval_token,
+        task_type=task_type,
+        environment=environment,
+        sensitivity=sensitivity,
+        piece=piece,
+    )
+
+
+def claim_enforcement(tally: Tally | BoundTally, kind: CallKind, call_id: str) -> None:
+    """Say that an enforcing piece has the call with the runtime's own id in hand."""
+    services_of(tally).call_rules.claim(kind, call_id)
+
+
+def release_enforcement(tally: Tally | BoundTally, kind: CallKind, call_id: str) -> None:
+    """Forget a call that has ended, once for each claim."""
+    services_of(tally).call_rules.release(kind, call_id)
+
+
+def is_enforced(
+    tally: Tally | BoundTally, kind: CallKind, name: str | None, call_id: str | None = None
+) -> bool:
+    """Return True if an enforcing piece has this call in hand, by its id or by its block."""
+    if call_id is not None and services_of(tally).call_rules.is_claimed(kind, call_id):
+        return True
+    return is_in_hand(kind, name)
+
+
+def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | None = None) -> None:
+    """Raise ActionDenied (`not_enforced`) for a tool call that a rule would stop or change and that
+    no enforcing piece has in hand. For observers, before the tool runs.
+    """
+    if has_rules(bound, "tool_call") and not is_enforced(
+        bound, "tool_call", call.name, call.tool_call_id
+    ):
+        bound._refuse_unenforced(
+            CallFacts(
+                "tool_call",
+                call.name,
+                call.arguments,
+                tool_class=tool_class,
+                call_id=call.tool_call_id,
+            )
+        )
+
+
+def refuse_unenforced_model_call(
+    bound: BoundTally,
+    *,
+    provider: str | None = None,
+    model: str | None = None,
+    call_id: str | None = None,
+) -> None:
+    """Same as `refuse_unenforced`, for a model call."""
+    if has_rules(bound, "model_call") and not is_enforced(bound, "model_call", model, call_id):
+        bound._refuse_unenforced(
+            CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
+        )

@@ -1,0 +1,182 @@
+"""Arguments of tool calls: read as JSON, and tested by the conditions of rules.
+
+Regular expressions run on the engine that pydantic brings, which takes time in proportion to the
+text and has no look-around and no back-references, so that no argument can stall a check. What
+cannot be tested (text that is no JSON, a value that is too long) meets the conditions of rules that
+restrict, and none of rules that allow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, StringConstraints, TypeAdapter
+from pydantic_core import SchemaError
+
+from tallystick.records import ArgumentCondition, Json, json_bytes, read_json
+
+__all__ = [
+    "UNREADABLE",
+    "condition_problem",
+    "json_arguments",
+    "json_value",
+    "meets_condition",
+]
+
+_LONGEST_TEXT = 100_000
+"""Characters of a value up to which a regular expression is tried."""
+
+
+class _Unreadable:
+    """Arguments that are no JSON."""
+
+    def __repr__(self) -> str:
+        return "UNREADABLE"
+
+
+UNREADABLE: Final = _Unreadable()
+"""Stands for arguments that are no JSON, such as text that a model left unfinished."""
+
+_SEGMENT = re.compile(
+    r"\.(?P<name>[^.\[\]*]+)|\[(?P<index>\d+)\]|\['(?P<quoted>[^']*)'\]|(?P<every>\[\*\]|\.\*)"
+)
+_Path = tuple[str | int | None, ...]
+"""Names of keys, positions in lists, and None for every value."""
+
+
+def json_arguments(arguments: Any) -> Any:
+    """Return the arguments of a call as JSON values: a text is parsed, records and tuples become
+    objects and lists. UNREADABLE where that is not possible; None stays None.
+    """
+    if isinstance(arguments, str):
+        try:
+            return read_json(arguments)
+        except (ValueError, RecursionError):
+            return UNREADABLE
+    try:
+        value = json_value(arguments)
+        json_bytes(value)
+    except (TypeError, ValueError, RecursionError):
+        return UNREADABLE
+    return value
+
+
+def json_value(value: Any) -> Json:
+    """Return a value as JSON values. Raises TypeError for one that has no such form."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, BaseModel):
+        plain: Json = value.model_dump(mode="json")
+        return plain
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("a key is no text")
+        return {key: json_value(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def condition_problem(condition: ArgumentCondition) -> str | None:
+    """Return the reason why a condition cannot be used, or None."""
+    if _path_of(condition.path) is None:
+        return (
+            f"{condition.path!r} is no path. Write it like $.command, $.files[0].name, "
+            "$.files[*].name or $['a.b']"
+        )
+    if condition.matches is not None:
+        try:
+            _found_in(condition.matches)
+        except SchemaError as error:
+            text = " ".join(str(error).split())
+            return (
+                f"{condition.matches!r} is no regular expression of this kind, which has no "
+                f"look-around and no back-references ({text[:200]})"
+            )
+    return None
+
+
+def meets_condition(condition: ArgumentCondition, arguments: Any, *, restricts: bool) -> bool:
+    """Return True if a value at the condition's path passes its test.
+
+    `restricts` is the answer where that cannot be told.
+    """
+    path = _path_of(condition.path)
+    if arguments is UNREADABLE or path is None:
+        return restricts
+    return any(
+        _passes(condition, value, restricts=restricts) for value in _values_at(arguments, path)
+    )
+
+
+def _passes(condition: ArgumentCondition, value: Json, *, restricts: bool) -> bool:
+    if condition.equals is not None:
+        return _equal(condition.equals, value)
+    if condition.one_of:
+        return any(_equal(accepted, value) for accepted in condition.one_of)
+    text = value if isinstance(value, str) else json_bytes(value).decode()
+    if condition.contains is not None:
+        return condition.contains in text
+    if len(text) > _LONGEST_TEXT:
+        return restricts
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character, which the engine does not read
+        return restricts
+    return bool(_found_in(str(condition.matches))(text))
+
+
+def _equal(accepted: Json, value: Json) -> bool:
+    # Python finds True equal to 1. JSON's 1 and 1.0 are one number to most tools.
+    if isinstance(accepted, bool) or isinstance(value, bool):
+        return accepted is value
+    if isinstance(accepted, int | float) and isinstance(value, int | float):
+        return accepted == value
+    return json_bytes(accepted) == json_bytes(value)
+
+
+def _values_at(value: Any, path: _Path) -> Iterator[Any]:
+    if not path:
+        yield value
+        return
+    segment, rest = path[0], path[1:]
+    if segment is None:
+        inner = value.values() if isinstance(value, dict) else value
+        for each in inner if isinstance(value, dict | list) else ():
+            yield from _values_at(each, rest)
+    elif isinstance(segment, str):
+        if isinstance(value, dict) and segment in value:
+            yield from _values_at(value[segment], rest)
+    elif isinstance(value, list) and segment < len(value):
+        yield from _values_at(value[segment], rest)
+
+
+@lru_cache(maxsize=1_024)
+def _path_of(text: str) -> _Path | None:
+    if not text.startswith("$"):
+        return None
+    segments: list[str | int | None] = []
+    place = 1
+    while place < len(text):
+        segment = _SEGMENT.match(text, place)
+        if segment is None:
+            return None
+        name = segment["name"] if segment["name"] is not None else segment["quoted"]
+        if segment["every"] is not None:
+            segments.append(None)
+        elif segment["index"] is not None:
+            segments.append(int(segment["index"]))
+        else:
+            segments.append(name)
+        place = segment.end()
+    return tuple(segments)
+
+
+@lru_cache(maxsize=1_024)
+def _found_in(pattern: str) -> Any:
+    return TypeAdapter(
+        Annotated[str, StringConstraints(pattern=pattern)]
+    ).validator.isinstance_python

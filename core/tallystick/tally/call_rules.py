@@ -1,0 +1,174 @@
+"""The rules over calls of an opened tally: which of them decides, and which pieces enforce them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from tallystick.access.enforcers import note_enforcer, note_rules
+from tallystick.policy.arguments import UNREADABLE, json_arguments
+from tallystick.policy.redaction import Redactor
+from tallystick.policy.rule_checks import CALLS, check_rules
+from tallystick.policy.rules import RuleSubject, applicable_rule
+from tallystick.policy.tool_classes import ToolClasses, ToolClassSource
+from tallystick.records import Actor, PolicyRule, RuledSubject, Scope
+from tallystick.storage import Store
+
+__all__ = ["CallFacts", "CallKind", "CallRules", "Judged", "enforcing", "is_in_hand"]
+
+CallKind = Literal["tool_call", "model_call"]
+"""The calls that rules may concern."""
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """A call as rules see it. A fact that is None was not stated."""
+
+    kind: CallKind
+    name: str | None
+    arguments: Any = None
+    tool_class: str | None = None
+    call_id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    task_type: str | None = None
+    environment: str | None = None
+    sensitivity: str | None = None
+
+
+class CallRules:
+    """The rules over calls of one opened tally, and the pieces that enforce them. Thread-safe."""
+
+    def __init__(
+        self,
+        rules: Sequence[PolicyRule],
+        tool_classes: Mapping[str, ToolClassSource],
+        *,
+        store: Store,
+        environment: str | None,
+        strict_redactor: Callable[[], Redactor],
+    ) -> None:
+        """Raises SettingsError for a rule or class that could not do what it says."""
+        check_rules(rules)
+        self._by_kind: dict[RuledSubject, tuple[PolicyRule, ...]] = {
+            kind: tuple(rule for rule in rules if rule.applies_to == kind) for kind in CALLS
+        }
+        self._classes = ToolClasses(tool_classes)
+        self._store = store
+        self._environment = environment
+        self._make_redactor = strict_redactor
+        self._redactor: Redactor | None = None
+        self._guard = threading.Lock()
+        self._pieces: set[tuple[str, str]] = set()
+        self._enforced: dict[tuple[str, str], int] = {}
+
+    def of(self, kind: RuledSubject) -> tuple[PolicyRule, ...]:
+        """Return the rules over one kind of call."""
+        return self._by_kind[kind]
+
+    def note(self, actor: Actor) -> None:
+        """Note the rules in the tally, for the doctor of another process."""
+        note_rules(self._store, actor, [rule for kind in CALLS for rule in self.of(kind)])
+
+    def register(self, actor: Actor, kind: RuledSubject, piece: str) -> None:
+        """Note in the tally that `piece` enforces rules over `kind`; once in each process."""
+        if not self.of(kind) or (kind, piece) in self._pieces:
+            return
+        with self._guard:
+            if (kind, piece) in self._pieces:
+                return
+            self._pieces.add((kind, piece))
+        try:
+            note_enforcer(self._store, actor, kind, piece)
+        except BaseException:
+            self._pieces.discard((kind, piece))
+            raise
+
+    @property
+    def redactor(self) -> Redactor:
+        """The redactor of ruled calls: secrets and personal data."""
+        with self._guard:
+            if self._redactor is None:
+                self._redactor = self._make_redactor()
+            return self._redactor
+
+    def rule_for(self, facts: CallFacts, actor: Actor, scope: Scope) -> Judged:
+        """Return the rule that decides over a call, and what it was decided on."""
+        arguments = json_arguments(facts.arguments)
+        tool_class = None
+        if facts.kind == "tool_call":
+            tool_class = self._classes.class_of(
+                facts.name or "",
+                None if arguments is UNREADABLE else arguments,
+                stated=facts.tool_class,
+            )
+        stated: dict[str, Any] = {
+            "task_type": facts.task_type,
+            "provider": facts.provider,
+            "model": facts.model,
+            "sensitivity": facts.sensitivity,
+            "environment": facts.environment or self._environment,
+        }
+        subject = RuleSubject(
+            applies_to=facts.kind,
+            agent=actor.agent,
+            scope=scope,
+            tool=facts.name if facts.kind == "tool_call" else None,
+            tool_class=tool_class,
+            arguments=arguments,
+            unstated=frozenset(name for name, value in stated.items() if value is None),
+            **stated,
+        )
+        return Judged(applicable_rule(self.of(facts.kind), subject), tool_class, arguments)
+
+    def claim(self, kind: str, call_id: str) -> None:
+        """Note that an enforcing piece has this call in hand."""
+        with self._guard:
+            self._enforced[kind, call_id] = self._enforced.get((kind, call_id), 0) + 1
+
+    def release(self, kind: str, call_id: str) -> None:
+        """Forget a call that has ended."""
+        with self._guard:
+            left = self._enforced.pop((kind, call_id), 0) - 1
+            if left > 0:
+                self._enforced[kind, call_id] = left
+
+    def is_claimed(self, kind: str, call_id: str) -> bool:
+        """Return True while an enforcing piece has this call in hand."""
+        with self._guard:
+            return (kind, call_id) in self._enforced
+
+
+class Judged(NamedTuple):
+    """The rule that decides over a call, and what it was decided on."""
+
+    rule: PolicyRule | None
+    tool_class: str | None
+    arguments: Any
+
+
+_ENFORCING: ContextVar[tuple[tuple[str, str | None], ...]] = ContextVar(
+    "tallystick_enforcing", default=()
+)
+
+
+@contextmanager
+def enforcing(kind: CallKind, name: str | None) -> Iterator[None]:
+    """Mark the code inside as the call of one tool or model that an enforcing piece has in hand,
+    where the observer inside does not know the same id. Calls of other names inside of it are not
+    in hand.
+    """
+    token = _ENFORCING.set((*_ENFORCING.get(), (kind, name)))
+    try:
+        yield
+    finally:
+        _ENFORCING.reset(token)
+
+
+def is_in_hand(kind: CallKind, name: str | None) -> bool:
+    """Return True inside `enforcing` of this call."""
+    return (kind, name) in _ENFORCING.get()

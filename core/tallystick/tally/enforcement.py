@@ -1,0 +1,337 @@
+"""Enforcement of rules over calls: what every enforcing piece and every direct call goes through.
+
+A check finds the rule that decides, stops the call or lets it through, and leaves an entry
+`policy_check` in the step. Where no rule concerns a kind of call, a check costs a look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tallystick.access import Answer, Approvals, GuardedCall
+from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
+from tallystick.policy.arguments import UNREADABLE, json_value
+from tallystick.policy.redaction import Redactor
+from tallystick.recorder.chain import run_stream
+from tallystick.records import (
+    Approval,
+    Json,
+    PolicyEffect,
+    PolicyRule,
+    json_bytes,
+)
+from tallystick.storage import journal
+from tallystick.tally.call_rules import CallFacts, CallRules, Judged
+from tallystick.tally.view import ObservedCall
+
+__all__ = [
+    "CheckedCall",
+    "ModelCheck",
+    "ToolCheck",
+    "ask",
+    "check_call",
+    "refuse_unenforced",
+    "settle",
+]
+
+_NO_NAME = "model"
+"""The name of a model that nobody stated, in errors and receipts."""
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A call that may happen, and how."""
+
+    rule_id: str | None = None
+    """The rule that decided; None if none concerned the call."""
+    effect: PolicyEffect | None = None
+    approval: Approval | None = None
+    """The approval that was used up, where the rule wanted one."""
+    redactor: Redactor | None = field(default=None, repr=False)
+    """The redactor of a rule that redacts."""
+
+    @property
+    def redacts(self) -> bool:
+        """True if the rule wants secrets and personal data taken out."""
+        return self.redactor is not None
+
+    def _clean(self, value: Any) -> Any:
+        return value if self.redactor is None else _cleaned(self.redactor, value)
+
+
+@dataclass(frozen=True)
+class ToolCheck(_Check):
+    """A tool call that may run: with which arguments, and what its result must pass through."""
+
+    arguments: Any = None
+    """The arguments to run it with, cleaned where the rule redacts; else as they were given."""
+
+    def result(self, value: Any) -> Any:
+        """Return the result of the tool as the model may read it. Where the rule redacts, a value
+        that is no JSON comes back as its cleaned text; else every value as it is.
+        """
+        return self._clean(value)
+
+
+@dataclass(frozen=True)
+class ModelCheck(_Check):
+    """A model call that may be made, and what its texts must pass through."""
+
+    def clean(self, value: Any) -> Any:
+        """Return a text, or JSON values with texts, as the model may read them. Where the rule
+        redacts, equal secrets of one value get one placeholder; else every value as it is.
+        """
+        return self._clean(value)
+
+
+class CheckedCall(NamedTuple):
+    """A call that may happen, with the arguments that it may have."""
+
+    check: _Check
+    arguments: Any
+
+
+def check_call(
+    rules: CallRules,
+    approvals: Approvals,
+    facts: CallFacts,
+    call: ObservedCall,
+    *,
+    is_recorded: bool,
+    token: str | None,
+) -> CheckedCall:
+    """Return the check of a call that may happen, and its arguments; record it in the step.
+
+    Raises ActionDenied, ApprovalRequired, TokenRefused, and InvalidInput for arguments that no
+    approval can be bound to.
+    """
+    judged = rules.rule_for(facts, approvals.actor, approvals.scope)
+    rule = judged.rule
+    if rule is None:
+        _record(call, facts, judged, "allowed")
+        return CheckedCall(_Check(), facts.arguments)
+    if rule.effect == "allow":
+        _record(call, facts, judged, "allowed")
+        return CheckedCall(_Check(rule.id, rule.effect), facts.arguments)
+    if rule.effect == "deny":
+        raise _denied(
+            approvals, call, facts, judged, "denied_by_rule", rule.description or rule.name
+        )
+    if rule.effect == "require_receipt":
+        if not is_recorded:
+            raise _denied(
+                approvals,
+                call,
+                facts,
+                judged,
+                "receipt_required",
+                "nothing records this call. Make it inside of a run of this tally",
+            )
+        _record(call, facts, judged, "allowed")
+        return CheckedCall(_Check(rule.id, rule.effect), facts.arguments)
+    if rule.effect == "redact":
+        redactor = rules.redactor
+        _record(call, facts, judged, "redacted")
+        arguments = facts.arguments
+        if facts.kind == "tool_call":
+            arguments = _cleaned_arguments(redactor, facts, judged)
+        return CheckedCall(_Check(rule.id, rule.effect, None, redactor), arguments)
+    answers = ask(approvals, [(_guarded(facts, judged), rule)], call, token=token)
+    settle(answers, call, _facts(facts, judged))
+    return CheckedCall(_Check(rule.id, rule.effect, answers[0].approval), facts.arguments)
+
+
+def refuse_unenforced(
+    rules: CallRules, approvals: Approvals, facts: CallFacts, call: ObservedCall
+) -> None:
+    """Raise ActionDenied for a call that a rule would stop or change and that nothing enforces.
+
+    A rule that wants a receipt is met where the call is recorded.
+    """
+    judged = rules.rule_for(facts, approvals.actor, approvals.scope)
+    rule = judged.rule
+    if rule is None or rule.effect == "allow":
+        return
+    if rule.effect == "require_receipt" and call.step is not None:
+        _record(call, facts, judged, "allowed")
+        return
+    raise _denied(
+        approvals,
+        call,
+        facts,
+        judged,
+        "not_enforced",
+        "nothing that could enforce the rule has this call in hand. Add the piece of your "
+        "runtime that enforces rules, or call bound.check_tool_call and bound.check_model_call "
+        "yourself",
+    )
+
+
+def ask(
+    approvals: Approvals,
+    actions: Sequence[tuple[GuardedCall, PolicyRule]],
+    call: ObservedCall,
+    *,
+    token: str | None = None,
+) -> list[Answer]:
+    """Use the grants of these actions, if all are granted; otherwise ask for what nobody was asked
+    for. Raises TokenRefused, Denied.
+    """
+    step = call.step
+    receipts: tuple[str, ...] = ()
+    if step is not None:
+        database = approvals.store.database
+        database.flush()
+        with database.read() as connection:
+            end = journal.end_of(connection, run_stream(step.run.id))
+        receipts = (end.head,) if end.length else ()
+    return approvals.ask(
+        actions,
+        token=token,
+        run_id=None if step is None else step.run.id,
+        step_id=None if step is None else step.id,
+        receipts=receipts,
+    )
+
+
+def settle(answers: Iterable[Answer], call: ObservedCall, facts: Mapping[str, Any]) -> None:
+    """Record the answers in the step, and raise unless every action is granted.
+
+    Raises ActionDenied for what a person denied, else ApprovalRequired.
+    """
+    waiting: list[Approval] = []
+    denied: Approval | None = None
+    for state, approval in answers:
+        outcome = {"granted": "allowed", "denied": "denied"}.get(state, "blocked")
+        summary = {
+            **facts,
+            "rule": approval.rule_id,
+            "effect": "require_approval",
+            "approval": approval.id,
+            "outcome": outcome,
+        }
+        call.record("policy_check", None, summary=summary)
+        if state == "denied":
+            denied = approval
+        elif state != "granted":
+            waiting.append(approval)
+            _record_wait(call, approval, state)
+    if denied is not None:
+        raise ActionDenied(
+            denied.action,
+            denied.subject,
+            rule_id=denied.rule_id,
+            reason="denied_by_person",
+            why=f"{(denied.decided_by or {}).get('user')} denied it: {denied.decided_reason}",
+            approval_id=denied.id,
+        )
+    if waiting:
+        raise ApprovalRequired(waiting)
+
+
+def _record_wait(call: ObservedCall, approval: Approval, state: str) -> None:
+    arguments = approval.arguments
+    if approval.action == "send_to_model" and isinstance(arguments, dict):
+        # The items are out of this context: their text is with the approval alone.
+        items = arguments.get("items")
+        arguments = {
+            **arguments,
+            "items": [item["id"] for item in items if isinstance(item, dict)]
+            if isinstance(items, list)
+            else [],
+        }
+    payload = {
+        "approval": approval.id,
+        "action": approval.action,
+        "subject": approval.subject,
+        "arguments": arguments,
+        "reason": approval.reason,
+        "receipts": list(approval.receipts),
+    }
+    summary = {
+        "state": state,
+        "approval": approval.id,
+        "action": approval.action,
+        "subject": approval.subject,
+        "rule": approval.rule_id,
+    }
+    call.record("approval", payload, summary=summary)
+
+
+def _guarded(facts: CallFacts, judged: Judged) -> GuardedCall:
+    if judged.arguments is UNREADABLE:
+        if not isinstance(facts.arguments, str):
+            raise InvalidInput(
+                f"{facts.kind} {facts.name}: an approval is bound to the exact arguments, and "
+                f"these have no JSON form. Give objects, lists, texts and numbers."
+            )
+        return GuardedCall(facts.kind, facts.name or _NO_NAME, facts.arguments)
+    return GuardedCall(facts.kind, facts.name or _NO_NAME, judged.arguments)
+
+
+def _denied(
+    approvals: Approvals,
+    call: ObservedCall,
+    facts: CallFacts,
+    judged: Judged,
+    reason: str,
+    why: str,
+) -> ActionDenied:
+    assert judged.rule is not None
+    _record(call, facts, judged, "denied", reason=reason)
+    approvals.journal_denial(
+        facts.kind, facts.name or _NO_NAME, judged.rule.id, reason, step_id=call.correlation_id
+    )
+    return ActionDenied(
+        facts.kind, facts.name or _NO_NAME, rule_id=judged.rule.id, reason=reason, why=why
+    )
+
+
+def _facts(facts: CallFacts, judged: Judged) -> dict[str, Any]:
+    name = "tool" if facts.kind == "tool_call" else "model"
+    shown = {
+        "applies_to": facts.kind,
+        name: facts.name,
+        "tool_call_id" if facts.kind == "tool_call" else "call_id": facts.call_id,
+        "tool_class": judged.tool_class,
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _record(
+    call: ObservedCall, facts: CallFacts, judged: Judged, outcome: str, **more: Any
+) -> None:
+    rule = judged.rule
+    summary = {
+        **_facts(facts, judged),
+        "rule": None if rule is None else rule.id,
+        "effect": None if rule is None else rule.effect,
+        "outcome": outcome,
+        **more,
+    }
+    call.record("policy_check", None, summary=summary)
+
+
+def _cleaned_arguments(redactor: Redactor, facts: CallFacts, judged: Judged) -> Any:
+    """Return cleaned arguments in the form in which they were given: a text or values."""
+    if judged.arguments is UNREADABLE:
+        if isinstance(facts.arguments, str):
+            return redactor.redact_text(facts.arguments).text
+        raise InvalidInput(
+            f"{facts.kind} {facts.name}: rule {judged.rule and judged.rule.id} redacts, and these "
+            "arguments have no JSON form. Give objects, lists, texts and numbers."
+        )
+    cleaned = redactor.redact_json(judged.arguments).value
+    return json_bytes(cleaned).decode() if isinstance(facts.arguments, str) else cleaned
+
+
+def _cleaned(redactor: Redactor, value: Any) -> Any:
+    if isinstance(value, str):
+        return redactor.redact_text(value).text
+    try:
+        plain: Json = json_value(value)
+    except (TypeError, ValueError, RecursionError):
+        return redactor.redact_text(str(value)).text
+    return redactor.redact_json(plain).value

@@ -1,0 +1,180 @@
+"""The verbs of policy: check a call against the rules, and decide what waits for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.records import Approval, ApprovalState
+from tallystick.tally.call_rules import CallFacts
+from tallystick.tally.enforcement import (
+    CheckedCall,
+    ModelCheck,
+    ToolCheck,
+    check_call,
+    refuse_unenforced,
+)
+from tallystick.tally.run_verbs import RunVerbs
+
+__all__ = ["PolicyVerbs"]
+
+_DIRECT = "direct call"
+"""The piece that enforces where an application checks a call itself."""
+
+
+class PolicyVerbs(RunVerbs):
+    """What rules and people decide over the calls of an agent."""
+
+    def check_tool_call(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        tool_class: str | None = None,
+        tool_call_id: str | None = None,
+        approval_token: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        task_type: str | None = None,
+        environment: str | None = None,
+        sensitivity: str | None = None,
+        piece: str = _DIRECT,
+    ) -> ToolCheck:
+        """Check a tool call against the rules of the tally, before the tool runs.
+
+        Run the tool with the `arguments` of the answer, and give its result to `result`, which a
+        rule may have cleaned. Inside a run the check is recorded. Raises ActionDenied,
+        ApprovalRequired, TokenRefused, Denied, or InvalidInput for arguments that have no JSON
+        form where a rule needs one.
+        """
+        if not self._services.call_rules.of("tool_call"):
+            return ToolCheck(arguments=arguments)
+        facts = CallFacts(
+            "tool_call",
+            name,
+            arguments,
+            tool_class=tool_class,
+            call_id=tool_call_id,
+            provider=provider,
+            model=model,
+            task_type=task_type,
+            environment=environment,
+            sensitivity=sensitivity,
+        )
+        check, allowed = self._checked(facts, piece, approval_token)
+        return ToolCheck(
+            check.rule_id, check.effect, check.approval, check.redactor, arguments=allowed
+        )
+
+    def check_model_call(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        request: Any = None,
+        call_id: str | None = None,
+        approval_token: str | None = None,
+        task_type: str | None = None,
+        environment: str | None = None,
+        sensitivity: str | None = None,
+        piece: str = _DIRECT,
+    ) -> ModelCheck:
+        """Check a model call against the rules of the tally, before the request is sent.
+
+        An approval is bound to the exact `request`. Give each text of the request to `clean` of
+        the answer, which a rule may want cleaned. Inside a run the check is recorded. Raises
+        ActionDenied, ApprovalRequired, TokenRefused, Denied, InvalidInput.
+        """
+        if not self._services.call_rules.of("model_call"):
+            return ModelCheck()
+        facts = CallFacts(
+            "model_call",
+            model,
+            request,
+            call_id=call_id,
+            provider=provider,
+            model=model,
+            task_type=task_type,
+            environment=environment,
+            sensitivity=sensitivity,
+        )
+        check, _ = self._checked(facts, piece, approval_token)
+        return ModelCheck(check.rule_id, check.effect, check.approval, check.redactor)
+
+    def approvals(
+        self, *, state: ApprovalState | None = "pending", limit: int = 50
+    ) -> list[Approval]:
+        """List the approvals of the bound scope that this actor may decide, or that its own actions
+        wait for, newest first; with `state=None` of every state.
+        """
+        self._admit("inspect")
+        return self._approvals.in_state(state, limit=limit)
+
+    def approval(self, approval_id: str) -> Approval:
+        """Return one approval. Raises NotFound."""
+        self._admit("inspect")
+        return self._approvals.get(approval_id)
+
+    def approve(
+        self,
+        approval_id: str,
+        *,
+        reason: str,
+        expires_in: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Approval:
+        """Grant an action, once, for `expires_in` seconds (a day); the answer carries its token.
+
+        The next identical action of the same actor uses the grant up, with the token or without. A
+        person decides: the principal of a private scope, a steward of the space, an operator.
+        Raises NotFound, Denied, InvalidInput, StateConflict, IdempotencyMismatch.
+        """
+        return self._approvals.decide(
+            approval_id,
+            "granted",
+            reason=reason,
+            expires_in=expires_in,
+            idempotency_key=idempotency_key,
+        )
+
+    def deny(
+        self, approval_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> Approval:
+        """Deny an action: while it stands, the same action is refused with this reason.
+
+        Raises NotFound, Denied, InvalidInput, StateConflict, IdempotencyMismatch.
+        """
+        return self._approvals.decide(
+            approval_id, "denied", reason=reason, idempotency_key=idempotency_key
+        )
+
+    def revoke(
+        self, approval_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> Approval:
+        """Take back a grant that was not used, or a denial: the same action is asked for anew.
+
+        Raises NotFound, Denied, InvalidInput, StateConflict, IdempotencyMismatch.
+        """
+        return self._approvals.decide(
+            approval_id, "revoked", reason=reason, idempotency_key=idempotency_key
+        )
+
+    def _checked(self, facts: CallFacts, piece: str, token: str | None) -> CheckedCall:
+        rules = self._services.call_rules
+        rules.register(self.actor, facts.kind, piece)
+        with self._observed("policy_check", facts.name or facts.kind) as call:
+            return check_call(
+                rules,
+                self._approvals,
+                facts,
+                call,
+                is_recorded=call.step is not None,
+                token=token,
+            )
+
+    def _refuse_unenforced(self, facts: CallFacts) -> None:
+        """Raise ActionDenied for a ruled call that nothing enforces."""
+        rules = self._services.call_rules
+        if not rules.of(facts.kind):
+            return
+        with self._observed("policy_check", facts.name or facts.kind) as call:
+            refuse_unenforced(rules, self._approvals, facts, call)

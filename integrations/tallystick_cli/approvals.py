@@ -1,0 +1,143 @@
+"""Commands of approvals: list what waits for a person, and decide it at a terminal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.text import Text
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.records import Approval
+from tallystick.tally import BoundTally
+from tallystick_cli import views
+from tallystick_cli.options import AsJson, InScope, Key, Limit, Reason, Where
+from tallystick_cli.output import print_json, print_view
+from tallystick_cli.person import confirm, require_person
+from tallystick_cli.session import open_as_owner
+from tallystick_cli.surface import command_help, help_of
+
+__all__ = ["register"]
+
+ApprovalId = Annotated[
+    str,
+    typer.Argument(metavar="APPROVAL", help="Id of an approval, or how it ends (8 characters do)."),
+]
+_EVERY = "all"
+_MOST = 1_000_000
+
+
+def approvals(
+    state: Annotated[
+        str, typer.Option("--state", help="Such as granted or used; `all` lists every state.")
+    ] = "pending",
+    where: Where = ".tally",
+    limit: Limit = 20,
+    scope: InScope = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the actions that wait for a person, or were decided, newest first."""
+    with open_as_owner(where) as owner:
+        listed = _listed(owner, None if state == _EVERY else state, scope)[:limit]
+    if as_json:
+        print_json([approval.dump() for approval in listed])
+    elif not listed:
+        print_view(Text("Nothing waits for a person.", style="dim"))
+    else:
+        print_view(views.approval_table(listed))
+
+
+def approve(
+    approval: ApprovalId,
+    reason: Reason,
+    expires_in: Annotated[
+        int | None, typer.Option("--expires-in", help=help_of("approve", "expires_in"))
+    ] = None,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Grant one blocked action, with exactly its arguments, once."""
+    _decide("approve", approval, reason, key, where, as_json, expires_in=expires_in)
+
+
+def deny(
+    approval: ApprovalId,
+    reason: Reason,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Deny one blocked action; its agent gets the reason."""
+    _decide("deny", approval, reason, key, where, as_json)
+
+
+def revoke(
+    approval: ApprovalId,
+    reason: Reason,
+    key: Key = None,
+    where: Where = ".tally",
+    as_json: AsJson = False,
+) -> None:
+    """Take back a grant that was not used, or a denial."""
+    _decide("revoke", approval, reason, key, where, as_json)
+
+
+def _decide(
+    verb: Literal["approve", "deny", "revoke"],
+    fragment: str,
+    reason: str,
+    key: str | None,
+    where: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    require_person(f"tally {verb}")
+    with open_as_owner(where) as owner:
+        waiting = _found(owner, fragment)
+        if not as_json:
+            print_view(views.approval_view(waiting))
+        confirm(f"{verb} exactly this", verb)
+        decided: Approval = getattr(owner, verb)(
+            waiting.id, reason=reason, idempotency_key=key, **options
+        )
+    if as_json:
+        print_json(decided.dump())
+        return
+    print_view(views.approval_line(decided))
+    if decided.token is not None:
+        print_view(Text("The same action of the same actor runs once, with this token or without:"))
+        typer.echo(decided.token)
+
+
+def _listed(owner: BoundTally, state: Any, scope: str | None) -> list[Approval]:
+    """Return the approvals of one scope, or of every scope that the owner may see, newest first."""
+    scopes = owner.tally.scopes() if scope is None else [owner.actor.home(scope)]
+    listed = [
+        approval
+        for name in scopes
+        for approval in owner.tally.bind(owner.actor, name)
+        .on("cli")
+        .approvals(state=state, limit=_MOST)
+    ]
+    return sorted(listed, key=lambda approval: (approval.created_at, approval.id), reverse=True)
+
+
+def _found(owner: BoundTally, fragment: str) -> Approval:
+    if len(fragment) >= 36:
+        return owner.approval(fragment)
+    if len(fragment) < 6:
+        raise InvalidInput("Give at least 6 characters of the id.")
+    matching = [each for each in _listed(owner, None, None) if each.id.endswith(fragment)]
+    if len(matching) > 1:
+        raise InvalidInput(f"{len(matching)} approvals end with {fragment}. Give more of the id.")
+    if not matching:
+        raise NotFound(f"There is no approval {fragment} that {owner.actor.user} may see.")
+    return matching[0]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (approvals, approve, deny, revoke):
+        name = command.__name__
+        app.command(name, help=command_help(name))(command)

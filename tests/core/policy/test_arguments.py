@@ -1,0 +1,225 @@
+"""Rules over tool calls see the arguments as JSON, whatever form they came in, and fail closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tallystick.errors import InvalidRecord, SettingsError
+from tallystick.policy.arguments import (
+    UNREADABLE,
+    condition_problem,
+    json_arguments,
+    meets_condition,
+)
+from tallystick.policy.rule_checks import check_rules
+from tallystick.policy.rules import RuleSubject, applicable_rule
+from tallystick.policy.tool_classes import ToolClasses
+from tallystick.records import ArgumentCondition, PolicyConditions, PolicyRule
+
+ARGUMENTS = {
+    "command": "rm -rf /",
+    "files": [{"name": "a.txt"}, {"name": "b.env"}],
+    "a.b": {"n": 3},
+    "flag": True,
+    "none": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "met"),
+    [
+        ({"path": "$.command", "equals": "rm -rf /"}, True),
+        ({"path": "$.command", "equals": "rm"}, False),
+        ({"path": "$.command", "matches": r"\brm\b"}, True),
+        ({"path": "$.command", "matches": r"^ls"}, False),
+        ({"path": "$.command", "contains": "-rf"}, True),
+        ({"path": "$.files[0].name", "one_of": ["a.txt"]}, True),
+        ({"path": "$.files[1].name", "one_of": ["a.txt"]}, False),
+        ({"path": "$.files[7].name", "equals": "a.txt"}, False),
+        ({"path": "$.files[*].name", "matches": r"\.env$"}, True),
+        ({"path": "$.files", "contains": "b.env"}, True),
+        ({"path": "$['a.b'].n", "equals": 3}, True),
+        ({"path": "$['a.b'].n", "equals": 3.0}, True),
+        ({"path": "$.flag", "equals": 1}, False),
+        ({"path": "$.flag", "equals": True}, True),
+        ({"path": "$.none", "one_of": [None]}, True),
+        ({"path": "$.*", "equals": True}, True),
+        ({"path": "$", "contains": "b.env"}, True),
+        ({"path": "$.absent", "contains": "x"}, False),
+    ],
+)
+def test_a_condition_is_met_by_a_value_at_its_path(condition: dict[str, Any], met: bool) -> None:
+    for arguments in (ARGUMENTS, json_arguments(ARGUMENTS)):
+        loaded = ArgumentCondition.load(condition)
+        assert condition_problem(loaded) is None
+        assert meets_condition(loaded, arguments, restricts=True) is met
+        assert meets_condition(loaded, arguments, restricts=False) is met
+
+
+def test_arguments_are_read_from_text_records_and_tuples() -> None:
+    class Call(BaseModel):
+        command: str
+
+    for given in ('{"command": "ls"}', {"command": "ls"}, Call(command="ls")):
+        assert json_arguments(given) == {"command": "ls"}
+    assert json_arguments({"names": ("a", "b")}) == {"names": ["a", "b"]}
+    unreadable: list[Any] = ["rm -rf /", '{"command": "rm', {"x": object()}, {1: "x"}]
+    for arguments in unreadable:
+        assert json_arguments(arguments) is UNREADABLE
+
+
+@pytest.mark.parametrize("arguments", [UNREADABLE, {"c": "x" * 100_001}, {"c": "\ud800"}])
+def test_what_cannot_be_tested_meets_rules_that_restrict_and_none_that_allow(
+    arguments: Any,
+) -> None:
+    condition = ArgumentCondition(path="$.c", matches="^rm$")
+    assert meets_condition(condition, arguments, restricts=True)
+    assert not meets_condition(condition, arguments, restricts=False)
+
+    rules = {
+        effect: PolicyRule.load(
+            {
+                "id": effect,
+                "name": effect,
+                "effect": effect,
+                "applies_to": "tool_call",
+                "conditions": {"arguments": [condition]},
+            }
+        )
+        for effect in ("allow", "deny", "redact", "require_approval", "require_receipt")
+    }
+    subject = RuleSubject(applies_to="tool_call", tool="shell", arguments=arguments)
+    met = {effect for effect, rule in rules.items() if applicable_rule([rule], subject)}
+    assert met == set(rules) - {"allow"}
+
+
+def test_a_fact_that_nobody_stated_meets_rules_that_restrict_and_none_that_allow() -> None:
+    conditions = PolicyConditions(environment=("production",))
+    deny = PolicyRule(
+        id="d", name="d", effect="deny", applies_to="tool_call", conditions=conditions
+    )
+    allow = deny.replace(id="a", effect="allow")
+    silent = RuleSubject(applies_to="tool_call", unstated=frozenset({"environment"}))
+    assert applicable_rule([deny], silent) == deny
+    assert applicable_rule([allow], silent) is None
+    assert applicable_rule([deny], RuleSubject(applies_to="tool_call", environment="test")) is None
+
+
+def test_a_regular_expression_takes_time_in_proportion_to_the_text() -> None:
+    """Where a backtracking engine would need longer than the universe."""
+    condition = ArgumentCondition(path="$.c", matches="^(a+)+$")
+    assert not meets_condition(condition, {"c": "a" * 50_000 + "!"}, restricts=False)
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ({"path": "command", "equals": 1}, "is no path"),
+        ({"path": "$command", "equals": 1}, "is no path"),
+        ({"path": "$.files[x]", "equals": 1}, "is no path"),
+        ({"path": "$.a..b", "equals": 1}, "is no path"),
+        ({"path": "$.a", "matches": "("}, "is no regular expression"),
+        ({"path": "$.a", "matches": "(?=a)"}, "no look-around"),
+    ],
+)
+def test_a_condition_that_cannot_be_used_is_refused_with_its_rule(
+    condition: dict[str, Any], problem: str
+) -> None:
+    rule = {
+        "id": "r",
+        "name": "r",
+        "effect": "deny",
+        "applies_to": "tool_call",
+        "conditions": {"arguments": [condition]},
+    }
+    with pytest.raises(SettingsError, match=problem) as refused:
+        check_rules([PolicyRule.load(rule)])
+    assert "rule 'r': conditions.arguments.0" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"path": "$.a"},
+        {"path": "$.a", "equals": 1, "contains": "x"},
+        {"path": "$.a", "contains": ""},
+        {"path": "$.a", "like": "x"},
+    ],
+)
+def test_a_condition_has_exactly_one_test(condition: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRecord):
+        ArgumentCondition.load(condition)
+
+
+@pytest.mark.parametrize(
+    ("applies_to", "conditions", "problem"),
+    [
+        ("context_item", {"tool": ["shell"]}, "conditions.tool: a context_item has none"),
+        ("context_item", {"arguments": [{"path": "$", "equals": 1}]}, "conditions.arguments"),
+        ("memory", {"tool_class": ["write"]}, "conditions.tool_class: a memory has none"),
+        ("memory", {"kind": ["file"]}, "unknown value 'file'. Use one of memory"),
+        ("tool_call", {"kind": ["memory"]}, "conditions.kind: a tool_call has none"),
+        ("tool_call", {"tag": ["red"]}, "conditions.tag: a tool_call has none"),
+        ("tool_call", {"tool_class": ["erasing"]}, "unknown value 'erasing'"),
+        ("tool_call", {"tool": [""]}, "an empty text matches nothing"),
+        ("model_call", {"tool": ["shell"]}, "conditions.tool: a model_call has none"),
+        ("model_call", {"sensitivity": ["secrets"]}, "unknown value 'secrets'"),
+        ("model_call", {"scope": ["projects"]}, "conditions.scope"),
+    ],
+)
+def test_a_rule_that_could_never_apply_is_refused(
+    applies_to: Any, conditions: dict[str, Any], problem: str
+) -> None:
+    rule = {"id": "r", "name": "r", "effect": "deny", "applies_to": applies_to}
+    with pytest.raises(SettingsError) as refused:
+        check_rules([PolicyRule.load({**rule, "conditions": conditions})])
+    assert problem in str(refused.value)
+
+
+def test_a_rule_without_the_new_conditions_has_the_json_that_digests_were_taken_of() -> None:
+    rule = PolicyRule(id="r", name="r", effect="deny")
+    conditions = rule.dump()["conditions"]
+    assert isinstance(conditions, dict)
+    assert sorted(conditions) == [
+        "agent",
+        "environment",
+        "kind",
+        "provider",
+        "scope",
+        "sensitivity",
+        "tag",
+        "task_type",
+        "tool_class",
+    ]
+    ruled = rule.replace(
+        applies_to="tool_call",
+        conditions=PolicyConditions(
+            tool=("shell",), arguments=(ArgumentCondition(path="$.c", matches="rm"),)
+        ),
+    )
+    assert PolicyRule.loads(ruled.dumps()) == ruled
+    assert PolicyRule.load(ruled.dump(defaults=False)) == ruled
+
+
+def test_a_class_is_declared_or_computed_and_unknown_ones_are_destructive() -> None:
+    def of_query(arguments: Any) -> Any:
+        return "read_only" if arguments["sql"].startswith("select") else "write"
+
+    def of_odd(_: Any) -> Any:
+        return "harmless"
+
+    classes = ToolClasses({"look": "read_only", "sql": of_query, "odd": of_odd})
+    assert classes.class_of("look", None) == "read_only"
+    assert classes.class_of("look", None, stated="destructive") == "read_only"
+    assert classes.class_of("sql", {"sql": "select 1"}) == "read_only"
+    assert classes.class_of("sql", {"sql": "drop"}) == "write"
+    assert classes.class_of("sql", None) == "destructive"
+    assert classes.class_of("odd", None) == "destructive"
+    assert classes.class_of("other", None) == "destructive"
+    assert classes.class_of("other", None, stated="network") == "network"
+    assert classes.class_of("other", None, stated="erasing") == "destructive"
+    with pytest.raises(SettingsError, match="unknown class 'harmless'"):
+        ToolClasses({"odd": "harmless"})  # type: ignore[dict-item]

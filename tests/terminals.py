@@ -1,0 +1,45 @@
+"""Terminals: a pseudo-terminal on which a test types what a person would."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from unittest.mock import patch
+
+from tallystick_cli.app import main
+
+__all__ = ["at_terminal", "run_at_terminal"]
+
+
+@contextmanager
+def at_terminal(typed: str) -> Iterator[None]:
+    """Let standard input be a real terminal on which `typed` was typed."""
+    person, program = pty.openpty()
+    try:
+        os.write(person, f"{typed}\n".encode())
+        with os.fdopen(os.dup(program)) as stdin, patch.object(sys, "stdin", stdin):
+            yield
+    finally:
+        os.close(person)
+        os.close(program)
+
+
+def run_at_terminal(typed: str, *arguments: str) -> tuple[int, str, str]:
+    """Run `tally` at a terminal; return its code, and what it printed as output and as errors."""
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        at_terminal(typed),
+        patch.object(sys, "argv", ["tally", *arguments]),
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return code, out.getvalue(), errors.getvalue()
