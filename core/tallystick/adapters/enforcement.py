@@ -9,10 +9,12 @@ has in hand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tallystick.adapters.tool_calls import ToolCall
-from tallystick.records import Actor
+from tallystick.records import Actor, Approval
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick.tally.call_rules import CallFacts, CallKind, enforcing, is_in_hand
 from tallystick.tally.services import services_of
@@ -22,6 +24,7 @@ __all__ = [
     "check_model_call",
     "check_tool_call",
     "claim_enforcement",
+    "decide_as_person",
     "enforcing",
     "has_rules",
     "is_enforced",
@@ -100,6 +103,24 @@ def check_model_call(
         sensitivity=sensitivity,
         piece=piece,
     )
+
+
+def decide_as_person(
+    bound: BoundTally, approvals: Sequence[Approval], *, approved: bool, reason: str
+) -> None:
+    """Grant or deny what a call waits for, as the person whose answer the runtime has brought.
+
+    That is the principal for whom the agent of the view acts: an agent never decides. Raises
+    Denied where this person may not decide, StateConflict where somebody has decided meanwhile.
+    """
+    actor = bound.actor
+    person = actor.replace(user=actor.acting_for or actor.user, agent=None, acting_for=None)
+    view = replace(bound, actor=person)
+    for approval in approvals:
+        if approved:
+            view.approve(approval.id, reason=reason)
+        else:
+            view.deny(approval.id, reason=reason)
 
 
 def claim_enforcement(tally: Tally | BoundTally, kind: CallKind, call_id: str) -> None:
