@@ -16,12 +16,14 @@ from tallystick_langchain.tools import memory_tools  # noqa: E402
 
 if TYPE_CHECKING:
     from tallystick_langchain.middleware import TallyMiddleware
+    from tallystick_langchain.rules import ToolRules
 
 __all__ = [
     "TallyCallbackHandler",
     "TallyMiddleware",
     "TapeChatModel",
     "TapeLLM",
+    "ToolRules",
     "chat_model_call",
     "compile_messages",
     "memory_tools",
@@ -30,10 +32,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`TallyMiddleware` on first use: it alone needs the package `langchain` with its agents."""
+    """`TallyMiddleware` and `ToolRules` on first use: they need `langchain` with its agents, and
+    LangGraph.
+    """
     if name == "TallyMiddleware":
         require("langchain", extra="langchain")
         from tallystick_langchain.middleware import TallyMiddleware
 
         return TallyMiddleware
+    if name == "ToolRules":
+        require("langgraph", extra="langgraph")
+        from tallystick_langchain.rules import ToolRules
+
+        return ToolRules
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

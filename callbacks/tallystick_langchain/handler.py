@@ -9,6 +9,7 @@ of the run acknowledges everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec
@@ -31,12 +32,15 @@ from tallystick.adapters import (
     attribute_requests,
     begin_call,
     checked_speakers,
+    has_rules,
     is_nested,
     record_tool_call,
     record_tool_result,
+    refuse_unenforced,
+    refuse_unenforced_model_call,
 )
 from tallystick.adapters.configurable import call_of_config
-from tallystick.errors import TallystickError
+from tallystick.errors import Blocked, TallystickError
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
@@ -57,28 +61,35 @@ from tallystick_langchain.messages import (
     text_of,
 )
 
-__all__ = ["TallyCallbackHandler"]
+__all__ = ["ENFORCED", "TallyCallbackHandler", "handler_run"]
 
 P = ParamSpec("P")
 
 
 def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
-    """Guard a hook: its failure is a gap of the run, and is raised only in a strict handler."""
+    """Guard a hook: its failure is a gap of the run, and is raised only in a strict handler.
+
+    What rules stop is raised in every handler: it is no failure, and the call must not happen.
+    """
 
     @wraps(hook)
     def guarded_hook(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(*args, **kwargs)
+        except Blocked:
+            raise
         except Exception as error:
             handler = args[0]
             assert isinstance(handler, TallyCallbackHandler)
             handler._capture.count_gap(error, handler._run_under_way(kwargs))
-            if handler.raise_error:
+            if handler._capture.strict:
                 raise
 
     return guarded_hook
 
 
+ENFORCED = "tallystick_enforces_rules"
+"""Metadata of a tool that checks the rules of its tally by itself."""
 _MOST_HELD = 256
 """Calls that may begin under a root before it is known who acts; then it is decided."""
 
@@ -144,7 +155,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         reported by `verify`. `capture` remembers the words of the `user` to the root, or those of
         `both`, with one write when it ends.
         """
-        self.raise_error = strict
+        # LangChain passes on what a hook raises only then; the guard of the hooks decides what that
+        # is.
+        self.raise_error = True
         self._binder = Binder(
             tally, runtime="langchain", piece="TallyCallbackHandler", actor=actor, scope=scope
         )
@@ -245,13 +258,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tags,
             messages[0],
         )
-        if call is None:
-            return
-        call.step.record(
-            "request",
-            lambda: request_of(messages[0], parameters),
-            summary={"model": model, "messages": len(messages[0])},
-        )
+        if call is not None:
+            call.step.record(
+                "request",
+                lambda: request_of(messages[0], parameters),
+                summary={"model": model, "messages": len(messages[0])},
+            )
+        self._refuse_unenforced_model(run_id, model, metadata)
 
     @_guard_hook
     def on_llm_start(
@@ -277,11 +290,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tags,
             prompts,
         )
-        if call is None:
-            return
-        call.step.record(
-            "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
-        )
+        if call is not None:
+            call.step.record(
+                "request", lambda: completion_of(prompts[0], parameters), summary={"model": model}
+            )
+        self._refuse_unenforced_model(run_id, model, metadata)
 
     @_guard_hook
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -373,13 +386,52 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Record a tool call as it starts: its name and arguments."""
         name = _name_of(serialized, kwargs) or "tool"
         call = self._begin("tool_call", run_id, parent_run_id, metadata, name, tags)
-        if call is None:
-            return
         arguments = inputs if inputs is not None else input_str
-        record_tool_call(call.step, ToolCall(name, arguments, kwargs.get("tool_call_id")))
-        # What the tool remembers or recalls belongs to its step: hooks run inline, in the context
-        # of the tool.
-        call.enter()
+        tool_call = ToolCall(name, arguments, kwargs.get("tool_call_id"))
+        if call is not None:
+            record_tool_call(call.step, tool_call)
+            # What the tool remembers or recalls belongs to its step: hooks run inline, in the
+            # context of the tool.
+            call.enter()
+        if has_rules(self._binder.tally, "tool_call") and not (metadata or {}).get(ENFORCED):
+            tool_class = (metadata or {}).get("tool_class")
+            self._refuse(
+                run_id,
+                lambda bound: refuse_unenforced(bound, tool_call, tool_class=tool_class),
+                metadata,
+            )
+
+    def _refuse_unenforced_model(
+        self, run_id: UUID, model: str | None, metadata: Mapping[str, Any] | None
+    ) -> None:
+        if has_rules(self._binder.tally, "model_call"):
+            provider = (metadata or {}).get("ls_provider")
+            self._refuse(
+                run_id,
+                lambda bound: refuse_unenforced_model_call(bound, provider=provider, model=model),
+                metadata,
+            )
+
+    def _refuse(
+        self,
+        run_id: UUID,
+        refuse: Callable[[BoundTally], None],
+        metadata: Mapping[str, Any] | None,
+    ) -> None:
+        """Refuse a ruled call that no enforcing piece has in hand; its step fails."""
+        callback, call = self._callbacks.get(run_id.int), self._call(run_id)
+        if callback is not None and callback.tree is None:
+            # Another handler of this tally records the call, and refuses it.
+            return
+        bound = None if callback is None or callback.tree is None else callback.tree.bound
+        # Where nobody is named the error of that is raised: a ruled call does not pass unjudged.
+        bound = bound or self._binder.bound(self._call_context(metadata or {}))
+        try:
+            with nullcontext() if call is None else call.step.active():
+                refuse(bound)
+        except Blocked as error:
+            self._fail(run_id, error)
+            raise
 
     @_guard_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -601,6 +653,17 @@ class TallyCallbackHandler(BaseCallbackHandler):
         name = callback.path[-1] if callback.path else run.record.agent_name
         step = run.step(kind, name=name, metadata=_place(callback, None))
         root.is_waiting = stop_step(step, error)
+
+
+def handler_run() -> Run | None:
+    """Return the run of a TallyCallbackHandler in the callbacks of the call under way, or None."""
+    manager = ensure_config().get("callbacks")
+    handlers = getattr(manager, "handlers", manager) or ()
+    parent = getattr(manager, "parent_run_id", None)
+    for handler in handlers if isinstance(handlers, Sequence) else ():
+        if isinstance(handler, TallyCallbackHandler) and parent is not None:
+            return handler.run_of(parent)
+    return None
 
 
 def _usage(response: LLMResult) -> dict[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, TypeVar
 
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -21,7 +21,14 @@ from langchain.agents.middleware import (
     ToolCallRequest,
 )
 from langchain.agents.middleware.types import PrivateStateAttr
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    messages_to_dict,
+)
 from langchain_core.runnables.config import ensure_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
@@ -32,11 +39,15 @@ from tallystick.adapters import (
     Capture,
     Speakers,
     ToolCall,
+    check_model_call,
     checked_speakers,
+    enforcing,
+    has_rules,
     is_nested,
     recall_for_turn,
     record_tool_call,
     record_tool_result,
+    register_enforcer,
 )
 from tallystick.adapters.configurable import call_of_config, namespace_for
 from tallystick.aio import in_thread
@@ -44,12 +55,14 @@ from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally, ModelCheck, Tally
 from tallystick.tokens import usage_of
+from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.graph import is_bubble_up, place_of, stop_step
-from tallystick_langchain.handler import TallyCallbackHandler
+from tallystick_langchain.handler import handler_run
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
 from tallystick_langchain.render import items_of, render, tool_specs
+from tallystick_langchain.rules import RuledToolCall
 
 __all__ = ["TallyMiddleware", "TallyState"]
 
@@ -101,6 +114,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         those of `both`, when an agent ends.
         """
         super().__init__()
+        for kind in ("tool_call", "model_call"):
+            register_enforcer(tally, kind, "TallyMiddleware")
         if budget is not None and budget <= reserve:
             raise InvalidInput("`budget` must be more than `reserve`.")
         self._binder = Binder(
@@ -233,14 +248,18 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Compile the request, send it, and record both."""
+        """Compile the request, send it as far as the rules let it, and record both."""
+        bound, name = self._bound(request.runtime), _model_name(request)
         step = self._model_step(request)
         if step is None:
-            return handler(self._compile(request))
+            compiled = approved(bound, lambda: self._compile(bound, request))
+            with enforcing("model_call", name):
+                return handler(compiled)
         with step.active():
             try:
-                compiled = self._compile(request)
-                response = handler(compiled)
+                compiled = approved(bound, lambda: self._compile(bound, request))
+                with enforcing("model_call", name):
+                    response = handler(compiled)
             except BaseException as error:
                 self._fail(request.state, step, error)
                 raise
@@ -253,21 +272,29 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Same as `wrap_model_call`; the compile runs on a thread of its own."""
+        bound, name = await in_thread(self._bound, request.runtime), _model_name(request)
+
+        def compile_() -> Awaitable[ModelRequest[Any]]:
+            return in_thread(self._compile, bound, request)
+
         step = await in_thread(self._model_step, request)
         if step is None:
-            return await handler(await in_thread(self._compile, request))
+            compiled = await approved_async(bound, compile_)
+            with enforcing("model_call", name):
+                return await handler(compiled)
         with step.active():
             try:
-                compiled = await in_thread(self._compile, request)
-                response = await handler(compiled)
+                compiled = await approved_async(bound, compile_)
+                with enforcing("model_call", name):
+                    response = await handler(compiled)
             except BaseException as error:
                 self._fail(request.state, step, error)
                 raise
         self._finish_model_call(step, compiled, response)
         return response
 
-    def _compile(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        bound = self._bound(request.runtime)
+    def _compile(self, bound: BoundTally, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """Return the request to send. Raises ApprovalRequired, ActionDenied, CompileError."""
         model, specs = _model_name(request), tool_specs(request.tools)
         system = [] if request.system_message is None else [request.system_message]
         items = items_of([*_with_ids(system), *request.messages], bound.tally.counter(model).count)
@@ -285,7 +312,32 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         denied = {spec.name for spec in specs} - rendered.tools
         tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
         messages: Any = rendered.messages
-        return request.override(system_message=rendered.system, messages=messages, tools=tools)
+        return self._checked(
+            bound,
+            request.override(system_message=rendered.system, messages=messages, tools=tools),
+        )
+
+    def _checked(self, bound: BoundTally, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """Return a request as the rules over model calls let it go."""
+        if not has_rules(self._binder.tally, "model_call"):
+            return request
+        system = [] if request.system_message is None else [request.system_message]
+        check = check_model_call(
+            bound,
+            piece="TallyMiddleware",
+            provider=_provider(request.model),
+            model=_model_name(request),
+            request={
+                "messages": messages_to_dict([*system, *request.messages]),
+                "tools": [_tool_name(tool) for tool in request.tools],
+            },
+        )
+        if not check.redacts:
+            return request
+        cleaned: Any = [_cleaned(check, message) for message in request.messages]
+        return request.override(
+            system_message=_cleaned(check, system[0]) if system else None, messages=cleaned
+        )
 
     def _recall(self, bound: BoundTally, request: ModelRequest[Any]) -> list[Hit]:
         users = (message for message in reversed(request.messages) if message.type == "human")
@@ -306,8 +358,11 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
-        """Record the call and its result."""
+        """Run the tool as far as the rules let it, and record the call and its result."""
         step = self._tool_step(request)
+        if has_rules(self._binder.tally, "tool_call"):
+            call = RuledToolCall(self._bound(request.runtime), request, "TallyMiddleware")
+            handler = call.around(handler)
         if step is None:
             return handler(request)
         with step.active():
@@ -327,6 +382,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ToolMessage | Command[Any]:
         """Same as `wrap_tool_call`."""
         step = await in_thread(self._tool_step, request)
+        if has_rules(self._binder.tally, "tool_call"):
+            bound = await in_thread(self._bound, request.runtime)
+            handler = RuledToolCall(bound, request, "TallyMiddleware").async_around(handler)
         if step is None:
             return await handler(request)
         with step.active():
@@ -341,7 +399,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _tool_step(self, request: ToolCallRequest) -> Step | None:
         """Return the step of a tool call; None if a handler in the callbacks records it."""
-        if _handler_run() is not None:
+        if handler_run() is not None:
             return None
         run = self._run(request.state, request.runtime)
         if run is None:
@@ -369,7 +427,7 @@ def _recording_run() -> Run | None:
     """
     step = current_step()
     return (
-        _handler_run() or current_run() or (step.run if step is not None and step.is_open else None)
+        handler_run() or current_run() or (step.run if step is not None and step.is_open else None)
     )
 
 
@@ -377,17 +435,6 @@ def _parent_step_id(run: Run) -> str | None:
     """Return the id of the open step of the run in which a new one is a child, or None."""
     step = current_step()
     return step.id if step is not None and step.run is run and step.is_open else None
-
-
-def _handler_run() -> Run | None:
-    """Return the run of a TallyCallbackHandler in the callbacks of the call under way, or None."""
-    manager = ensure_config().get("callbacks")
-    handlers = getattr(manager, "handlers", manager) or ()
-    parent = getattr(manager, "parent_run_id", None)
-    for handler in handlers if isinstance(handlers, Sequence) else ():
-        if isinstance(handler, TallyCallbackHandler) and parent is not None:
-            return handler.run_of(parent)
-    return None
 
 
 def _place() -> dict[str, Any]:
@@ -421,6 +468,23 @@ def _max_input_tokens(model: Any) -> int | None:
     profile = getattr(model, "profile", None)
     tokens = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
     return tokens if isinstance(tokens, int) and tokens > 0 else None
+
+
+def _provider(model: Any) -> str | None:
+    """Return the provider of a model as LangChain names it for tracing."""
+    describe = getattr(model, "_get_ls_params", None)
+    provider = describe().get("ls_provider") if callable(describe) else None
+    return provider if isinstance(provider, str) else None
+
+
+M = TypeVar("M", bound=BaseMessage)
+
+
+def _cleaned(check: ModelCheck, message: M) -> M:
+    changes: dict[str, Any] = {"content": check.clean(message.content)}
+    if isinstance(message, AIMessage) and message.tool_calls:
+        changes["tool_calls"] = check.clean(message.tool_calls)
+    return message.model_copy(update=changes)
 
 
 def _record_missing(step: Step, request: ModelRequest[Any], response: ModelResponse[Any]) -> None:

@@ -4,17 +4,26 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import (
+    ActorSource,
+    Binder,
+    ToolCall,
+    check_tool_call,
+    has_rules,
+    is_enforced,
+)
 from tallystick.adapters.configurable import call_of_config
+from tallystick.errors import Blocked
 from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
+from tallystick_langchain.approvals import ActionRequest, approved, ask_person
+from tallystick_langchain.handler import ENFORCED
 
 __all__ = ["memory_tools"]
 
@@ -39,11 +48,24 @@ def memory_tools(
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]
+        bound = binder.bound(call_of_config(binder, config))
         if memory_tool.needs_approval and approval == "interrupt":
-            refusal = _ask_person(tool, arguments, memory_tool.description)
-            if refusal is not None:
-                return refusal
-        return memory_tool.function(binder.bound(call_of_config(binder, config)), **arguments)
+            decision = ask_person([ActionRequest(tool, arguments, memory_tool.description)])
+            if decision is None:
+                return not_approved(
+                    tool, "Nobody can be asked: this is no graph with a checkpointer."
+                )
+            if not decision.is_approved:
+                return not_approved(tool, decision.message)
+        if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
+            return memory_tool.function(bound, **arguments)
+        call = ToolCall(tool, arguments)
+        try:
+            check = approved(bound, lambda: check_tool_call(bound, call, piece="memory_tools"))
+        except Blocked as error:
+            return {"error": error.code, "message": str(error)}
+        result: dict[str, Any] = check.result(memory_tool.function(bound, **check.arguments))
+        return result
 
     # LangChain reads the schema of a tool off its signature, so each is written out; it hands in
     # the config.
@@ -84,33 +106,7 @@ def memory_tools(
             function,
             name=function.__name__,
             description=MEMORY_TOOLS[function.__name__].description,
+            metadata={ENFORCED: True},
         )
         for function in functions
     ]
-
-
-def _ask_person(tool: str, arguments: dict[str, Any], description: str) -> dict[str, Any] | None:
-    """Ask a person. Return None if the call was approved, else the answer for the model."""
-    try:
-        from langgraph.types import interrupt
-    except ImportError:
-        return not_approved(tool, "Nobody can be asked outside of LangGraph.")
-    try:
-        response = interrupt(
-            {
-                "action_requests": [{"name": tool, "args": arguments, "description": description}],
-                "review_configs": [
-                    {"action_name": tool, "allowed_decisions": ["approve", "reject"]}
-                ],
-            }
-        )
-    except (RuntimeError, KeyError):
-        # No graph, or one that cannot stop: LangGraph's interrupts need a checkpointer.
-        return not_approved(tool, "Nobody can be asked: this is no graph with a checkpointer.")
-    decisions = response.get("decisions") if isinstance(response, Mapping) else None
-    decision = decisions[0] if isinstance(decisions, list) and decisions else response
-    kind = decision.get("type") if isinstance(decision, Mapping) else decision
-    if kind is True or kind == "approve":
-        return None
-    reason = decision.get("message") if isinstance(decision, Mapping) else None
-    return not_approved(tool, str(reason or "A person said no."))

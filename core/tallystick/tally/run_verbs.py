@@ -251,28 +251,36 @@ class RunVerbs(MemoryVerbs):
         another `observer` has stored of this run answers `duplicate`, and the journal names both.
         Raises what `remember_many` does.
         """
+        spoken = {"user": user, "assistant": assistant}
+        turns = {
+            role: self._turn(run, role, text)
+            for role, text in spoken.items()
+            if text is not None and text.strip()
+        }
+        if idempotency_key is not None:
+            # The caller says which call is which.
+            key = f"keep_turn {idempotency_key}"
+            return self.remember_many(turns.values(), idempotency_key=key) if turns else []
         captured = self._services.captured_turns.of(run.id)
-        results: list[Remembered] = []
         with captured.guard:
-            new: list[tuple[str, NewMemory]] = []
-            for role, text in (("user", user), ("assistant", assistant)):
-                if text is None or not text.strip():
-                    continue
-                words = captured.words(role, text)
+            results: dict[str, Remembered] = {}
+            new: dict[str, NewMemory] = {}
+            for role, turn in turns.items():
+                words = captured.words(role, turn.content)
                 earlier = captured.see(observer, words)
                 if earlier is None:
-                    turn = self._turn(run, role, text)
                     key = f"turn {run.id} {words} {captured.number(words)}"
-                    new.append((words, turn.model_copy(update={"idempotency_key": key})))
+                    new[role] = turn.model_copy(update={"idempotency_key": key})
                 else:
                     self._journal_duplicate(run, observer, earlier)
-                    results.append(earlier.remembered.model_copy(update={"status": "duplicate"}))
-            call_key = None if idempotency_key is None else f"keep_turn {idempotency_key}"
-            turns = [turn for _, turn in new]
-            stored = self.remember_many(turns, idempotency_key=call_key) if turns else []
-            for (words, _), remembered in zip(new, stored, strict=True):
+                    duplicate = {"status": "duplicate"}
+                    results[role] = earlier.remembered.model_copy(update=duplicate)
+            stored = self.remember_many(new.values()) if new else []
+            for (role, turn), remembered in zip(new.items(), stored, strict=True):
+                results[role] = remembered
+                words = captured.words(role, turn.content)
                 captured.add(words, Captured(observer, remembered))
-        return [*results, *stored]
+        return [results[role] for role in turns]
 
     def _turn(self, run: Run, role: str, text: str) -> NewMemory:
         thread = run.record.metadata.get("thread_id")

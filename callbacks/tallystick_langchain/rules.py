@@ -1,0 +1,169 @@
+"""ToolRules: the rules of a tally over tool calls, at the hook of LangGraph's ToolNode.
+
+A denied call does not run: the model reads why, as the error of the tool, and may go on. A call
+that wants an approval stops the graph with an interrupt until a person has decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables.config import ensure_config
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from tallystick.adapters import (
+    ActorSource,
+    Binder,
+    ToolCall,
+    check_tool_call,
+    enforcing,
+    has_rules,
+    register_enforcer,
+)
+from tallystick.adapters.configurable import call_of_config
+from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied
+from tallystick.recorder import Run
+from tallystick.records import Scope
+from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick_langchain.approvals import approved, approved_async
+from tallystick_langchain.handler import handler_run
+
+__all__ = ["RuledToolCall", "ToolRules"]
+
+Result = ToolMessage | Command[Any]
+
+
+class ToolRules:
+    """Rules over the tools of a graph: `ToolNode(tools, wrap_tool_call=rules.wrap_tool_call,
+    awrap_tool_call=rules.awrap_tool_call)`. TallyMiddleware has them built in.
+    """
+
+    def __init__(
+        self,
+        tally: Tally | BoundTally,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+    ) -> None:
+        """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts")."""
+        self._binder = Binder(
+            tally, runtime="langgraph", piece="ToolRules", actor=actor, scope=scope
+        )
+        register_enforcer(self._binder.tally, "tool_call", "ToolRules")
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
+    ) -> Result:
+        """Check the call, then run it."""
+        if not has_rules(self._binder.tally, "tool_call"):
+            return handler(request)
+        return RuledToolCall(self._bound(), request, "ToolRules").run(handler)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        """Same as `wrap_tool_call`."""
+        if not has_rules(self._binder.tally, "tool_call"):
+            return await handler(request)
+        return await RuledToolCall(self._bound(), request, "ToolRules").arun(handler)
+
+    def _bound(self) -> BoundTally:
+        return self._binder.bound(call_of_config(self._binder, ensure_config()))
+
+
+class RuledToolCall:
+    """A tool call of a graph under the rules of a tally."""
+
+    def __init__(self, bound: BoundTally, request: ToolCallRequest, piece: str) -> None:
+        self._bound = bound
+        self._request = request
+        self._piece = piece
+        metadata = getattr(request.tool, "metadata", None) or {}
+        self._tool_class: str | None = metadata.get("tool_class")
+        call = request.tool_call
+        self._call = ToolCall(call["name"], call["args"], call["id"])
+
+    def run(self, handler: Callable[[ToolCallRequest], Result]) -> Result:
+        """Run the tool as far as the rules let it; a denial is its error, which the model reads."""
+        try:
+            check = approved(self._bound, self._check)
+        except ActionDenied as error:
+            return self._denial(error)
+        with enforcing("tool_call", self._call.name):
+            return _cleaned(check, handler(self._allowed(check)))
+
+    async def arun(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
+        """Same as `run`."""
+        try:
+            check = await approved_async(self._bound, lambda: in_thread(self._check))
+        except ActionDenied as error:
+            return self._denial(error)
+        with enforcing("tool_call", self._call.name):
+            return _cleaned(check, await handler(self._allowed(check)))
+
+    def around(
+        self, handler: Callable[[ToolCallRequest], Result]
+    ) -> Callable[[ToolCallRequest], Result]:
+        """Return a handler of this call that is `run`."""
+        return lambda _: self.run(handler)
+
+    def async_around(
+        self, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Callable[[ToolCallRequest], Awaitable[Result]]:
+        """Same as `around`."""
+        return lambda _: self.arun(handler)
+
+    def _check(self) -> ToolCheck:
+        with _recorded_by(handler_run()):
+            return check_tool_call(
+                self._bound, self._call, piece=self._piece, tool_class=self._tool_class
+            )
+
+    def _allowed(self, check: ToolCheck) -> ToolCallRequest:
+        if not check.redacts:
+            return self._request
+        tool_call: Any = {**self._request.tool_call, "args": check.arguments}
+        return self._request.override(tool_call=tool_call)
+
+    def _denial(self, error: ActionDenied) -> ToolMessage:
+        return ToolMessage(
+            str(error),
+            name=self._call.name,
+            tool_call_id=str(self._call.tool_call_id),
+            status="error",
+        )
+
+
+def _recorded_by(run: Run | None) -> AbstractContextManager[Any]:
+    """Record the check in the run of a handler, which has no step open before the tool runs."""
+    return nullcontext() if run is None else run.active()
+
+
+def _cleaned(check: ToolCheck, result: Result) -> Result:
+    if not check.redacts:
+        return result
+    if isinstance(result, ToolMessage):
+        return _cleaned_message(check, result)
+    update = result.update
+    messages = update.get("messages") if isinstance(update, Mapping) else None
+    if not isinstance(update, Mapping) or not isinstance(messages, list):
+        return result
+    cleaned = [
+        _cleaned_message(check, message) if isinstance(message, ToolMessage) else message
+        for message in messages
+    ]
+    return Command(
+        graph=result.graph,
+        update={**update, "messages": cleaned},
+        resume=result.resume,
+        goto=result.goto,
+    )
+
+
+def _cleaned_message(check: ToolCheck, message: ToolMessage) -> ToolMessage:
+    return message.model_copy(update={"content": check.result(message.content)})
