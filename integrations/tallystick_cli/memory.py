@@ -309,7 +309,7 @@ def forget(
             forgetting = bound.forget_matching(
                 what,
                 reason=reason,
-                mode="execute" if apply else "preview",
+                mode="apply" if apply else "preview",
                 threshold=threshold,
                 confirm_token=token,
                 idempotency_key=key,
@@ -319,14 +319,19 @@ def forget(
                 views.forgetting_view(forgetting),
                 forgetting.confirm_token,
             )
-        elif preview:
+        elif preview or (force and not apply):
             correction = owner.correct(
                 memory_id_of(owner, what), "delete", reason=reason, force=force
             )
             fields, view = correction.dump(), views.correction_view(correction)
+            next_token = correction.confirm_token if force else None
         else:
             change = owner.forget(
-                memory_id_of(owner, what), reason=reason, force=force, idempotency_key=key
+                memory_id_of(owner, what),
+                reason=reason,
+                force=force,
+                confirm_token=token,
+                idempotency_key=key,
             )
             fields, view = change.dump(), views.change_line(change)
     if as_json:
@@ -401,7 +406,8 @@ def purge(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    folder: Annotated[Path | None, typer.Argument(help=help_of("export", "folder"))] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Count it, write nothing.")] = False,
     where: Where = ".tally",
     scope: Annotated[
         list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")
@@ -413,11 +419,17 @@ def export(
     """
     with open_as_owner(where) as owner:
         chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
-        transfer = owner.operator.export(folder, scopes=chosen)
+        transfer = owner.operator.export(
+            folder, scopes=chosen, mode="preview" if preview else "apply"
+        )
     if as_json:
         print_json(transfer.dump())
     else:
-        print_view(views.transfer_view(transfer, verb="exported to", folder=folder))
+        print_view(
+            views.transfer_preview(transfer)
+            if preview
+            else views.transfer_view(transfer, verb="exported to", folder=folder or Path())
+        )
 
 
 def import_(

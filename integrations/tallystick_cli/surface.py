@@ -98,7 +98,19 @@ CLI = Surface(
                 "preview": "what a forget would do, which `correct` previews",
                 "apply": _APPLY,
             },
-            absent=dict.fromkeys(("if_version", "limit"), _ELSEWHERE),
+            absent=dict.fromkeys(
+                (
+                    "if_version",
+                    "limit",
+                    "kinds",
+                    "tags",
+                    "who",
+                    "source_type",
+                    "since",
+                    "until",
+                ),
+                _ELSEWHERE,
+            ),
         ),
         "recover": Offer(
             ("recover",),
@@ -224,7 +236,12 @@ CLI = Surface(
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
         "export": Offer(
-            ("export",), renamed={"scope": "scopes"}, own={"scope": "by default all one may take"}
+            ("export",),
+            renamed={"scope": "scopes", "preview": "mode"},
+            own={
+                "scope": "by default all one may take",
+                "preview": "a flag, beside the writing that is the default",
+            },
         ),
         "import": Offer(("import_from",), renamed={"key": "idempotency_key"}),
         "init": Offer(
@@ -244,6 +261,7 @@ CLI = Surface(
         "remember_many": "an application's call",
         "get": "`inspect` shows a memory with its reasons",
         "modify_many": "an application's call",
+        "source": "`inspect` shows a source too, with the beginning of its text",
         "context_pack": "text for a model, which an application asks for",
         "wake": "text for a model, which an application asks for",
         "space": "`spaces` lists them all",

@@ -51,7 +51,7 @@ FIRST_LOOK = {
     "memory/test_inspect.py": "memory/explore memory/history memory/packs upkeep/portable "
     "storage/portable",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
-    "upkeep/test_erase.py": "memory/working storage/byte_search storage/erasing "
+    "upkeep/test_erase.py": "storage/byte_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof upkeep/retention",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "

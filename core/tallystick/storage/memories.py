@@ -600,13 +600,17 @@ class FoundSource:
     scope: Scope
     reference: SourceRef
     content_key: str
+    record: Source
 
 
 def drawn_from(connection: Connection, source_id: str) -> list[Stored]:
-    """Return the memories that were derived from a source."""
+    """Return the memories that were derived from a source, oldest first."""
     links = tables.memory_sources
-    docs = connection.execute(select(links.c.doc).where(links.c.source_id == source_id)).scalars()
-    return list(get_docs(connection, docs).values())
+    docs = connection.execute(
+        select(links.c.doc).where(links.c.source_id == source_id).order_by(links.c.doc)
+    ).scalars()
+    stored = get_docs(connection, docs)
+    return [stored[doc] for doc in sorted(stored)]
 
 
 def find_source(connection: Connection, source_id: str) -> FoundSource | None:
@@ -620,9 +624,25 @@ def find_source(connection: Connection, source_id: str) -> FoundSource | None:
     row = connection.execute(query).first()
     if row is None:
         return None
-    return FoundSource(
-        row.scope_id, Scope.parse(row.name), SourceRef.loads(row.reference), row.content_hash
+    scope, reference = Scope.parse(row.name), SourceRef.loads(row.reference)
+    record = Source(
+        id=row.id,
+        organization=scope.organization,
+        scope=scope,
+        source_type=row.source_type,
+        uri=row.uri,
+        title=row.title,
+        source_version=row.source_version,
+        content_hash=row.content_hash,
+        metadata=reference.metadata,
+        privacy_class=row.privacy_class,
+        created_by=row.created_by,
+        created_at=row.created_at,
+        occurred_at=row.occurred_at,
+        lifecycle_state=row.lifecycle_state,
+        schema_version=row.schema_version,
     )
+    return FoundSource(row.scope_id, scope, reference, row.content_hash, record)
 
 
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[SourceLink]]:
@@ -717,8 +737,23 @@ def _parsed(body: str) -> Any:
         return json.loads(body)
 
 
+_TASK_STATES = {"open": "todo", "active": "doing"}
+"""States of tasks that earlier releases wrote, and those of now."""
+
+
+def _with_task_state(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a task or milestone with its state in the words of now."""
+    attributes = body.get("attributes") or {}
+    status = attributes.get("status")
+    if not isinstance(status, str) or status not in _TASK_STATES:
+        return body
+    return {**body, "attributes": {**attributes, "status": _TASK_STATES[status]}}
+
+
 def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
     body = _parsed(row.body) if row.body is not None else {"content": ""}
+    if row.kind in ("task", "milestone"):
+        body = _with_task_state(body)
     memory = Memory.load(
         {
             **body,
