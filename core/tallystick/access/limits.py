@@ -30,10 +30,6 @@ class Limits:
         self._due: dict[_Key, int] = {}
         self._refusal_ids: dict[_Key, str] = {}
 
-    def most(self, limited: Limited) -> int | None:
-        """Return the calls that an actor may make in a minute; None for no limit."""
-        return self._per_minute.get(limited)
-
     def wait(self, actor: Actor, limited: Limited, now: int, *, count: int = 1) -> int:
         """Count `count` calls and return 0, or return the microseconds after which the actor may
         make them; they must not be more than a minute's worth.

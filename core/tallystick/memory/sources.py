@@ -39,10 +39,10 @@ def source(context: MemoryContext, actor: Actor, source_id: str) -> SourceInspec
     NotFound for hidden and absent ones alike.
     """
     with context.store.database.read() as connection:
-        found = context.visible_source(connection, actor, source_id, "read")
-        inspection = inspect_source(connection, context, actor, found)
-        body = parts.get(connection, found.scope_id, found.content_key)
-    context.gate.log_read(actor, "source", [found.scope], results=1)
+        row = context.visible_source(connection, actor, source_id, "read")
+        inspection = inspect_source(connection, context, actor, row)
+        body = parts.get(connection, row.scope_id, row.content_key)
+    context.gate.log_read(actor, "source", [row.scope], results=1)
     if not inspection.shown or body is None:
         return inspection
     return inspection.model_copy(update={"text": body.decode("utf-8", "surrogatepass")})
@@ -62,11 +62,12 @@ def inspect_source(
     shown = decision.allowed and bool(
         visible_docs(connection, context.gate, actor, unredacted, now)
     )
-    known = [
+    inspectable = [
         stored
         for stored in drawn
         if context.gate.decide(connection, actor, "inspect", stored.memory.scope).allowed
     ]
+    elsewhere = len(drawn) - len(inspectable)
     inspection = SourceInspection(
         memory_id=record.id,
         scope=row.scope,
@@ -79,7 +80,7 @@ def inspect_source(
         why=_WHY.get(lifecycle, decision.reason) if decision.allowed else decision.reason,
         decision=decision,
         readers=readers_of(connection, row.scope),
-        affected=_affected(connection, context, actor, known, elsewhere=len(drawn) - len(known)),
+        affected=_affected(connection, context, actor, inspectable, elsewhere=elsewhere),
         freshness=Freshness(current=lifecycle == "active", known_at=record.occurred_at),
         source_type=record.source_type,
         occurred_at=record.occurred_at,
@@ -92,7 +93,7 @@ def inspect_source(
                 version=stored.memory.version,
                 updated_at=stored.memory.updated_at,
             )
-            for stored in known
+            for stored in inspectable
         ),
     )
     if not shown:
@@ -136,8 +137,8 @@ def _affected(
     """Return what stands on the memories drawn from a source: conclusions, copies and links."""
     around = [affected_by(connection, context, actor, stored) for stored in drawn]
     return Affected(
-        derived=tuple(dict.fromkeys(name for one in around for name in one.derived)),
-        shared=tuple(dict.fromkeys(name for one in around for name in one.shared)),
-        links=tuple(dict.fromkeys(link for one in around for link in one.links)),
-        elsewhere=elsewhere + sum(one.elsewhere for one in around),
+        derived=tuple(dict.fromkeys(name for affected in around for name in affected.derived)),
+        shared=tuple(dict.fromkeys(name for affected in around for name in affected.shared)),
+        links=tuple(dict.fromkeys(link for affected in around for link in affected.links)),
+        elsewhere=elsewhere + sum(affected.elsewhere for affected in around),
     )

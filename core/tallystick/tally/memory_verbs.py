@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from tallystick import memory
-from tallystick.access import widens
 from tallystick.errors import InvalidInput
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import current_run, current_step
+from tallystick.recorder import current_run
 from tallystick.records import (
     AccessPreview,
     Actor,
@@ -744,21 +743,6 @@ class MemoryVerbs(View):
         if run_id is None:
             raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
         return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
-
-    def _working_of_run(self, scopes: Sequence[Scope]) -> memory.WorkingMemory | None:
-        """Return the working memory of the open run, where it is in one of `scopes` and the run has
-        no other readers.
-        """
-        step = current_step()
-        run = current_run() or (None if step is None else step.run)
-        services = self._services
-        if run is None or run.context is not services.recorder or self.scope not in scopes:
-            return None
-        if self.scope != run.scope:
-            with services.store.database.read() as connection:
-                if widens(connection, services.gate, self.actor, self.scope, run.scope):
-                    return None
-        return memory.WorkingMemory(services.memory, self.actor, self.scope, run.id)
 
     def _pack_items_of_run(self, scopes: Sequence[str | Scope] | None) -> tuple[PackItem, ...]:
         of_run = self._working_of_run(self._scopes(scopes))

@@ -151,7 +151,7 @@ class RunVerbs(MemoryVerbs):
         candidates = list(items)
         if isinstance(working, WorkingMemory):
             return [*candidates, working]
-        if not working or any(isinstance(one, WorkingMemory) for one in candidates):
+        if not working or any(isinstance(candidate, WorkingMemory) for candidate in candidates):
             return candidates
         of_run = self._working_of_run([self.scope])
         return candidates if of_run is None else [*candidates, of_run]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from tallystick.access import widens
+from tallystick.memory import WorkingMemory
 from tallystick.recorder import (
     RecorderContext,
     Recordings,
@@ -63,6 +64,21 @@ class View:
     def _observed(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
         """Observe one call of a verb for the recorder, and journal a refusal in it."""
         return _observe(self, kind, name)
+
+    def _working_of_run(self, scopes: Sequence[Scope]) -> WorkingMemory | None:
+        """Return the working memory of the open run, where it is in one of `scopes` and the run has
+        no other readers.
+        """
+        services, step, run = self._services, active_step.get(), active_run.get()
+        if step is not None and step.is_open:
+            run = step.run
+        if run is None or not _is_open(run, services.recorder) or self.scope not in scopes:
+            return None
+        if self.scope != run.scope:
+            with services.store.database.read() as connection:
+                if widens(connection, services.gate, self.actor, self.scope, run.scope):
+                    return None
+        return WorkingMemory(services.memory, self.actor, self.scope, run.id)
 
     def _wake_worker(self) -> None:
         """Wake the background after a write."""
