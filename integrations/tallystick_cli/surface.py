@@ -91,26 +91,20 @@ CLI = Surface(
         ),
         "forget": Offer(
             ("forget", "forget_matching"),
-            renamed={"what": "memory_id", "matching": "query", **_CONFIRM},
+            renamed={
+                "what": "memory_id",
+                "matching": "query",
+                "kind": "kinds",
+                "tag": "tags",
+                **_CONFIRM,
+            },
             own={
                 "what": "an id, or with --matching a query",
                 "matching": "a flag that makes WHAT a query",
                 "preview": "what a forget would do, which `correct` previews",
                 "apply": _APPLY,
             },
-            absent=dict.fromkeys(
-                (
-                    "if_version",
-                    "limit",
-                    "kinds",
-                    "tags",
-                    "who",
-                    "source_type",
-                    "since",
-                    "until",
-                ),
-                _ELSEWHERE,
-            ),
+            absent=dict.fromkeys(("if_version", "limit"), _ELSEWHERE),
         ),
         "recover": Offer(
             ("recover",),

@@ -47,6 +47,7 @@ FIRST_LOOK = {
     "embedding/test_embedding.py": "embedding/adapt embedding/guard embedding/static",
     "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "
     "memory/remember storage/memories",
+    "memory/test_sources.py": "storage/sources",
     "memory/test_correct.py": "memory/crossing storage/edges",
     "memory/test_inspect.py": "memory/explore memory/history memory/packs upkeep/portable "
     "storage/portable",

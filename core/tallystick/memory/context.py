@@ -14,7 +14,7 @@ from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
 from tallystick.records import AccessKind, Actor, JsonObject, Memory, is_storable
 from tallystick.records.framing import without_recalls
-from tallystick.storage import ChromaIndex, Connection, Store, memories
+from tallystick.storage import ChromaIndex, Connection, Store, memories, sources
 from tallystick.storage.corpus_cache import CorpusCache
 
 if TYPE_CHECKING:
@@ -161,11 +161,11 @@ class MemoryContext:
 
     def visible_source(
         self, connection: Connection, actor: Actor, source_id: str, operation: AccessKind
-    ) -> memories.FoundSource:
+    ) -> sources.StoredSource:
         """Return the source, if `actor` may do `operation` in its scope. Raises NotFound alike for
         hidden and for absent ones.
         """
-        source = memories.find_source(connection, source_id) if is_storable(source_id) else None
+        source = sources.find(connection, source_id) if is_storable(source_id) else None
         if (
             source is None
             or not self.gate.decide(connection, actor, operation, source.scope).allowed

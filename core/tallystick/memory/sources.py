@@ -20,7 +20,7 @@ from tallystick.records import (
     SourceInspection,
     SourceState,
 )
-from tallystick.storage import Connection, memories, parts
+from tallystick.storage import Connection, memories, parts, sources
 
 __all__ = ["inspect_source", "source"]
 
@@ -49,13 +49,13 @@ def source(context: MemoryContext, actor: Actor, source_id: str) -> SourceInspec
 
 
 def inspect_source(
-    connection: Connection, context: MemoryContext, actor: Actor, row: memories.FoundSource
+    connection: Connection, context: MemoryContext, actor: Actor, row: sources.StoredSource
 ) -> SourceInspection:
     """Return everything about a source that `actor`, who may inspect its scope, may know, without
     its whole text.
     """
     record, now = row.record, context.store.clock.now()
-    drawn = memories.drawn_from(connection, record.id)
+    drawn = sources.memories_of(connection, record.id)
     decision = context.gate.decide(connection, actor, "read", row.scope)
     lifecycle = _lifecycle(record.lifecycle_state, drawn)
     unredacted = [stored for stored in drawn if stored.memory.state != "redacted"]

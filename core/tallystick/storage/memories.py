@@ -54,7 +54,6 @@ __all__ = [
     "add_version",
     "before_deletion",
     "body_of",
-    "drawn_from",
     "find_statement",
     "find_turn",
     "findable_docs",
@@ -590,59 +589,6 @@ def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemorySta
         _m.c.scope_id.in_(list(scope_ids))
     )
     return [MemoryStatus._make(row) for row in connection.execute(query.order_by(_m.c.doc))]
-
-
-@dataclass(frozen=True)
-class FoundSource:
-    """A source with its scope, its reference and the key of its bytes."""
-
-    scope_id: int
-    scope: Scope
-    reference: SourceRef
-    content_key: str
-    record: Source
-
-
-def drawn_from(connection: Connection, source_id: str) -> list[Stored]:
-    """Return the memories that were derived from a source, oldest first."""
-    links = tables.memory_sources
-    docs = connection.execute(
-        select(links.c.doc).where(links.c.source_id == source_id).order_by(links.c.doc)
-    ).scalars()
-    stored = get_docs(connection, docs)
-    return [stored[doc] for doc in sorted(stored)]
-
-
-def find_source(connection: Connection, source_id: str) -> FoundSource | None:
-    """Return a source of any scope, or None."""
-    sources, names = tables.sources, tables.scopes
-    query = (
-        select(sources, names.c.name)
-        .join(names, names.c.id == sources.c.scope_id)
-        .where(sources.c.id == source_id)
-    )
-    row = connection.execute(query).first()
-    if row is None:
-        return None
-    scope, reference = Scope.parse(row.name), SourceRef.loads(row.reference)
-    record = Source(
-        id=row.id,
-        organization=scope.organization,
-        scope=scope,
-        source_type=row.source_type,
-        uri=row.uri,
-        title=row.title,
-        source_version=row.source_version,
-        content_hash=row.content_hash,
-        metadata=reference.metadata,
-        privacy_class=row.privacy_class,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        occurred_at=row.occurred_at,
-        lifecycle_state=row.lifecycle_state,
-        schema_version=row.schema_version,
-    )
-    return FoundSource(row.scope_id, scope, reference, row.content_hash, record)
 
 
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[SourceLink]]:
