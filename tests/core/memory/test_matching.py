@@ -206,13 +206,14 @@ def test_filters_choose_what_is_forgotten(open_tally: OpenTally, name: str) -> N
 def test_forgetting_needs_a_query_or_a_filter_that_can_match(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         apollo = _filled(tally)
-        for wrong, said in (
+        cases: tuple[tuple[dict[str, Any], str], ...] = (
             ({}, "query, or one or more of kinds"),
             ({"query": " "}, "empty"),
             ({"source_type": "gossip"}, "no source type"),
             ({"since": 5, "until": 5}, "`since` must come before"),
             ({"since": "yesterday"}, "no moment"),
-        ):
+        )
+        for wrong, said in cases:
             with pytest.raises(InvalidInput, match=said):
                 apollo.forget_matching(reason="r", **wrong)
 
