@@ -18,7 +18,7 @@ TallystickError
 │   └── InsideTransaction     a model or embedder was about to be called inside a write
 ├── NotFound                  no such record in the scopes of this actor
 ├── Denied                    policy refused; carries the decision and its reason code
-│   └── RateLimited           the actor looked too often; carries after how long it may look again
+│   └── RateLimited           the actor called too often; carries after how long it may call again
 ├── Conflict
 │   ├── VersionConflict       the record changed since it was read; carries both versions
 │   ├── StateConflict         the record's state does not allow this change
@@ -304,6 +304,8 @@ _REMEDIES: Mapping[str, str] = {
     "redacted_source": "Restore that memory first.",
     "source_deleted": "Recover that memory first.",
     "confirm_token_required": "Preview it, and confirm with the token that the preview gives.",
+    "preview_only": "This tally previews what a query would forget and never forgets by one; "
+    "forget single memories, or let whoever opens it unset `forget_preview_only`.",
     "mutations_frozen": "An operator suspended every change; wait until it is taken back.",
 }
 """The remedy for a refusal, by its reason code. docs/policy.md says more."""
@@ -340,7 +342,7 @@ class Denied(TallystickError):
 
 
 class RateLimited(Denied):
-    """This actor looked more often than the tally allows. Try again after `retry_after` seconds."""
+    """This actor called more often than the tally allows. Try again after `retry_after` seconds."""
 
     code = "rate_limited"
 

@@ -59,6 +59,10 @@ class Settings(BaseSettings):
     """The payloads that recorded steps keep."""
     forget_window_days: int = Field(default=30, ge=0)
     """Days for which a forgotten memory can be recovered."""
+    forget_batch: int = Field(default=100, ge=1)
+    """The most memories that one `forget_matching` may forget; more is refused."""
+    forget_preview_only: bool = False
+    """True if `forget_matching` is previewed and never applied, whoever asks."""
     done_jobs_days: int = Field(default=7, ge=0)
     """Days for which finished jobs are kept."""
     dead_jobs_days: int = Field(default=90, ge=0)
@@ -78,8 +82,9 @@ class Settings(BaseSettings):
     readers: int = Field(default=4, ge=1)
     """Database connections kept open for reading."""
     rate_limits: dict[Limited, Annotated[int, Field(ge=1, le=6_000_000)]] = {}
-    """Number of times an actor may `read`, `inspect`, `preview` or `export` in a minute, in each
-    process; empty: no limit.
+    """Number of times an actor may `read`, `inspect`, `preview`, `export`, `write`, `modify`,
+    `forget` or `erase` in a minute, in each process; empty: no limit. Many memories in one call
+    count each.
     """
     redact_pii: bool = False
     """True to redact names, addresses and numbers of people like secrets."""

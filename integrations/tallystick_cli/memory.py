@@ -273,16 +273,36 @@ def correct(
 
 
 def forget(
-    what: Annotated[
-        str, typer.Argument(metavar="MEMORY|TEXT", help="Id of a memory; with --matching a query.")
-    ],
     reason: Reason,
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="[MEMORY|TEXT]", help="Id of a memory; with --matching a query."),
+    ] = None,
     matching: Annotated[
-        bool, typer.Option("--matching", help="Forget what recall finds for TEXT.")
+        bool,
+        typer.Option("--matching", help="Forget what recall finds for TEXT, or what filters keep."),
     ] = False,
     threshold: Annotated[
         float, typer.Option("--threshold", min=0.0, help="The least score of a match.")
     ] = 0.5,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", help=help_of("forget_matching", "kinds"))
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help=help_of("forget_matching", "tags"))
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option("--who", help=help_of("forget_matching", "who"))
+    ] = None,
+    source_type: Annotated[
+        str | None, typer.Option("--source-type", help=help_of("forget_matching", "source_type"))
+    ] = None,
+    since: Annotated[
+        int | None, typer.Option("--since", help=help_of("forget_matching", "since"))
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option("--until", help=help_of("forget_matching", "until"))
+    ] = None,
     preview: Preview = False,
     apply: Apply = False,
     token: Token = None,
@@ -299,8 +319,18 @@ def forget(
         raise InvalidInput("Give --preview or --apply, not both.")
     if force and matching:
         raise InvalidInput("--force is for one memory, not for --matching.")
-    if force and not preview:
-        require_person("tally forget --force")
+    filters: dict[str, Any] = {
+        "kinds": tuple(kind or ()),
+        "tags": tuple(tag or ()),
+        "who": who,
+        "source_type": source_type,
+        "since": since,
+        "until": until,
+    }
+    if not matching and any(value not in (None, ()) for value in filters.values()):
+        raise InvalidInput("Filters choose among many memories: give --matching too.")
+    if force and apply:
+        require_person("tally forget --force --apply")
         confirm("forget it although it is pinned", "force")
     next_token: str | None = None
     with open_as_owner(where) as owner:
@@ -309,24 +339,32 @@ def forget(
             forgetting = bound.forget_matching(
                 what,
                 reason=reason,
-                mode="execute" if apply else "preview",
+                mode="apply" if apply else "preview",
                 threshold=threshold,
                 confirm_token=token,
                 idempotency_key=key,
+                **filters,
             )
             fields, view, next_token = (
                 forgetting.dump(),
                 views.forgetting_view(forgetting),
                 forgetting.confirm_token,
             )
-        elif preview:
+        elif what is None:
+            raise InvalidInput("Name the memory to forget, or give --matching and filters.")
+        elif preview or (force and not apply):
             correction = owner.correct(
                 memory_id_of(owner, what), "delete", reason=reason, force=force
             )
             fields, view = correction.dump(), views.correction_view(correction)
+            next_token = correction.confirm_token if force else None
         else:
             change = owner.forget(
-                memory_id_of(owner, what), reason=reason, force=force, idempotency_key=key
+                memory_id_of(owner, what),
+                reason=reason,
+                force=force,
+                confirm_token=token,
+                idempotency_key=key,
             )
             fields, view = change.dump(), views.change_line(change)
     if as_json:
@@ -401,7 +439,8 @@ def purge(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    folder: Annotated[Path | None, typer.Argument(help=help_of("export", "folder"))] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Count it, write nothing.")] = False,
     where: Where = ".tally",
     scope: Annotated[
         list[str] | None, typer.Option("--scope", "-s", help="A scope; repeatable.")
@@ -413,11 +452,17 @@ def export(
     """
     with open_as_owner(where) as owner:
         chosen = [Scope.parse(name) for name in scope] if scope else _exportable(owner)
-        transfer = owner.operator.export(folder, scopes=chosen)
+        transfer = owner.operator.export(
+            folder, scopes=chosen, mode="preview" if preview else "apply"
+        )
     if as_json:
         print_json(transfer.dump())
     else:
-        print_view(views.transfer_view(transfer, verb="exported to", folder=folder))
+        print_view(
+            views.transfer_preview(transfer)
+            if preview
+            else views.transfer_view(transfer, verb="exported to", folder=folder or Path())
+        )
 
 
 def import_(

@@ -91,7 +91,13 @@ CLI = Surface(
         ),
         "forget": Offer(
             ("forget", "forget_matching"),
-            renamed={"what": "memory_id", "matching": "query", **_CONFIRM},
+            renamed={
+                "what": "memory_id",
+                "matching": "query",
+                "kind": "kinds",
+                "tag": "tags",
+                **_CONFIRM,
+            },
             own={
                 "what": "an id, or with --matching a query",
                 "matching": "a flag that makes WHAT a query",
@@ -224,7 +230,12 @@ CLI = Surface(
         "freeze": Offer(("freeze",), renamed={"key": "idempotency_key"}),
         "thaw": Offer(("thaw",), renamed={"key": "idempotency_key"}),
         "export": Offer(
-            ("export",), renamed={"scope": "scopes"}, own={"scope": "by default all one may take"}
+            ("export",),
+            renamed={"scope": "scopes", "preview": "mode"},
+            own={
+                "scope": "by default all one may take",
+                "preview": "a flag, beside the writing that is the default",
+            },
         ),
         "import": Offer(("import_from",), renamed={"key": "idempotency_key"}),
         "init": Offer(
@@ -244,6 +255,7 @@ CLI = Surface(
         "remember_many": "an application's call",
         "get": "`inspect` shows a memory with its reasons",
         "modify_many": "an application's call",
+        "source": "`inspect` shows a source too, with the beginning of its text",
         "context_pack": "text for a model, which an application asks for",
         "wake": "text for a model, which an application asks for",
         "space": "`spaces` lists them all",

@@ -47,11 +47,12 @@ FIRST_LOOK = {
     "embedding/test_embedding.py": "embedding/adapt embedding/guard embedding/static",
     "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "
     "memory/remember storage/memories",
+    "memory/test_sources.py": "storage/sources",
     "memory/test_correct.py": "memory/crossing storage/edges",
     "memory/test_inspect.py": "memory/explore memory/history memory/packs upkeep/portable "
     "storage/portable",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/items",
-    "upkeep/test_erase.py": "memory/working storage/byte_search storage/erasing "
+    "upkeep/test_erase.py": "storage/byte_search storage/erasing "
     "storage/retention storage/working upkeep/copies upkeep/doctor upkeep/operator_scopes "
     "upkeep/proof upkeep/retention",
     "operations/test_operations.py": "operations/memory operations/operate operations/operation "

@@ -39,6 +39,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "chroma": None,
         "retention": "redacted_payloads",
         "forget_window_days": 30,
+        "forget_batch": 100,
+        "forget_preview_only": False,
         "idempotency_days": 30,
         "manual_override_days": 30,
         "done_jobs_days": 7,

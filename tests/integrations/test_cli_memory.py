@@ -15,7 +15,7 @@ from tests.terminals import run_at_terminal
 from typer.testing import CliRunner
 
 from tallystick import Actor, Tally
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, StateConflict
 from tallystick_cli.app import app
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")
@@ -94,16 +94,23 @@ def test_a_memory_is_changed_forgotten_and_recovered(run: Command) -> None:
     assert "2 memories forgotten" in run(*matching, "--apply", "--token", token)[1]
 
 
-def test_a_pinned_memory_is_forgotten_by_a_person_at_a_terminal_alone(
+def test_a_pinned_memory_is_forgotten_by_a_person_at_a_terminal_who_saw_its_preview(
     run: Command, place: Path
 ) -> None:
     memory = _id(run, "by hand")
-    run("modify", memory, "--pinned", "--reason", "r")
+    assert run("modify", memory, "--pin", "--reason", "r")[0] == 0
+    with pytest.raises(StateConflict, match="pinned_memory"):
+        run("forget", memory, "--reason", "old")
     arguments = ("forget", memory, "--reason", "old", "--force")
+    code, shown = run(*arguments)
+    assert (code, "--apply --token" in shown) == (0, True)
+    token = json.loads(run(*arguments, "--json")[1])["confirm_token"]
+    applied = (*arguments, "--apply", "--token", token)
     with pytest.raises(InvalidInput, match="needs a person at a terminal"):
-        run(*arguments)
-    assert run_at_terminal("no", *arguments, "--tally", str(place))[0] == 1
-    assert "recoverable until" in run_at_terminal("force", *arguments, "--tally", str(place))[1]
+        run(*applied)
+    assert run_at_terminal("no", *applied, "--tally", str(place))[0] == 1
+    assert _id(run, "by hand") == memory
+    assert "recoverable until" in run_at_terminal("force", *applied, "--tally", str(place))[1]
     with pytest.raises(InvalidInput, match="not for --matching"):
         run("forget", "deploy", "--matching", "--reason", "r", "--force")
 
@@ -419,3 +426,26 @@ def test_on_a_tally_without_an_owner_one_says_who_acts(postgres_url: str) -> Non
         ("local", "python"),
         ("ada", "cli"),
     ]
+
+
+def test_memories_are_forgotten_by_filters(run: Command) -> None:
+    filters = ("--kind", "decision", "--who", "Ada", "--scope", "project:apollo")
+    arguments = ("forget", "--matching", *filters, "-r", "r")
+    preview = json.loads(run(*arguments, "--json")[1])
+    assert [match["memory_id"] for match in preview["matches"]] == [_id(run, "by hand")]
+    code, shown = run(*arguments, "--apply", "--token", preview["confirm_token"])
+    assert (code, "1 memories forgotten" in shown) == (0, True)
+    with pytest.raises(InvalidInput, match="give --matching"):
+        run("forget", "--kind", "decision", "-r", "r")
+    with pytest.raises(InvalidInput, match="Name the memory"):
+        run("forget", "-r", "r")
+
+
+def test_a_source_is_inspected_and_an_export_previewed(run: Command) -> None:
+    memory = _id(run, "by hand")
+    [source] = json.loads(run("inspect", memory, "--json")[1])["sources"]
+    code, shown = run("inspect", source)
+    assert (code, "drawn from it" in shown, "We deploy by hand." in shown) == (0, True, True)
+    assert memory[-8:] in shown
+    code, shown = run("export", "--preview", "--scope", "project:apollo")
+    assert (code, "2 memories (2 active), 2 sources" in shown) == (0, True)

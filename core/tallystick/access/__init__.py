@@ -1,6 +1,7 @@
 """Access: decisions about access with their journal, spaces, visibility, tokens, approvals."""
 
 from tallystick.access.approvals import Answer, Approvals, GuardedCall
+from tallystick.access.audience import readers_of, require_no_widening, widens
 from tallystick.access.confirm import Confirmation, ConfirmToken
 from tallystick.access.gate import Gate
 from tallystick.access.spaces import Spaces
@@ -23,6 +24,9 @@ __all__ = [
     "Spaces",
     "is_expired",
     "is_recallable",
+    "readers_of",
     "replacements",
+    "require_no_widening",
     "visible_docs",
+    "widens",
 ]

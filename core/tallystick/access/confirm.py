@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tallystick.access.gate import Gate
 from tallystick.errors import Denied, StateConflict
-from tallystick.records import AccessDecision, Actor, Json, canonical_json, part_key
+from tallystick.records import AccessDecision, Actor, Json, ReasonCode, canonical_json, part_key
 
 __all__ = ["ConfirmToken", "Confirmation"]
 
@@ -63,11 +63,16 @@ class Confirmation:
         *,
         now: int,
         subject: str,
-        reason: str,
         what: str = "Memory",
     ) -> None:
-        """Raise StateConflict for `subject` unless `token` confirms `preview` and is still good."""
-        if not self._confirms(token, preview, now):
+        """Raise StateConflict for `subject` unless `token` confirms `preview` and is still good.
+
+        Its reason is `confirm_token_expired` for a token that has run out, else
+        `confirm_token_mismatch`: it is of another actor or call, or something that the preview
+        showed has changed since.
+        """
+        reason = self._problem(token, preview, now)
+        if reason is not None:
             raise StateConflict(
                 subject,
                 state="not as previewed",
@@ -76,12 +81,14 @@ class Confirmation:
                 what=what,
             )
 
-    def _confirms(self, token: str, preview: Json, now: int) -> bool:
-        end, _, token_mac = token.partition(".")
+    def _problem(self, token: str, preview: Json, now: int) -> ReasonCode | None:
+        end, _, token_mac = token.partition(".") if isinstance(token, str) else ("", "", "")
         if self.secret is None or not (end.isascii() and end.isdigit() and len(end) < 20):
-            return False
+            return "confirm_token_mismatch"
         expected = self._token_mac(self.secret, preview, int(end))
-        return now < int(end) and hmac.compare_digest(token_mac.encode(), expected.encode())
+        if not hmac.compare_digest(token_mac.encode("utf-8", "replace"), expected.encode()):
+            return "confirm_token_mismatch"
+        return "confirm_token_expired" if int(end) <= now else None
 
     def _token_mac(self, secret: bytes, preview: Json, expires_at: int) -> str:
         identity = [self.actor.user, self.actor.agent, self.actor.organization]

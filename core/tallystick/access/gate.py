@@ -36,6 +36,10 @@ _OPERATIONS: Mapping[Limited, AccessKind] = {
     "inspect": "inspect",
     "preview": "inspect",
     "export": "export",
+    "write": "write",
+    "modify": "correct",
+    "forget": "delete",
+    "erase": "delete",
 }
 _SPACELESS = ("private", "diary")
 """Kinds of scopes that never have a space: they are decided without reading the database."""
@@ -65,7 +69,7 @@ class Journaling:
         traceback: object,
     ) -> None:
         if isinstance(error, Denied) and error.decision.audit_id is None:
-            raise self._gate.refuse(self._actor, decision_of(error)) from error
+            raise self._gate.refuse(self._actor, decision_of(error), str(error)) from error
 
 
 class Gate:
@@ -74,6 +78,7 @@ class Gate:
     def __init__(self, store: Store, *, limits: Mapping[Limited, int] | None = None) -> None:
         self._store = store
         self._limits = Limits(limits or {})
+        self._per_minute = dict(limits or {})
         self._guard = threading.Lock()
         self._reads: list[dict[str, Any]] = []
         self._accessed: Counter[int] = Counter()
@@ -104,11 +109,21 @@ class Gate:
         elif not rule_on(actor, operation, scope, _NO_SPACES).allowed:
             raise self.refuse(actor, decide(actor, operation, scope, _NO_SPACES))
 
-    def admit(self, actor: Actor, limited: Limited, scope: Scope) -> None:
-        """Count one call of this actor, or raise RateLimited. The first refusal of a wait is
+    def admit(self, actor: Actor, limited: Limited, scope: Scope, *, count: int = 1) -> None:
+        """Count `count` calls of this actor, or raise RateLimited. The first refusal of a wait is
         journaled.
+
+        Raises InvalidInput for more at once than a minute allows: no wait would let them through.
         """
-        wait = self._limits.wait(actor, limited, self._store.clock.now())
+        most = self._per_minute.get(limited)
+        if most is None or count < 1:
+            return
+        if count > most:
+            raise InvalidInput(
+                f"{count} at once is more than `rate_limits` lets an actor {limited} in a minute, "
+                f"{most}. Do it in parts."
+            )
+        wait = self._limits.wait(actor, limited, self._store.clock.now(), count=count)
         if not wait:
             return
         decision = AccessDecision(
@@ -259,8 +274,10 @@ class Gate:
         """
         return Journaling(self, actor)
 
-    def refuse(self, actor: Actor, decision: AccessDecision) -> Denied:
-        """Journal a refusal; return the error to raise."""
+    def refuse(self, actor: Actor, decision: AccessDecision, message: str | None = None) -> Denied:
+        """Journal a refusal; return the error to raise, with a message of its own or the usual
+        one.
+        """
         audit_id = self._store.ids.new()
         event = journal.Event(
             stream=f"scope:{decision.scope}",
@@ -272,7 +289,7 @@ class Gate:
             details={"operation": decision.operation},
         )
         self._store.database.write(lambda tx: journal.append(tx, event), name="access.denied")
-        return Denied(decision.model_copy(update={"audit_id": audit_id}))
+        return Denied(decision.model_copy(update={"audit_id": audit_id}), message)
 
     def log_read(
         self,

@@ -30,14 +30,14 @@ class Limits:
         self._due: dict[_Key, int] = {}
         self._refusal_ids: dict[_Key, str] = {}
 
-    def wait(self, actor: Actor, limited: Limited, now: int) -> int:
-        """Count one call and return 0, or return the microseconds after which the actor may call
-        again.
+    def wait(self, actor: Actor, limited: Limited, now: int, *, count: int = 1) -> int:
+        """Count `count` calls and return 0, or return the microseconds after which the actor may
+        make them; they must not be more than a minute's worth.
         """
         most = self._per_minute.get(limited)
         if most is None:
             return 0
-        key, share = _key(actor, limited), _MINUTE_US // most
+        key, share = _key(actor, limited), count * (_MINUTE_US // most)
         with self._guard:
             due = max(self._due.get(key, now), now)
             wait = due + share - _MINUTE_US - now

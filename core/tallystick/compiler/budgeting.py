@@ -53,7 +53,7 @@ def budget(state: State) -> State:
         ledger.take(head)
     state = replace(state, window=tuple(head for head in state.window if head in ledger.included))
     for name in CLASSES:
-        _serve(state, ledger, name, state.queues[name])
+        _serve(state, ledger, name, _served_first(state, name))
     # Room that later classes left may take whole what was about to be shortened.
     for head, tokens in list(ledger.reserved.items()):
         ledger.release(head)
@@ -263,6 +263,16 @@ def _is_ranked(state: State, heads: Iterable[str]) -> bool:
     return any(
         state.scores[member]["relevance"] for head in heads for member in state.members(head)
     )
+
+
+def _served_first(state: State, name: str) -> Sequence[str]:
+    """Return the units of a class that have a first share: of working memory those that the run
+    set, and no turns of the conversation.
+    """
+    heads = state.queues[name]
+    if name != "working_memory":
+        return heads
+    return [head for head in heads if state.items[head].kind == "working"]
 
 
 def _serve(state: State, ledger: Ledger, name: str, heads: Sequence[str]) -> None:

@@ -16,10 +16,10 @@ CLASSES: tuple[str, ...] = (
 )
 """In the order in which they are served."""
 
-FIRST_SHARES = {"task_and_tools": 60, "working_memory": 0, "retrieval": 85}
-"""Percent of what is left that a class may take when it is first served, so that a long
-conversation, which has its window already, leaves room for what was found and for summaries. What
-nobody took is then given out again, without these limits.
+FIRST_SHARES = {"task_and_tools": 60, "working_memory": 25, "retrieval": 85}
+"""Percent of what is left that a class may take when it is first served, so that one class leaves
+room for the next. Of working memory only what a run set is served first: a long conversation has
+its window already. What nobody took is then given out again, without these limits.
 """
 
 _BY_KIND = {
@@ -33,6 +33,7 @@ _BY_KIND = {
     "tool_schema": "policy",
     "user_msg": "working_memory",
     "assistant_msg": "working_memory",
+    "working": "working_memory",
     "summary": "summaries",
 }
 

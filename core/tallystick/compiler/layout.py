@@ -35,6 +35,7 @@ _TASK_ORDER = {
             "plan",
             "constraint",
             "handoff",
+            "working",
             "memory",
             "retrieval_doc",
             "artifact",

@@ -10,16 +10,18 @@ from tallystick.memory.explore import explore
 from tallystick.memory.history import history
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
-from tallystick.memory.matching import forget_matching
+from tallystick.memory.matching import ForgetRequest, forget_matching
 from tallystick.memory.memory_write import analyze_anew
 from tallystick.memory.packs import context_pack, wake
 from tallystick.memory.read import get, list_memories, still_stand
 from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.remember import remember
+from tallystick.memory.sources import source
 from tallystick.memory.working import WorkingMemory
 
 __all__ = [
     "CorrectionRequest",
+    "ForgetRequest",
     "Item",
     "Items",
     "MemoryContext",
@@ -43,6 +45,7 @@ __all__ = [
     "recall",
     "recover",
     "remember",
+    "source",
     "still_stand",
     "wake",
 ]

@@ -34,11 +34,14 @@ __all__ = [
     "forget",
     "forget_one",
     "is_locked",
+    "is_pinned_for",
     "modify",
+    "pinned_conflict",
     "recover",
     "require_mode",
     "require_reason",
     "require_unlocked",
+    "require_unpinned",
     "require_version",
     "recovered",
 ]
@@ -186,6 +189,7 @@ def _modify(
         if expected is not None:
             require_version(current.memory, expected)
         _require_active(current.memory)
+        require_unpinned(tx, current, actor)
         require_unlocked(current.memory, actor, now)
         if lock_until is not None:
             memory = memory.model_copy(update={"locked_until": lock_until})
@@ -213,14 +217,13 @@ def forget(
     *,
     reason: str,
     if_version: int | None = None,
-    force: bool = False,
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
 ) -> Forgotten:
     """Take a memory out of every recall; it can be recovered until `recoverable_until`.
 
-    A pinned memory is forgotten only by an operator with `force`. Forgetting twice changes nothing.
-    Raises as `modify`.
+    A pinned memory is refused: an operator deletes it by a previewed correction. Forgetting twice
+    changes nothing. Raises as `modify`.
     """
     require_reason(reason)
 
@@ -228,7 +231,7 @@ def forget(
         current = context.visible(tx, actor, memory_id, "delete", sources=False)
         memory = current.memory
         now = context.store.clock.now()
-        arguments = {"reason": reason, "if": if_version, "force": force}
+        arguments = {"reason": reason, "if": if_version, "force": False}
         call = IdempotentCall(current.scope, "forget", idempotency_key, [memory_id, arguments])
         answered = call.answered(tx)
         if answered is not None:
@@ -245,13 +248,9 @@ def forget(
                 recoverable_until=_until(context, current.forgotten_at),
             )
         else:
-            if memory.pinned and not (force and actor.is_operator):
-                raise StateConflict(
-                    memory_id,
-                    state="pinned",
-                    reason="pinned_memory",
-                    hint="Unpin it first, or let an operator forget it with force=True.",
-                )
+            if memory.pinned:
+                raise pinned_conflict(memory_id)
+            require_unpinned(tx, current, actor)
             write = MemoryWrite(tx, context, actor, now, correlation_id)
             require_unlocked(memory, actor, write.now)
             result = forget_one(write, current, reason)
@@ -322,6 +321,7 @@ def recover(
                 state="active",
             )
         else:
+            require_unpinned(tx, current, actor)
             write = MemoryWrite(tx, context, actor, now, correlation_id)
             again = recovered(tx, context, current, write.now)
             again_vector = vector if memory.content == before.memory.content else None
@@ -520,10 +520,10 @@ def require_reason(reason: str) -> None:
         raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
 
 
-def require_mode(mode: str, apply: str = "apply") -> None:
-    """Raise InvalidInput unless the mode is `preview` or that which applies."""
-    if mode not in ("preview", apply):
-        raise InvalidInput(f"There is no mode {mode!r}. Use 'preview' or {apply!r}.")
+def require_mode(mode: str) -> None:
+    """Raise InvalidInput unless the mode is `preview` or `apply`."""
+    if mode not in ("preview", "apply"):
+        raise InvalidInput(f"There is no mode {mode!r}. Use 'preview' or 'apply'.")
 
 
 def _require_active(memory: Memory) -> None:
@@ -549,6 +549,43 @@ def require_unlocked(memory: Memory, actor: Actor, now: int) -> None:
             state="locked",
             reason="manual_override",
             hint="A person locked this edit; ask one, or wait until the lock has ended.",
+        )
+
+
+def pinned_conflict(memory_id: str) -> StateConflict:
+    """Return the error to raise where a pinned memory would be deleted."""
+    return StateConflict(
+        memory_id,
+        state="pinned",
+        reason="pinned_memory",
+        hint="Let a person unpin it first, or an operator delete it: preview "
+        'correct(…, "delete", force=True) and apply it with its token.',
+    )
+
+
+def is_pinned_for(connection: Connection, stored: memories.Stored, actor: Actor) -> bool:
+    """Return True if a pin keeps this actor, an agent, from changing a memory.
+
+    The pin is its own or that of a shared copy: a copy follows its origin, so that whoever changes
+    or withdraws the origin would change or withdraw what is pinned.
+    """
+    if actor.agent is None:
+        return False
+    docs = [copy.doc for copy in edges.sharing(connection, stored.doc).copies]
+    copies = memories.get_docs(connection, docs).values() if docs else ()
+    return stored.memory.pinned or any(
+        copy.memory.pinned and copy.memory.state != "deleted" for copy in copies
+    )
+
+
+def require_unpinned(connection: Connection, stored: memories.Stored, actor: Actor) -> None:
+    """Raise StateConflict where an agent would change what is pinned."""
+    if is_pinned_for(connection, stored, actor):
+        raise StateConflict(
+            stored.memory.id,
+            state="pinned",
+            reason="pinned_memory",
+            hint="An agent changes nothing that is pinned, here or as a shared copy: ask a person.",
         )
 
 

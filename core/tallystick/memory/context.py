@@ -14,7 +14,7 @@ from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
 from tallystick.records import AccessKind, Actor, JsonObject, Memory, is_storable
 from tallystick.records.framing import without_recalls
-from tallystick.storage import ChromaIndex, Connection, Store, memories
+from tallystick.storage import ChromaIndex, Connection, Store, memories, sources
 from tallystick.storage.corpus_cache import CorpusCache
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class MemoryContext:
     forget_window_us: int = 30 * 24 * 3600 * 1_000_000
     override_us: int = 30 * 24 * 3600 * 1_000_000
     """The time for which a person's edit is locked by default, microseconds."""
+    forget_batch: int = 100
+    """The most memories that one `forget_matching` forgets."""
+    forget_preview_only: bool = False
+    """True if `forget_matching` is previewed and never applied."""
     redactor: Redactor = field(default_factory=Redactor)
     """Takes secrets out of all that a remote embedder or reranker is given."""
 
@@ -154,6 +158,20 @@ class MemoryContext:
         if not decision.allowed:
             raise self.absent(actor, memory_id)
         return stored
+
+    def visible_source(
+        self, connection: Connection, actor: Actor, source_id: str, operation: AccessKind
+    ) -> sources.StoredSource:
+        """Return the source, if `actor` may do `operation` in its scope. Raises NotFound alike for
+        hidden and for absent ones.
+        """
+        source = sources.find(connection, source_id) if is_storable(source_id) else None
+        if (
+            source is None
+            or not self.gate.decide(connection, actor, operation, source.scope).allowed
+        ):
+            raise NotFound(f"There is no source {source_id!a} that {actor.user} may see.")
+        return source
 
     @staticmethod
     def absent(actor: Actor, memory_id: str) -> NotFound:

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tallystick.access import Confirmation
-from tallystick.errors import InvalidInput, NotFound, StateConflict, VersionConflict
+from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import (
     SHARED,
     follow,
     is_locked,
+    pinned_conflict,
     recovered,
     require_mode,
     require_reason,
     require_unlocked,
+    require_unpinned,
 )
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
@@ -38,7 +40,6 @@ from tallystick.records import (
     MemoryState,
     RecallImpact,
     canonical_json,
-    is_storable,
 )
 from tallystick.storage import Connection, edges, memories
 from tallystick.storage.idempotency import IdempotentCall
@@ -185,7 +186,6 @@ def correct(
             _preview(request, current),
             now=write.now,
             subject=memory_id,
-            reason="the token has run out, is not for this, or what it touches changed since",
         )
         is_same_text = (
             current.after.content == plan.after.content
@@ -302,28 +302,19 @@ def _plan(
             reason=f"{request.correction} does not apply to it",
             hint="Restore it first.",
         )
-    require_unlocked(memory, actor, now)
     if (
         request.correction == "delete"
         and memory.pinned
         and not (request.force and actor.is_operator)
     ):
-        raise StateConflict(
-            memory_id,
-            state="pinned",
-            reason="pinned_memory",
-            hint="Unpin it first, or let an operator delete it with force=True.",
-        )
+        raise pinned_conflict(memory_id)
+    require_unpinned(connection, current, actor)
+    require_unlocked(memory, actor, now)
     other = None
     if request.other_id is not None:
         other = _other(connection, context, actor, current, request)
     for source_id in request.evidence:
-        source = memories.find_source(connection, source_id) if is_storable(source_id) else None
-        if (
-            source is None
-            or not context.gate.decide(connection, actor, "read", source.scope).allowed
-        ):
-            raise NotFound(f"There is no source {source_id!a} that {actor.user} may see.")
+        context.visible_source(connection, actor, source_id, "read")
     after = _after(connection, context, current, other, request, now)
     correction = Correction(
         mode="preview",
@@ -578,6 +569,7 @@ def _link(
         supersedes
         and other.memory.valid_from is None
         and not is_locked(other.memory, write.actor, write.now)
+        and not (other.memory.pinned and write.actor.agent is not None)
     ):
         valid = other.memory.model_copy(update={"valid_from": since})
         write.rewrite(

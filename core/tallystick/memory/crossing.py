@@ -8,9 +8,10 @@ origin, and is forgotten with it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Literal, NamedTuple
 
-from tallystick.access import Confirmation
+from tallystick.access import UNREADABLE, Confirmation, readers_of
 from tallystick.errors import Denied, InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import SHARED, require_mode, require_reason
 from tallystick.memory.context import MemoryContext
@@ -19,6 +20,7 @@ from tallystick.records import (
     AccessDecision,
     Actor,
     Crossing,
+    CrossingReach,
     Json,
     Memory,
     ReasonCode,
@@ -93,7 +95,6 @@ def cross(
                 _preview(request, current.crossing),
                 now=write.now,
                 subject=memory_id,
-                reason="the token has run out, is not for this, or who would read it changed since",
             )
             result = _copy(write, current, reason, vector)
             call.keep(tx, result, at=write.now)
@@ -139,9 +140,6 @@ def _plan(
         raise StateConflict(
             memory_id, state=memory.state, reason="only an active memory can leave its scope"
         )
-    readers = [f"project:{into.key}"] if into.kind == "project" else []
-    if space is not None:
-        readers += [f"{member.principal_type}:{member.principal_id}" for member in space.members]
     crossing = Crossing(
         mode="preview",
         operation=operation,
@@ -149,9 +147,38 @@ def _plan(
         version=memory.version,
         into=into,
         decisions=(leaving, entering),
-        readers=tuple(sorted(readers)),
+        readers=tuple(sorted(readers_of(connection, into))),
+        reach=_reach(connection, context, actor, origin, into),
     )
     return _Plan(origin, crossing)
+
+
+def _reach(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    origin: memories.Stored,
+    into: Scope,
+) -> CrossingReach:
+    """Count the memory, its sources and the memories that it is linked to, by what the readers of
+    `into` will see of them.
+    """
+    memory = origin.memory
+    linked = {
+        edge.from_doc if edge.to_doc == origin.doc else edge.to_doc
+        for edge in edges.of(connection, origin.doc)
+    }
+    counts = Counter({"redacted" if memory.redacted else "visible": 1})
+    counts["denied"] += len(memory.sources)
+    for other in memories.get_docs(connection, linked).values():
+        readable = context.gate.decide(connection, actor, "read", other.memory.scope).allowed
+        if readable and other.memory.state in UNREADABLE:
+            counts["hidden"] += 1
+        elif readable and (other.memory.state == "redacted" or other.memory.redacted):
+            counts["redacted"] += 1
+        else:
+            counts["visible" if other.memory.scope == into else "denied"] += 1
+    return CrossingReach.load(dict(counts))
 
 
 def _refusal(decision: AccessDecision, into: Scope, reason: ReasonCode) -> Denied:

@@ -1,4 +1,4 @@
-"""Inspect: everything that an actor may know about one memory, and may do with it.
+"""Inspect: everything that an actor may know about one memory or source, and may do with it.
 
 A memory that is hidden, forgotten or not the actor's to read gives its metadata alone: no nested
 detail contains its text.
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import get_args
 
-from tallystick.access import is_expired, replacements, visible_docs
-from tallystick.memory.change import is_locked
+from tallystick.access import is_expired, readers_of, replacements, visible_docs
+from tallystick.errors import NotFound
+from tallystick.memory.change import is_locked, is_pinned_for
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
 from tallystick.memory.read import preview_of
+from tallystick.memory.sources import inspect_source
 from tallystick.memory.supersession import is_current
-from tallystick.policy import ROLES
 from tallystick.records import (
     AccessKind,
     Action,
@@ -24,11 +25,11 @@ from tallystick.records import (
     CorrectionKind,
     Freshness,
     Inspection,
-    Memory,
     ReasonCode,
     Scope,
+    SourceInspection,
 )
-from tallystick.storage import Connection, edges, journal, memories, spaces
+from tallystick.storage import Connection, edges, journal, memories
 
 __all__ = ["inspect"]
 
@@ -43,10 +44,14 @@ _CLOSED: dict[str, ReasonCode] = {
 
 
 def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
-    """Return everything about one memory that `actor` may know. Raises NotFound for hidden scopes
-    and absent ones alike.
+    """Return everything about one memory, or one source, that `actor` may know. Raises NotFound for
+    hidden scopes and absent ones alike.
     """
     with context.store.database.read() as connection:
+        source = _source(connection, context, actor, memory_id)
+        if source is not None:
+            context.gate.log_read(actor, "inspect", [source.scope], results=1)
+            return source
         stored = context.visible(connection, actor, memory_id, "inspect")
         memory, now = stored.memory, context.store.clock.now()
         decision = context.gate.decide(connection, actor, "read", memory.scope)
@@ -74,7 +79,7 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
             and not is_expired(memory.expires_at, now),
             why=_CLOSED.get(memory.state, decision.reason) if decision.allowed else decision.reason,
             decision=decision,
-            readers=_readers(connection, memory.scope),
+            readers=readers_of(connection, memory.scope),
             sources=tuple(source.source_id for source in memory.sources),
             affected=affected_by(connection, context, actor, stored),
             # Reasons may quote a text: they are given only to actors who may read there.
@@ -84,7 +89,7 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
             promoted=_promoted(connection, context, actor, stored),
             audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
             freshness=_freshness(connection, context, actor, stored, now),
-            actions=_actions(connection, context, actor, memory, now),
+            actions=_actions(connection, context, actor, stored, now),
         )
     context.gate.log_read(actor, "inspect", [memory.scope], results=1)
     if not readable:
@@ -101,31 +106,22 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
     )
 
 
+def _source(
+    connection: Connection, context: MemoryContext, actor: Actor, record_id: str
+) -> SourceInspection | None:
+    """Return the inspection of a source with this id, if there is one that the actor may see."""
+    try:
+        row = context.visible_source(connection, actor, record_id, "inspect")
+    except NotFound:
+        return None
+    return inspect_source(connection, context, actor, row)
+
+
 def _may_read(
     context: MemoryContext, connection: Connection, actor: Actor
 ) -> Callable[[Scope], bool]:
     """Return the decision to read, by this snapshot."""
     return lambda scope: context.gate.decide(connection, actor, "read", scope).allowed
-
-
-def _readers(connection: Connection, scope: Scope) -> tuple[str, ...]:
-    """Return the principals that may read in a scope."""
-    readers: list[str] = []
-    if scope.kind == "private":
-        readers.append(f"user:{scope.key}")
-    elif scope.diary_of is not None:
-        diary = scope.diary_of
-        readers.append(f"agent:{diary.agent} of {diary.user} in {diary.project}")
-    elif scope.kind == "project":
-        readers.append(f"project:{scope.key}")
-    space = spaces.of_scopes(connection, [scope]).get(scope)
-    if space is not None and space.state == "open":
-        readers += [
-            f"{member.principal_type}:{member.principal_id}"
-            for member in space.members
-            if "read" in ROLES[member.role] or "read" in member.permissions
-        ]
-    return tuple(readers)
 
 
 def _promoted(
@@ -176,15 +172,20 @@ def _freshness(
 
 
 def _actions(
-    connection: Connection, context: MemoryContext, actor: Actor, memory: Memory, now: int
+    connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored, now: int
 ) -> tuple[Action, ...]:
+    memory = stored.memory
+    keeps_pinned = is_pinned_for(connection, stored, actor)
+
     def action(name: str, operation: AccessKind, fits: bool, *, previewed: bool) -> Action:
         decision = context.gate.decide(connection, actor, operation, memory.scope)
         if not decision.allowed:
             return Action(name=name, allowed=False, reason=decision.reason, previewed=previewed)
         if is_locked(memory, actor, now) and name not in ("promote", "share"):
             return Action(name=name, allowed=False, reason="manual_override", previewed=previewed)
-        if name in ("forget", "delete") and memory.pinned and not actor.is_operator:
+        if keeps_pinned and name not in ("promote", "share"):
+            return Action(name=name, allowed=False, reason="pinned_memory", previewed=previewed)
+        if memory.pinned and (name == "forget" or (name == "delete" and not actor.is_operator)):
             return Action(name=name, allowed=False, reason="pinned_memory", previewed=previewed)
         return Action(
             name=name,

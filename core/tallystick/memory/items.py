@@ -13,7 +13,12 @@ from typing import Any
 
 from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict
-from tallystick.memory.change import apply_modify, forget_one, require_unlocked
+from tallystick.memory.change import (
+    apply_modify,
+    forget_one,
+    require_unlocked,
+    require_unpinned,
+)
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import INDEX, STORE_ITEM, item_content, item_value
 from tallystick.memory.memory_write import MemoryWrite
@@ -138,12 +143,12 @@ def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | N
     current = stored if stored is not None and _is_live(stored.memory, now) else None
     if item is None:
         if current is not None:
-            _require_free(write, current.memory)
+            _require_free(write, current)
             forget_one(write, current, "deleted from the store")
         return
     expires = None if put.ttl is None else now + put.ttl
     if current is None:
-        if stored is not None and stored.memory.state == "active":
+        if stored is not None and stored.memory.state == "active" and not stored.memory.pinned:
             # Its time to live is over: the next put is another item.
             forget_one(write, stored, "its time to live is over")
         remembered = ingest_one(write, scope, item)
@@ -159,23 +164,25 @@ def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | N
             update={"content": new.content, "attributes": new.attributes}
         )
         if memories.body_of(memory) != memories.body_of(current.memory):
-            _require_free(write, current.memory)
+            _require_free(write, current)
             apply_modify(write, current, memory, item.vector, ["content"], "put in the store")
             current = memories.get_docs(tx, [doc])[doc]
         if expires != current.memory.expires_at:
+            _require_free(write, current)
             _expire(write, current, expires)
     items.set_item(tx, scope.id, items.Row(put.namespace, put.key, doc, put.ttl))
 
 
-def _require_free(write: MemoryWrite, memory: Memory) -> None:
-    if memory.pinned:
+def _require_free(write: MemoryWrite, stored: memories.Stored) -> None:
+    if stored.memory.pinned:
         raise StateConflict(
-            memory.id,
+            stored.memory.id,
             state="pinned",
             reason="pinned_memory",
-            hint="Unpin it before the store may change it.",
+            hint="Let a person unpin it before the store may change it.",
         )
-    require_unlocked(memory, write.actor, write.now)
+    require_unpinned(write.tx, stored, write.actor)
+    require_unlocked(stored.memory, write.actor, write.now)
 
 
 def _expire(write: MemoryWrite, stored: memories.Stored, at: int | None) -> None:
@@ -311,7 +318,13 @@ def _refresh(context: MemoryContext, chosen: Sequence[Item]) -> None:
         now = context.store.clock.now()
         for item in living:
             stored = memories.get(tx, item.memory.id)
-            if stored is not None and item.ttl is not None and _is_live(stored.memory, now):
+            if (
+                stored is not None
+                and item.ttl is not None
+                and _is_live(stored.memory, now)
+                # What is pinned keeps the end that it has: reading an item never shortens its life.
+                and not stored.memory.pinned
+            ):
                 memories.set_expiry(tx, stored.doc, now + item.ttl)
                 search.touch(tx, [stored.doc], revision=scopes.next_revision(tx, stored.scope_id))
 
@@ -342,7 +355,9 @@ def sweep_items(
         expired = [
             stored
             for stored in memories.get_docs(tx, [row.doc for row in rows]).values()
-            if stored.memory.state == "active" and not _is_live(stored.memory, write.now)
+            if stored.memory.state == "active"
+            and not stored.memory.pinned
+            and not _is_live(stored.memory, write.now)
         ]
         for stored in expired:
             forget_one(write, stored, "its time to live is over")
@@ -369,6 +384,10 @@ class Items:
         Raises Denied, InvalidInput, InvalidRecord, IdempotencyMismatch, or StateConflict for an
         item that is pinned or locked.
         """
+        deletions = sum(put.value is None for put in puts)
+        gate = self.context.gate
+        gate.admit(self.actor, "write", self.scope, count=len(puts) - deletions)
+        gate.admit(self.actor, "forget", self.scope, count=deletions)
         put_items(self.context, self.actor, self.scope, puts, idempotency_key=idempotency_key)
         self.on_put()
 

@@ -57,9 +57,10 @@ def context_pack(
     budget_tokens: int,
     counter: TokenCounter,
     request: RecallRequest | None = None,
+    working: Sequence[PackItem] = (),
 ) -> ContextPack:
-    """Return the answers to `query`, best first, as far as they fit. Raises Denied,
-    InvalidInput.
+    """Return `working`, the working memory of the run, and the answers to `query`, best first, as
+    far as they fit. Raises Denied, InvalidInput.
     """
     hits = recall(context, actor, scope_list, query, request or RecallRequest(limit=_MOST))
     items = [
@@ -74,9 +75,12 @@ def context_pack(
         for hit in hits
     ]
     filling = _Filling(context, budget_tokens, counter, longest=_OF_PACK)
+    share = int(budget_tokens * _SHARE)
+    for item in working:
+        share -= filling.add(item, share)
     for item in items:
         filling.add(item, filling.remaining)
-    return filling.packed(items)
+    return filling.packed([*working, *items])
 
 
 def wake(
@@ -86,9 +90,10 @@ def wake(
     *,
     budget_tokens: int,
     counter: TokenCounter,
+    working: Sequence[PackItem] = (),
 ) -> ContextPack:
-    """Return what to know at the start: pins, constraints, preferences, decisions, open tasks,
-    summaries and the latest notes.
+    """Return what to know at the start: `working`, the working memory of the run, then pins,
+    constraints, preferences, decisions, open tasks, summaries and the latest notes.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -103,7 +108,7 @@ def wake(
         allowed = [scope for scope, decision in decisions.items() if decision.allowed]
         ids = [row.id for row in scopes.find(connection, allowed)]
         chosen: dict[str, PackItem] = {}
-        reasons: dict[str, list[PackItem]] = {}
+        reasons: dict[str, list[PackItem]] = {"working": list(working)}
         for why, kinds in _WAKES:
             stored = memories.latest(
                 connection,
@@ -139,7 +144,7 @@ def wake(
 def _wakes(memory: Memory, why: str, now: int) -> bool:
     if not is_current(memory, now) or is_expired(memory.expires_at, now):
         return False
-    return why != "task" or memory.attributes.get("status", "open") not in ("done", "cancelled")
+    return why != "task" or memory.attributes.get("status") not in ("done", "cancelled")
 
 
 def _item(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tallystick.access import require_no_widening
 from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.context import MemoryContext, searchable
 from tallystick.memory.memory_write import MemoryWrite
@@ -282,6 +283,17 @@ def _add_memory(
         created_by=write.actor.user,
     )
     origins = [_origin(write, memory_id) for memory_id in dict.fromkeys(new.derived_from)]
+    if origins:
+        require_no_widening(
+            tx,
+            context.gate,
+            write.actor,
+            [origin.memory.scope for origin in origins],
+            scope.scope,
+            operation="promote",
+            remedy="Conclude it in the narrower scope, and promote or share it from there with a "
+            "preview.",
+        )
     doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=content_key)
     memories.link_source(tx, doc, source_id, ordinal=0)
     for origin in origins:

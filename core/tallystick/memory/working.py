@@ -1,5 +1,8 @@
 """Working memory: the values that one run keeps beside its memories. Overwritten in place, gone
 when they expire.
+
+Six names have a meaning: `task`, `plan`, `questions`, `facts`, `outputs` and `artifacts`, a map of
+names to references. These and all others are candidates of compiles, packs and wakes of the run.
 """
 
 from __future__ import annotations
@@ -9,13 +12,29 @@ from collections.abc import Mapping
 
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
-from tallystick.records import LAST_MOMENT, AccessKind, Actor, Json, Scope, is_storable
+from tallystick.records import (
+    LAST_MOMENT,
+    Actor,
+    ContextItem,
+    Json,
+    PackItem,
+    Scope,
+    SourceRef,
+    is_storable,
+)
 from tallystick.storage import Connection, journal, scopes, working
 from tallystick.storage.idempotency import IdempotentCall
 
-__all__ = ["WorkingMemory"]
+__all__ = ["SLOTS", "WorkingMemory"]
 
+SLOTS = ("task", "plan", "questions", "facts", "outputs", "artifacts")
+"""The names with a meaning, in the order in which an agent reads them."""
+_IMPORTANCE = {"task": 80, "plan": 70}
 _DAY = 24 * 3600
+_LONGEST, _MOST = 1_200, 16
+"""Characters of one value in a context, and the values in it: the named ones, then others by
+name.
+"""
 
 
 class WorkingMemory:
@@ -37,6 +56,7 @@ class WorkingMemory:
         """Keep `value` under `name` for `seconds`, in place of any other. Raises Denied,
         InvalidInput.
 
+        The value of a slot (`SLOTS`) is a text, a list or an object; `artifacts` is an object.
         Under a key that was used before nothing changes, whatever the value is by now;
         IdempotencyMismatch is raised where it was used for something else.
         """
@@ -50,6 +70,7 @@ class WorkingMemory:
                 "A value is kept under a name, for one second at least, and not beyond the year "
                 "9999."
             )
+        _require_fitting(name, value)
         try:
             body = json.dumps(value, ensure_ascii=False, allow_nan=False)
             body.encode()
@@ -58,6 +79,7 @@ class WorkingMemory:
                 "A value of working memory is JSON: text, numbers, lists and objects."
             ) from error
         self._context.gate.require(self._actor, "write", self._scope)
+        self._context.gate.admit(self._actor, "write", self._scope)
         call = IdempotentCall(
             self._scope, "working.set", idempotency_key, [self._run_id, name, body, seconds]
         )
@@ -90,11 +112,57 @@ class WorkingMemory:
     def all(self) -> Mapping[str, Json]:
         """Return every value that has not expired, by name. Raises Denied."""
         self._context.gate.require(self._actor, "read", self._scope)
+        return {value.name: json.loads(value.body) for value in self._values()}
+
+    def items(self) -> tuple[ContextItem, ...]:
+        """Return the values as candidates of a compile. Raises Denied.
+
+        Their ids are `working:` and the name; a long value is cut.
+        """
+        self._context.gate.require(self._actor, "read", self._scope)
+        return tuple(
+            ContextItem(
+                id=f"working:{value.name}",
+                kind="working",
+                content=_text(value),
+                source_ref=SourceRef(source_type="app_state", title=value.name),
+                freshness_ts=value.updated_at,
+                trust_score=100,
+                importance_score=_IMPORTANCE.get(value.name, 50),
+                scope=self._scope,
+            )
+            for value in self._shown()
+        )
+
+    def pack_items(self) -> tuple[PackItem, ...]:
+        """Return the values as items of a pack. Raises Denied."""
+        decision = self._context.gate.require(self._actor, "read", self._scope)
+        return tuple(
+            PackItem(
+                memory_id=f"working:{value.name}",
+                source_ids=(),
+                visible_to=self._scope,
+                reason=decision.reason,
+                why="working",
+                fresh="current",
+                known_at=value.updated_at,
+                kind="working",
+                text=_text(value),
+            )
+            for value in self._shown()
+        )
+
+    def _shown(self) -> list[working.StoredValue]:
+        values = {value.name: value for value in self._values()}
+        names = [name for name in SLOTS if name in values]
+        names += [name for name in values if name not in SLOTS]
+        return [values[name] for name in names[:_MOST]]
+
+    def _values(self) -> list[working.StoredValue]:
         now = self._context.store.clock.now()
         with self._context.store.database.read() as connection:
             ids = [row.id for row in scopes.find(connection, [self._scope])]
-            bodies = working.bodies_of(connection, ids, self._run_id, at=now)
-            return {name: json.loads(body) for name, body in bodies.items()}
+            return working.values_of(connection, ids, self._run_id, at=now) if ids else []
 
     def drop(self, name: str, *, idempotency_key: str | None = None) -> bool:
         """Remove a value; return True if there was one. Raises Denied, IdempotencyMismatch."""
@@ -107,12 +175,12 @@ class WorkingMemory:
         return self._remove(None, "working.clear", idempotency_key)
 
     def _remove(self, name: str | None, operation_name: str, key: str | None) -> int:
-        operation: AccessKind = "write"
-        self._context.gate.require(self._actor, operation, self._scope)
+        self._context.gate.require(self._actor, "write", self._scope)
+        self._context.gate.admit(self._actor, "write", self._scope)
         call = IdempotentCall(self._scope, operation_name, key, [self._run_id, name])
 
         def unit(tx: Connection) -> int:
-            self._context.gate.confirm(tx, self._actor, operation, self._scope)
+            self._context.gate.confirm(tx, self._actor, "write", self._scope)
             answered = call.answered(tx)
             if answered is not None:
                 return int(answered["values"])
@@ -140,3 +208,31 @@ class WorkingMemory:
                 details=details,
             ),
         )
+
+
+def _require_fitting(name: str, value: Json) -> None:
+    """Raise InvalidInput for a value that its slot cannot hold."""
+    if name == "artifacts" and not isinstance(value, dict):
+        raise InvalidInput(
+            "`artifacts` is a map: an object of names and what they refer to, such as "
+            '{"report": "file:report.md"}.'
+        )
+    if name in SLOTS and not isinstance(value, str | list | dict):
+        raise InvalidInput(f"`{name}` is a text, a list or an object.")
+
+
+def _text(value: working.StoredValue) -> str:
+    """Return a value as an agent reads it, after its name: a list or an object line by line."""
+    content = json.loads(value.body)
+    if isinstance(content, list):
+        lines = [f"- {_line(item)}" for item in content]
+    elif isinstance(content, dict):
+        lines = [f"- {name}: {_line(item)}" for name, item in content.items()]
+    else:
+        lines = []
+    text = "\n".join([f"{value.name}:", *lines]) if lines else f"{value.name}: {_line(content)}"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _line(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -38,12 +38,14 @@ from tallystick.records import (
     MemoryState,
     NewMemory,
     Remembered,
+    SourceInspection,
     SourceRef,
+    SourceType,
 )
 
 __all__ = ["OPERATIONS"]
 
-_WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch")
+_WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "rate_limited")
 _CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
 _READ = ("denied", "invalid_input", "rate_limited")
 
@@ -182,22 +184,35 @@ class Forget(Arguments):
     reason: Reason
     if_version: IfVersion = None
     force: Annotated[bool, Field(description="Also what is pinned.")] = False
+    confirm_token: Annotated[
+        str | None, Field(description="With force: the token of the preview by `correct`.")
+    ] = None
     idempotency_key: IdempotencyKey = None
 
 
-class ForgetMatching(Arguments):
+class ForgetMatching(Confirmed):
     """Arguments of `forget_matching`."""
 
-    query: Annotated[str, Field(description="What to forget, in plain words.")]
+    query: Annotated[
+        str | None, Field(description="What to forget, in plain words; or filters alone.")
+    ] = None
     reason: Reason
-    mode: Annotated[
-        Literal["preview", "execute"],
-        Field(description="Preview what would be forgotten, or do it with the preview's token."),
-    ] = "preview"
     threshold: Annotated[float, Field(description="The least score of a match.", ge=0)] = 0.5
-    limit: Annotated[int, Field(description="Matches at most.", ge=1)] = 100
-    confirm_token: Annotated[str | None, Field(description="The token of the preview.")] = None
-    idempotency_key: IdempotencyKey = None
+    limit: Annotated[
+        int | None, Field(description="Matches at most; by default as many as are allowed.")
+    ] = None
+    kinds: Annotated[tuple[str, ...], Field(description="Only memories of these kinds.")] = ()
+    tags: Annotated[tuple[str, ...], Field(description="Only memories with all of these.")] = ()
+    who: Annotated[str | None, Field(description="Only what this speaker said.")] = None
+    source_type: Annotated[
+        SourceType | None, Field(description="Only from sources of this type, such as tool.")
+    ] = None
+    since: Annotated[
+        Moment | None, Field(description="Said, happened or remembered at this moment or later.")
+    ] = None
+    until: Annotated[
+        Moment | None, Field(description="Said, happened or remembered before it.")
+    ] = None
 
 
 class Recover(Arguments):
@@ -237,6 +252,12 @@ class Cross(Confirmed):
     into: Annotated[str, Field(description="Where to, such as project:apollo.")]
     reason: Reason
     if_version: IfVersion = None
+
+
+class OfSource(Arguments):
+    """Arguments of `source`."""
+
+    source_id: Annotated[str, Field(description="Id of a source.")]
 
 
 class Explore(Arguments):
@@ -375,13 +396,14 @@ OPERATIONS = (
     Operation(
         name="forget_matching",
         title="Forget by query",
-        description="Preview what a query would forget, then forget exactly that with the token.",
-        model_description="Preview which memories match a query, and forget them once a person "
-        "confirmed with the token.",
+        description="Preview what a query and filters would forget, then forget exactly that with "
+        "the token.",
+        model_description="Preview which memories match a query or filters, and forget them once "
+        "a person confirmed with the token.",
         effect="change",
         arguments=ForgetMatching,
         result=Forgetting,
-        errors=(*_CHANGE, "rate_limited"),
+        errors=_CHANGE,
         verb="forget_matching",
         needs_preview=True,
     ),
@@ -405,7 +427,7 @@ OPERATIONS = (
         effect="change",
         arguments=Correct,
         result=Correction,
-        errors=(*_CHANGE, "rate_limited"),
+        errors=_CHANGE,
         verb="correct",
         needs_preview=True,
     ),
@@ -419,7 +441,7 @@ OPERATIONS = (
         effect="change",
         arguments=Cross,
         result=Crossing,
-        errors=(*_CHANGE, "rate_limited"),
+        errors=_CHANGE,
         verb="promote",
         needs_preview=True,
     ),
@@ -432,21 +454,33 @@ OPERATIONS = (
         effect="change",
         arguments=Cross,
         result=Crossing,
-        errors=(*_CHANGE, "rate_limited"),
+        errors=_CHANGE,
         verb="share",
         needs_preview=True,
     ),
     Operation(
         name="inspect",
         title="Inspect a memory",
-        description="Show what a memory is, why it can or cannot be seen, what depends on it, and "
-        "what may be done next.",
+        description="Show what a memory or a source is, why it can or cannot be seen, what depends "
+        "on it, and what may be done next.",
         model_description="Explain one memory: its visibility, sources, dependents and history.",
         effect="read",
         arguments=OfMemory,
         result=Inspection,
         errors=("not_found", "rate_limited"),
         verb="inspect",
+    ),
+    Operation(
+        name="source",
+        title="Read a source",
+        description="Read the raw material behind memories: its text as it arrived, its lifecycle "
+        "and what was drawn from it.",
+        model_description="Read a source as it arrived, and the memories that were drawn from it.",
+        effect="read",
+        arguments=OfSource,
+        result=SourceInspection,
+        errors=("not_found", "rate_limited"),
+        verb="source",
     ),
     Operation(
         name="explore",

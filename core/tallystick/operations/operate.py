@@ -82,8 +82,11 @@ class Freeze(Arguments):
 class Export(Arguments):
     """Arguments of `export`."""
 
-    folder: Annotated[str, Field(description="A new folder.")]
+    folder: Annotated[str | None, Field(description="A new folder; a preview needs none.")] = None
     scopes: Scopes = None
+    mode: Annotated[
+        Literal["preview", "apply"], Field(description="Only count it, or write it.")
+    ] = "apply"
 
 
 class Import(Arguments):
@@ -105,7 +108,7 @@ OPERATIONS = (
         effect="operate",
         arguments=Erase,
         result=Erasure,
-        errors=(*_OPERATE, "not_found", "state_conflict", "storage_error"),
+        errors=(*_OPERATE, "not_found", "state_conflict", "storage_error", "rate_limited"),
         verb="operator.erase",
         needs_preview=True,
     ),
@@ -118,7 +121,7 @@ OPERATIONS = (
         effect="operate",
         arguments=EraseRecorded,
         result=list[str],
-        errors=(*_OPERATE, "not_found", "invalid_input", "storage_error"),
+        errors=(*_OPERATE, "not_found", "invalid_input", "storage_error", "rate_limited"),
         verb="operator.erase_recorded",
     ),
     Operation(
@@ -152,7 +155,7 @@ OPERATIONS = (
         effect="operate",
         arguments=PurgeArguments,
         result=Purge,
-        errors=_OPERATE,
+        errors=(*_OPERATE, "rate_limited"),
         verb="operator.purge",
     ),
     Operation(
@@ -202,7 +205,8 @@ OPERATIONS = (
     Operation(
         name="export",
         title="Export",
-        description="Write scopes to a folder of JSON lines and blobs, each with its digest.",
+        description="Write scopes to a folder of JSON lines and blobs, each with its digest; or "
+        "count what would be written.",
         model_description="Write scopes to a folder.",
         effect="operate",
         arguments=Export,

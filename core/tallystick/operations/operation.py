@@ -96,7 +96,7 @@ class Operation:
     verb: str
     """The path of the verb from a BoundTally, such as `recall` or `operator.erase`."""
     needs_preview: bool = False
-    """True if it is applied only with the token of its preview."""
+    """True if it is previewed itself, and applied only with the token of its preview."""
     spread: str | None = None
     """The mapping argument whose entries the verb takes as keyword arguments of its own."""
 

@@ -55,7 +55,7 @@ from tallystick.records import (
     Verification,
     commitment,
 )
-from tallystick.storage import Connection, journal, memories, parts, recordings
+from tallystick.storage import Connection, journal, parts, recordings, sources
 from tallystick.storage.payloads import Payloads
 
 __all__ = ["RecordedCompile", "Recordings", "StepPrefixReuse"]
@@ -345,7 +345,7 @@ class Recordings:
         from it is visible; (None, None) otherwise.
         """
         with self._read() as connection:
-            row = memories.find_source(connection, source_id)
+            row = sources.find(connection, source_id)
             if (
                 row is None
                 or not self._context.gate.decide(connection, self._actor, "read", row.scope).allowed
@@ -356,7 +356,7 @@ class Recordings:
             gate, now = self._context.gate, self._context.store.clock.now()
             derived = [
                 item
-                for item in memories.drawn_from(connection, source_id)
+                for item in sources.memories_of(connection, source_id)
                 if item.memory.state != "redacted"
             ]
             visible = visible_docs(connection, gate, self._actor, derived, now)

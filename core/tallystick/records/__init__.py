@@ -49,11 +49,19 @@ from tallystick.records.context import (
     TargetProfile,
     ToolSpec,
 )
-from tallystick.records.correction import Affected, Correction, Crossing, Link, RecallImpact
+from tallystick.records.correction import (
+    Affected,
+    Correction,
+    Crossing,
+    CrossingReach,
+    Link,
+    RecallImpact,
+)
 from tallystick.records.identity import Actor, CallContext, Role, Scope, ScopeKind
 from tallystick.records.inspection import (
     Action,
     ContextPack,
+    DerivedMemory,
     Explored,
     ExploredLink,
     ExploredMemory,
@@ -62,6 +70,7 @@ from tallystick.records.inspection import (
     Inspection,
     LinkCount,
     PackItem,
+    SourceInspection,
 )
 from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
@@ -163,6 +172,8 @@ __all__ = [
     "Correction",
     "CorrectionKind",
     "Crossing",
+    "CrossingReach",
+    "DerivedMemory",
     "Decision",
     "DecisionChange",
     "Divergence",
@@ -237,6 +248,7 @@ __all__ = [
     "Sensitivity",
     "Source",
     "SourceHash",
+    "SourceInspection",
     "SourceRef",
     "SourceState",
     "SourceType",

@@ -161,6 +161,10 @@ def microseconds(moment: Moment | None) -> int | None:
     """Return a moment as microseconds since 1970, UTC. Raises InvalidInput."""
     if moment is None:
         return None
+    if isinstance(moment, bool) or not isinstance(moment, int | datetime):
+        raise InvalidInput(
+            f"{moment!r} is no moment. Give microseconds since 1970, UTC, or an aware datetime."
+        )
     if isinstance(moment, int):
         if not FIRST_MOMENT <= moment <= LAST_MOMENT:
             raise InvalidInput(

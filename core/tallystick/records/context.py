@@ -51,6 +51,7 @@ ItemKind = Literal[
     "code_diff",
     "summary",
     "handoff",
+    "working",
     "other",
 ]
 Sensitivity = Literal["public", "internal", "restricted", "secret"]

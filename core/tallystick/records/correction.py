@@ -9,7 +9,7 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import Change, CorrectionKind, MemoryState
 from tallystick.records.policy import AccessDecision
 
-__all__ = ["Affected", "Correction", "Crossing", "Link", "RecallImpact"]
+__all__ = ["Affected", "Correction", "Crossing", "CrossingReach", "Link", "RecallImpact"]
 
 RecallImpact = Literal[
     "leaves_recall",
@@ -72,6 +72,21 @@ class Correction(Record):
     result: Change | None = None
 
 
+class CrossingReach(Record):
+    """The records around a memory that crosses: the memory, its sources and those linked to it,
+    counted by what the readers of the other scope will see.
+    """
+
+    visible: int = 0
+    """Shown to them: the copy, and linked memories of their own scope."""
+    hidden: int = 0
+    """Linked memories that are hidden or forgotten, which nobody is shown."""
+    denied: int = 0
+    """Sources, which stay behind, and linked memories of scopes that are not theirs."""
+    redacted: int = 0
+    """Shown with a replacement in place of a field."""
+
+
 class Crossing(Record):
     """The preview or the result of promoting or sharing."""
 
@@ -84,6 +99,8 @@ class Crossing(Record):
     """The decisions that allowed it: leaving the scope, and writing in the other one."""
     readers: tuple[str, ...] = ()
     """Its readers there, as `type:id` of the members of the space, or `project:…`."""
+    reach: CrossingReach = CrossingReach()
+    """What those readers will see of it and of what it is linked to, in numbers."""
     confirm_token: str | None = None
     expires_at: int | None = None
     """Microseconds UTC from which on the token is refused."""

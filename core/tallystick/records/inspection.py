@@ -10,10 +10,12 @@ from tallystick.records.correction import Affected
 from tallystick.records.identity import Scope
 from tallystick.records.memory import EdgeKind, HistoryEntry, MemoryState
 from tallystick.records.policy import AccessDecision, ReasonCode
+from tallystick.records.source import SourceState, SourceType
 
 __all__ = [
     "Action",
     "ContextPack",
+    "DerivedMemory",
     "Explored",
     "ExploredLink",
     "ExploredMemory",
@@ -22,6 +24,7 @@ __all__ = [
     "Inspection",
     "LinkCount",
     "PackItem",
+    "SourceInspection",
 ]
 
 
@@ -52,21 +55,24 @@ class Freshness(Record):
 
 
 class Inspection(Record):
-    """One memory with its visibility, its links and the possible next actions."""
+    """One memory with its visibility, its links and the possible next actions.
+
+    A source is inspected too: see `SourceInspection`.
+    """
 
     memory_id: str
     scope: Scope
     kind: str
-    state: MemoryState
-    version: int
+    state: MemoryState | SourceState
+    version: int = 1
     created_at: int
     """Microseconds UTC."""
     created_by: str
     updated_at: int
     updated_by: str | None = None
-    pinned: bool
-    importance: int
-    confidence: int
+    pinned: bool = False
+    importance: int = 50
+    confidence: int = 100
     locked_until: int | None = None
     conversation: str | None = None
     position: int | None = None
@@ -86,19 +92,57 @@ class Inspection(Record):
     """The decision of policy about this actor's reading there."""
     readers: tuple[str, ...] = ()
     """Its readers, as `type:id` of principals and members."""
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
     affected: Affected
-    history: tuple[HistoryEntry, ...]
+    history: tuple[HistoryEntry, ...] = ()
     promoted: tuple[str, ...] = ()
     """Copies in other scopes that this actor may see."""
-    audit_ids: tuple[str, ...]
+    audit_ids: tuple[str, ...] = ()
     """The journal's entries about it, newest first, ten at most."""
     uses: tuple[MemoryUse, ...] = ()
     """Recorded steps that recalled, saw, left out or wrote it, newest first, ten at most: those the
     actor may see.
     """
     freshness: Freshness
-    actions: tuple[Action, ...]
+    actions: tuple[Action, ...] = ()
+
+
+class DerivedMemory(Record):
+    """One memory that was drawn from a source."""
+
+    memory_id: str
+    scope: Scope
+    kind: str
+    state: MemoryState
+    version: int
+    updated_at: int
+    """Microseconds UTC."""
+
+
+class SourceInspection(Inspection):
+    """One source with its lifecycle and the memories drawn from it.
+
+    `memory_id` is the id of the source and `kind` is `source`. Its `state` follows its memories:
+    active while one of them is, else redacted, hidden or deleted as they are, erased once its bytes
+    are destroyed. `updated_at` is the last change of it or of one of them. It is immutable, so that
+    there are no actions: change the memories.
+    """
+
+    source_type: SourceType
+    uri: str | None = None
+    """Its address outside of the tally; None also where it is not shown."""
+    title: str | None = None
+    source_version: str | None = None
+    content_hash: str | None = None
+    """Keyed digest of its bytes within the scope."""
+    occurred_at: int | None = None
+    """Microseconds UTC when it was said or happened."""
+    text: str | None = None
+    """The whole text as it arrived, given by `source` alone, where it is shown."""
+    derived: tuple[DerivedMemory, ...] = ()
+    """The memories drawn from it in scopes that this actor may inspect, oldest first. What was
+    concluded from those stands in `affected`.
+    """
 
 
 class PackItem(Record):

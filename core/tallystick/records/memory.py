@@ -109,7 +109,7 @@ class _Attributes(BaseModel):
 
 
 class _Task(_Attributes):
-    status: Literal["open", "active", "blocked", "done", "cancelled"] = "open"
+    status: Literal["todo", "doing", "blocked", "review", "done", "cancelled"] = "todo"
     due_at: int | None = None
 
 
@@ -317,18 +317,20 @@ class ForgetMatch(Record):
 
     memory_id: str
     version: int
-    score: float
-    """As recall scores it against the query."""
+    score: float | None
+    """As recall scores it against the query; None without a query."""
     action: Literal["forget", "keep_pinned", "keep_locked"]
-    """Pinned ones are kept, and from an agent those that a person's edit locks."""
+    """Pinned ones are kept, and from an agent also those with a pinned copy, or that a person's
+    edit locks.
+    """
 
 
 class Forgetting(Record):
     """The preview or the result of `forget_matching`."""
 
-    mode: Literal["preview", "execute"]
+    mode: Literal["preview", "apply"]
     matches: tuple[ForgetMatch, ...]
-    """Best first."""
+    """Best first; without a query newest first."""
     complete: bool
     """False when `limit` cut the matches off."""
     confirm_token: str | None = None

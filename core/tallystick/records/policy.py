@@ -66,15 +66,18 @@ ReasonCode = Literal[
     "pinned_memory",
     "version_conflict",
     "confirm_token_required",
+    "confirm_token_expired",
+    "confirm_token_mismatch",
+    "preview_only",
     "rate_limited",
     "mutations_frozen",
     "job_policy_context_missing",
     "job_policy_context_stale",
 ]
 
-Limited = Literal["read", "inspect", "preview", "export"]
+Limited = Literal["read", "inspect", "preview", "export", "write", "modify", "forget", "erase"]
 """Operations that a tally may limit for each actor: recalls and other reads, inspections, previews,
-exports.
+exports, and the changes that remember, change, forget or destroy.
 """
 
 PolicyEffect = Literal["allow", "deny", "redact", "require_approval", "require_receipt"]

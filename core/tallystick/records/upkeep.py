@@ -116,15 +116,23 @@ class Finding(Record):
 
 
 class Transfer(Record):
-    """The contents of an export or import."""
+    """The contents of an export or import, or of an export that is previewed."""
 
+    mode: Literal["preview", "apply"] = "apply"
     format: int
-    digest: str
-    """Digest of the manifest, which lists every line and blob."""
+    digest: str = ""
+    """Digest of the manifest, which lists every line and blob; empty in a preview."""
     scopes: tuple[str, ...]
     memories: int
+    states: dict[str, int] = {}
+    """Memories by state."""
     sources: int
+    runs: int = 0
+    threads: int = 0
+    """Threads of checkpoints."""
     entries: int
-    """Journal entries."""
+    """Journal entries. An export adds one for each scope."""
     blobs: int
+    """Long binary values, each stored once."""
     bytes: int
+    """Of the blobs."""

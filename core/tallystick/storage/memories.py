@@ -54,7 +54,6 @@ __all__ = [
     "add_version",
     "before_deletion",
     "body_of",
-    "drawn_from",
     "find_statement",
     "find_turn",
     "findable_docs",
@@ -592,39 +591,6 @@ def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemorySta
     return [MemoryStatus._make(row) for row in connection.execute(query.order_by(_m.c.doc))]
 
 
-@dataclass(frozen=True)
-class FoundSource:
-    """A source with its scope, its reference and the key of its bytes."""
-
-    scope_id: int
-    scope: Scope
-    reference: SourceRef
-    content_key: str
-
-
-def drawn_from(connection: Connection, source_id: str) -> list[Stored]:
-    """Return the memories that were derived from a source."""
-    links = tables.memory_sources
-    docs = connection.execute(select(links.c.doc).where(links.c.source_id == source_id)).scalars()
-    return list(get_docs(connection, docs).values())
-
-
-def find_source(connection: Connection, source_id: str) -> FoundSource | None:
-    """Return a source of any scope, or None."""
-    sources, names = tables.sources, tables.scopes
-    query = (
-        select(sources, names.c.name)
-        .join(names, names.c.id == sources.c.scope_id)
-        .where(sources.c.id == source_id)
-    )
-    row = connection.execute(query).first()
-    if row is None:
-        return None
-    return FoundSource(
-        row.scope_id, Scope.parse(row.name), SourceRef.loads(row.reference), row.content_hash
-    )
-
-
 def source_refs(connection: Connection, docs: Iterable[int]) -> dict[int, list[SourceLink]]:
     """Return the sources of each memory, by its number, in the order in which they came."""
     refs: dict[int, list[SourceLink]] = {}
@@ -717,8 +683,23 @@ def _parsed(body: str) -> Any:
         return json.loads(body)
 
 
+_TASK_STATES = {"open": "todo", "active": "doing"}
+"""States of tasks that earlier releases wrote, and those of now."""
+
+
+def _with_task_state(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a task or milestone with its state in the words of now."""
+    attributes = body.get("attributes") or {}
+    status = attributes.get("status")
+    if not isinstance(status, str) or status not in _TASK_STATES:
+        return body
+    return {**body, "attributes": {**attributes, "status": _TASK_STATES[status]}}
+
+
 def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
     body = _parsed(row.body) if row.body is not None else {"content": ""}
+    if row.kind in ("task", "milestone"):
+        body = _with_task_state(body)
     memory = Memory.load(
         {
             **body,

@@ -29,6 +29,7 @@ __all__ = [
     "put_back_own_journal",
     "rows_of",
     "set_aside_own_journal",
+    "state_counts",
     "table_names",
 ]
 
@@ -149,6 +150,14 @@ def non_empty_table(connection: Connection) -> str | None:
         if connection.execute(query).scalar_one():
             return table.name
     return None
+
+
+def state_counts(connection: Connection, selection: ScopeSelection) -> dict[str, int]:
+    """Return the number of selected memories in each state."""
+    state = _t.memories.c.state
+    query = select(state, func.count()).where(selection.condition(_t.memories))
+    counted = connection.execute(query.group_by(state).order_by(state))
+    return {row[0]: int(row[1]) for row in counted}
 
 
 def set_aside_own_journal(tx: Connection) -> list[dict[str, Any]]:

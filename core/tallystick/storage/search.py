@@ -19,6 +19,7 @@ from tallystick.storage.jobs import EMBED
 from tallystick.storage.prepared import Prepared, insert_row, upsert
 
 __all__ = [
+    "active_docs",
     "LOCAL_ONLY",
     "Point",
     "TextRow",
@@ -215,6 +216,47 @@ def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]
         *(position(_x.c.tags, json.dumps(tag, ensure_ascii=False)) > 0 for tag in tags),
     )
     return set(connection.execute(query).scalars())
+
+
+def active_docs(
+    connection: Connection,
+    scope_ids: Sequence[int],
+    *,
+    now: int,
+    kinds: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    who: str | None = None,
+    source_type: str | None = None,
+    since: int | None = None,
+    until: int | None = None,
+) -> list[int]:
+    """Return the active memories of these scopes that have not expired at `now` and pass every
+    filter, newest first.
+
+    Times are those at which it was said or happened, else remembered: from `since` up to `until`.
+    """
+    at = func.coalesce(_m.c.occurred_at, _m.c.created_at)
+    query = select(_m.c.doc).where(
+        _m.c.scope_id.in_(list(scope_ids)),
+        _m.c.state == "active",
+        or_(_m.c.expires_at.is_(None), _m.c.expires_at > now),
+    )
+    if kinds:
+        query = query.where(_m.c.kind.in_(list(kinds)))
+    if who is not None:
+        query = query.join(_x, _x.c.doc == _m.c.doc).where(_x.c.speaker == who)
+    if source_type is not None:
+        of_type = select(_ms.c.doc).join(_s, _s.c.id == _ms.c.source_id)
+        query = query.where(_m.c.doc.in_(of_type.where(_s.c.source_type == source_type)))
+    if since is not None:
+        query = query.where(at >= since)
+    if until is not None:
+        query = query.where(at < until)
+    docs = list(connection.execute(query.order_by(_m.c.doc.desc())).scalars())
+    if not tags:
+        return docs
+    fitting = tagged(connection, scope_ids, tags)
+    return [doc for doc in docs if doc in fitting]
 
 
 def from_source(connection: Connection, scope_ids: Sequence[int], source: str) -> set[int]:

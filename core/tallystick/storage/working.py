@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
@@ -11,13 +12,14 @@ from tallystick.storage import byte_search, tables
 from tallystick.storage.prepared import Prepared, upsert
 
 __all__ = [
-    "bodies_of",
+    "StoredValue",
     "count_expired",
     "count_with",
     "put",
     "remove",
     "remove_expired",
     "remove_with",
+    "values_of",
 ]
 
 _t = tables.working
@@ -52,14 +54,23 @@ def put(
     )
 
 
-def bodies_of(
+class StoredValue(NamedTuple):
+    """One value of a run."""
+
+    name: str
+    body: str
+    updated_at: int
+    """Microseconds UTC."""
+
+
+def values_of(
     connection: Connection, scope_ids: Sequence[int], run_id: str, *, at: int
-) -> dict[str, str]:
-    """Return the values of a run that have not expired, by name, in the order of names."""
-    query = select(_t.c.name, _t.c.body).where(
+) -> list[StoredValue]:
+    """Return the values of a run that have not expired, in the order of names."""
+    query = select(_t.c.name, _t.c.body, _t.c.updated_at).where(
         _t.c.scope_id.in_(scope_ids), _t.c.run_id == run_id, _t.c.expires_at > at
     )
-    return {row.name: row.body for row in connection.execute(query.order_by(_t.c.name))}
+    return [StoredValue._make(row) for row in connection.execute(query.order_by(_t.c.name))]
 
 
 def remove(tx: Connection, scope_ids: Sequence[int], run_id: str, name: str | None) -> int:

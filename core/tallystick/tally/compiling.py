@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from tallystick import compiler
-from tallystick.access import Approvals, GuardedCall
+from tallystick.access import Approvals, GuardedCall, require_no_widening
 from tallystick.compiler import compile_context
 from tallystick.errors import ActionDenied, RequestDenied
+from tallystick.memory import WorkingMemory
 from tallystick.memory.fields import text_for_model
 from tallystick.recorder import Step
 from tallystick.records import (
+    Actor,
     ApprovalRequest,
     CompilationRequest,
     CompiledContext,
@@ -22,15 +24,24 @@ from tallystick.records import (
     JsonObject,
     Memory,
     PolicyRule,
+    Scope,
 )
 from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.services import Services
 from tallystick.tally.view import ObservedCall
 
-__all__ = ["Candidate", "Candidates", "candidates_of", "compile_request"]
+__all__ = [
+    "Candidate",
+    "Candidates",
+    "candidates_of",
+    "compile_request",
+    "require_fitting_scopes",
+]
 
-Candidate = ContextItem | Memory | Hit | Mapping[str, Any]
-"""A candidate of `compile`: an item, a memory, a recalled hit, or a mapping of item fields."""
+Candidate = ContextItem | Memory | Hit | WorkingMemory | Mapping[str, Any]
+"""A candidate of `compile`: an item, a memory, a recalled hit, the working memory of a run, or a
+mapping of item fields.
+"""
 
 _Record = TypeVar("_Record", ContextItem, Memory)
 
@@ -59,9 +70,33 @@ def candidates_of(candidates: Iterable[Candidate]) -> Candidates:
             memories.append(_for_model(_detached(candidate.memory)))
         elif isinstance(candidate, Memory):
             memories.append(_for_model(_detached(candidate)))
+        elif isinstance(candidate, WorkingMemory):
+            items.extend(candidate.items())
         else:
             items.append(_detached(ContextItem.load(candidate)))
     return Candidates(tuple(items), tuple(memories))
+
+
+def require_fitting_scopes(
+    services: Services, actor: Actor, candidates: Candidates, run_scope: Scope
+) -> None:
+    """Raise Denied where a candidate would be recorded for readers that its own scope has not."""
+    named = [memory.scope for memory in candidates.memories]
+    named += [item.scope for item in candidates.items if item.scope is not None]
+    origins = [scope for scope in dict.fromkeys(named) if scope != run_scope]
+    if not origins:
+        return
+    with services.store.database.read() as connection:
+        require_no_widening(
+            connection,
+            services.gate,
+            actor,
+            origins,
+            run_scope,
+            operation="promote",
+            remedy="Compile it in a run of the narrower scope, or promote or share the memory "
+            "first, with a preview.",
+        )
 
 
 def compile_request(

@@ -31,9 +31,12 @@ from tallystick.records import (
     MemoryState,
     Moment,
     NewMemory,
+    PackItem,
     Remembered,
     Scope,
+    SourceInspection,
     SourceRef,
+    SourceType,
     microseconds,
 )
 from tallystick.tally.view import ObservedCall, View
@@ -117,6 +120,7 @@ class MemoryVerbs(View):
         """
         with self._observed("memory_write", "remember") as call:
             new = [_new_memory(item, call) for item in items]
+            self._admit("write", count=len(new))
             results = memory.remember(
                 self._services.memory,
                 self._traced_actor,
@@ -290,6 +294,7 @@ class MemoryVerbs(View):
         elif manual_override is not False:
             lock_until = microseconds(manual_override)
         with self._observed("memory_write", "modify") as call:
+            self._admit("modify")
             change = memory.modify(
                 self._services.memory,
                 self._traced_actor,
@@ -327,63 +332,118 @@ class MemoryVerbs(View):
         reason: str,
         if_version: int | None = None,
         force: bool = False,
+        confirm_token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Forgotten:
         """Remove a memory from every recall; it can be recovered until `recoverable_until`.
 
-        Raises as `modify`.
+        A pinned memory is refused (`pinned_memory`). With `force` an operator forgets it, with the
+        token of a preview by `correct(memory_id, "delete", reason=…, force=True)`. Raises as
+        `correct`.
         """
+        if force:
+            return self._forget_by_force(
+                memory_id, reason, if_version, confirm_token, idempotency_key
+            )
+        if confirm_token is not None:
+            raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
         with self._observed("memory_write", "forget") as call:
+            self._admit("forget")
             forgotten = memory.forget(
                 self._services.memory,
                 self._traced_actor,
                 memory_id,
                 reason=reason,
                 if_version=if_version,
-                force=force,
                 idempotency_key=idempotency_key,
                 correlation_id=call.correlation_id,
             )
             self._record_change(call, forgotten, {"reason": reason})
         return forgotten
 
+    def _forget_by_force(
+        self,
+        memory_id: str,
+        reason: str,
+        if_version: int | None,
+        confirm_token: str | None,
+        idempotency_key: str | None,
+    ) -> Forgotten:
+        corrected = self.correct(
+            memory_id,
+            "delete",
+            reason=reason,
+            mode="apply",
+            confirm_token=confirm_token,
+            if_version=if_version,
+            force=True,
+            idempotency_key=idempotency_key,
+        )
+        assert corrected.result is not None
+        return Forgotten(
+            **corrected.result.model_dump(), recoverable_until=corrected.reversible_until
+        )
+
     def forget_matching(
         self,
-        query: str,
+        query: str | None = None,
         *,
         reason: str,
-        mode: Literal["preview", "execute"] = "preview",
+        mode: Literal["preview", "apply"] = "preview",
         threshold: float = 0.5,
-        limit: int = 100,
+        limit: int | None = None,
+        kinds: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        who: str | None = None,
+        source_type: SourceType | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         confirm_token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Forgetting:
-        """Forget what recall scores at `threshold` or more in the bound scope.
+        """Forget the memories of the bound scope that pass every filter and answer `query`.
+
+        Filters keep `kinds`, all of `tags`, what `who` said, what came from a `source_type`, and
+        what was said or happened, else was remembered, from `since` up to `until`. With a `query`
+        a match is what recall scores at `threshold` or more; one of all these is needed. At most
+        `limit` are forgotten, by default and at most `forget_batch` (100).
 
         Pinned memories are kept, and from agents those that a person's edit locks. A preview
         changes nothing and returns the token with which, within 15 minutes, exactly the ids it
         lists, at their versions, are forgotten, all or none. Raises Denied
-        (`confirm_token_required` without one), InvalidInput, VersionConflict, IdempotencyMismatch,
-        or StateConflict when other memories match by now.
+        (`confirm_token_required` without one, `preview_only` where the tally never applies it),
+        InvalidInput, VersionConflict, IdempotencyMismatch, or StateConflict when other memories
+        match by now.
         """
         if mode == "preview":
             self._admit("preview")
+        request = memory.ForgetRequest(
+            query=query,
+            threshold=threshold,
+            limit=limit,
+            kinds=tuple(kinds),
+            tags=tuple(tags),
+            who=who,
+            source_type=source_type,
+            since=microseconds(since),
+            until=microseconds(until),
+        )
         with self._observed("memory_write", "forget_matching") as call:
             forgetting = memory.forget_matching(
                 self._services.memory,
                 self._traced_actor,
                 self.scope,
-                query,
+                request,
                 reason=reason,
                 mode=mode,
-                threshold=threshold,
-                limit=limit,
                 confirm_token=confirm_token,
                 idempotency_key=idempotency_key,
                 correlation_id=call.correlation_id,
             )
             for change in forgetting.results:
-                self._record_change(call, change, {"reason": reason, "query": query})
+                self._record_change(
+                    call, change, {"reason": reason, "query": query, **request.filters}
+                )
         return forgetting
 
     def recover(
@@ -396,6 +456,7 @@ class MemoryVerbs(View):
     ) -> Change:
         """Bring a forgotten memory back as it was, within its window. Raises as `modify`."""
         with self._observed("memory_write", "recover") as call:
+            self._admit("modify")
             change = memory.recover(
                 self._services.memory,
                 self._traced_actor,
@@ -448,6 +509,8 @@ class MemoryVerbs(View):
             force=force,
         )
         with self._observed("memory_write", "correct") as call:
+            if mode == "apply":
+                self._admit("forget" if correction == "delete" else "modify")
             result = memory.correct(
                 self._services.memory,
                 self._traced_actor,
@@ -515,6 +578,8 @@ class MemoryVerbs(View):
         if mode == "preview":
             self._admit("preview")
         with self._observed("memory_write", operation) as call:
+            if mode == "apply":
+                self._admit("write")
             crossing = memory.cross(
                 self._services.memory,
                 self._traced_actor,
@@ -542,12 +607,24 @@ class MemoryVerbs(View):
 
         It includes the newest journal entries about it and the newest recorded steps that used it,
         as far as the actor may see them. An actor who may inspect without reading learns no text.
+        The id of a source gives a `SourceInspection`: its lifecycle and the memories drawn from it.
         Raises NotFound.
         """
         self._admit("inspect")
         inspection = memory.inspect(self._services.memory, self.actor, memory_id)
+        if isinstance(inspection, SourceInspection):
+            return inspection
         uses = self._recordings.uses(inspection.memory_id, most=_USES)
         return inspection.model_copy(update={"uses": tuple(uses)})
+
+    def source(self, source_id: str) -> SourceInspection:
+        """Return a source: its text as it arrived, its lifecycle and the memories drawn from it.
+
+        The text is None where every memory drawn from it is hidden, forgotten or redacted. Raises
+        NotFound alike for a source of another scope and for one that does not exist.
+        """
+        self._admit("read")
+        return memory.source(self._services.memory, self.actor, source_id)
 
     def explore(
         self,
@@ -579,7 +656,8 @@ class MemoryVerbs(View):
             )
             if explored.memories:
                 ids = [listed.memory_id for listed in explored.memories]
-                call.record("memory_read", explored, summary={"memories": ids})
+                shown = [listed.scope for listed in explored.memories]
+                call.record("memory_read", explored, summary={"memories": ids}, scopes=shown)
         return explored
 
     def context_pack(
@@ -604,6 +682,7 @@ class MemoryVerbs(View):
                 query,
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
+                working=self._pack_items_of_run(scopes),
             )
             _record_pack(call, {"query": query}, pack)
         return pack
@@ -624,6 +703,7 @@ class MemoryVerbs(View):
                 self._scopes(scopes),
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
+                working=self._pack_items_of_run(scopes),
             )
             _record_pack(call, {}, pack)
         return pack
@@ -664,6 +744,10 @@ class MemoryVerbs(View):
             raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
         return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
 
+    def _pack_items_of_run(self, scopes: Sequence[str | Scope] | None) -> tuple[PackItem, ...]:
+        of_run = self._working_of_run(self._scopes(scopes))
+        return () if of_run is None else of_run.pack_items()
+
     def _record_change(
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
@@ -695,7 +779,7 @@ def _new_memory(item: NewMemory | Mapping[str, Any] | str, call: ObservedCall) -
 
 
 def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
-    ids = [item.memory_id for item in pack.items]
+    ids = [item.memory_id for item in pack.items if item.why != "working"]
     call.record(
         "memory_read", {**request, "items": ids}, summary={"memories": ids, "tokens": pack.tokens}
     )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tallystick.errors import InvalidInput
+from tallystick.memory.change import require_mode
 from tallystick.records import Actor, Erasure, Finding, Proof, Purge, Scope, Transfer
 from tallystick.tally.services import Services
 from tallystick.upkeep import doctor, erase, portable, proof, retention
@@ -45,6 +47,8 @@ class Operator:
         if mode == "preview":
             self._services.gate.admit(self.actor, "preview", self.scope)
         ids = [memory_ids] if isinstance(memory_ids, str) else list(memory_ids)
+        if mode == "apply":
+            self._services.gate.admit(self.actor, "erase", self.scope, count=len(ids))
         with self._services.worker.paused():
             return erase.erase(
                 self._services.memory,
@@ -72,6 +76,8 @@ class Operator:
         payloads were erased. It cannot be undone. Raises Denied, NotFound, InvalidInput,
         StorageError, IdempotencyMismatch.
         """
+        if mode == "apply":
+            self._services.gate.admit(self.actor, "erase", self.scope)
         with self._services.worker.paused():
             return erase.erase_recorded(
                 self._services.memory,
@@ -109,6 +115,8 @@ class Operator:
         and that of the journal, once chosen, which also covers recorded runs and the access log.
         Raises Denied.
         """
+        if mode == "apply":
+            self._services.gate.admit(self.actor, "erase", self.scope)
         result = retention.purge(
             self._services.memory,
             self.actor,
@@ -158,17 +166,29 @@ class Operator:
         )
 
     def export(
-        self, folder: str | os.PathLike[str], *, scopes: Sequence[str | Scope] | None = None
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        scopes: Sequence[str | Scope] | None = None,
+        mode: Literal["preview", "apply"] = "apply",
     ) -> Transfer:
         """Write everything of the bound scope, or of `scopes`, to a new folder.
 
         The folder has JSON lines and blobs with their digests. It contains text in the clear and
-        the keys of its digests: protect it as you protect the tally. Raises Denied, InvalidInput,
-        StorageError.
+        the keys of its digests: protect it as you protect the tally. A preview needs no folder and
+        counts what would be written. Raises Denied, InvalidInput, StorageError.
         """
-        self._services.gate.admit(self.actor, "export", self.scope)
+        require_mode(mode)
+        gate, services = self._services.gate, self._services
         exported = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
-        return portable.export(self._services.memory, self.actor, exported, Path(folder))
+        if mode == "preview":
+            gate.admit(self.actor, "preview", self.scope)
+            with gate.journaling(self.actor):
+                return portable.preview_export(services.memory, self.actor, exported)
+        if folder is None:
+            raise InvalidInput('Name a new folder to export into, or preview with mode="preview".')
+        gate.admit(self.actor, "export", self.scope)
+        return portable.export(services.memory, self.actor, exported, Path(folder))
 
     def import_from(
         self, folder: str | os.PathLike[str], *, idempotency_key: str | None = None

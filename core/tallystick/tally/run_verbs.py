@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tallystick.access import Approvals
 from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput
+from tallystick.memory import WorkingMemory
 from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.recorder import (
     Call,
@@ -25,6 +26,7 @@ from tallystick.records import (
     CompiledContext,
     Foil,
     JsonObject,
+    Moment,
     NewMemory,
     PolicyRule,
     Remembered,
@@ -36,10 +38,16 @@ from tallystick.records import (
     TargetProfile,
     ToolSpec,
     Verification,
+    microseconds,
 )
 from tallystick.storage import journal
 from tallystick.tally.captured_turns import Captured
-from tallystick.tally.compiling import Candidate, candidates_of, compile_request
+from tallystick.tally.compiling import (
+    Candidate,
+    candidates_of,
+    compile_request,
+    require_fitting_scopes,
+)
 from tallystick.tally.memory_verbs import MemoryVerbs
 
 __all__ = ["JoinedRun", "RunVerbs"]
@@ -73,14 +81,21 @@ class RunVerbs(MemoryVerbs):
         summaries: Mapping[str, str] | None = None,
         config: CompileConfig | None = None,
         target: TargetProfile | None = None,
+        as_of: Moment | None = None,
+        working: WorkingMemory | bool = True,
     ) -> CompiledContext:
         """Choose the best context that fits `budget` tokens, with a decision for every candidate.
 
-        Relevance is measured against `query`, by default the latest user message. Inside a step of
-        a run the compile is recorded with it. `rules` are added to those of the tally. Raises
-        InvalidInput, InvalidRecord, InvalidContext, BudgetInfeasible, RequestDenied when policy
-        denies the latest request, ActionDenied, or ApprovalRequired when a rule wants an approval:
-        the step is then `blocked`, and contains what is to be approved.
+        Relevance is measured against `query`, by default the latest user message. Age and ends are
+        counted at `as_of`, by default now: the same candidates at the same moment give the same id.
+        The `working` memory of the open run is a candidate too; False leaves it out, and that of
+        another run takes its place. `rules` are added to those of the tally.
+
+        Inside a step of a run the compile is recorded with it, and refused where a candidate stands
+        in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,
+        InvalidContext, BudgetInfeasible, Denied (`scope_crossing_requires_promotion`),
+        RequestDenied when policy denies the latest request, ActionDenied, or ApprovalRequired when
+        a rule wants an approval: the step is then `blocked`, and contains what is to be approved.
         """
         own = tuple(rules)
         if any(rule.applies_to in CALLS for rule in own):
@@ -89,8 +104,11 @@ class RunVerbs(MemoryVerbs):
                 "where the tally is opened: Tally.open(…, rules=…)."
             )
         check_rules((*self._services.rules, *own), error=InvalidInput)
-        candidates = candidates_of(items)
+        at = microseconds(as_of)
+        candidates = candidates_of(self._with_working(items, working))
         with self._observed("other", "compile") as call:
+            if call.step is not None:
+                require_fitting_scopes(self._services, self.actor, candidates, call.step.run.scope)
             request = CompilationRequest.load(
                 {
                     "request_id": self._services.store.ids.new(),
@@ -106,7 +124,7 @@ class RunVerbs(MemoryVerbs):
                     "policy_rules": (*self._services.rules, *own),
                     "token_budget": budget,
                     "response_reserve": reserve,
-                    "as_of": self._services.store.clock.now(),
+                    "as_of": self._services.store.clock.now() if at is None else at,
                     "compile_config": config or CompileConfig(),
                     "target": target or TargetProfile(),
                     "summaries": dict(summaries or {}),
@@ -123,6 +141,20 @@ class RunVerbs(MemoryVerbs):
         return Approvals(
             services.store, services.gate, services.memory.redactor, self.actor, self.scope
         )
+
+    def _with_working(
+        self, items: Iterable[Candidate], working: WorkingMemory | bool
+    ) -> list[Candidate]:
+        """Return the candidates with the working memory that belongs to them, unless one is among
+        them already.
+        """
+        candidates = list(items)
+        if isinstance(working, WorkingMemory):
+            return [*candidates, working]
+        if not working or any(isinstance(candidate, WorkingMemory) for candidate in candidates):
+            return candidates
+        of_run = self._working_of_run([self.scope])
+        return candidates if of_run is None else [*candidates, of_run]
 
     @property
     def recordings(self) -> Recordings:
@@ -213,7 +245,7 @@ class RunVerbs(MemoryVerbs):
         render: Render = neutral_request,
         **changes: Any,
     ) -> ReplayResult:
-        """Make a recorded model step again as the step of a new run.
+        """Make a recorded model step again as the step of a new run, in the scope of its own run.
 
         The new receipt contains the recipe and the outcome. Same as `recordings.replay`, which
         records nothing. The result names the new run and step, which can be replayed in turn.
@@ -221,9 +253,11 @@ class RunVerbs(MemoryVerbs):
         """
         step = self._recordings.step(step_id)
         run = self._recordings.run(step.run_id)
+        # In the scope of its step: what it recorded has no other readers when it is made again.
+        within = replace(self, scope=run.scope)
         origin: JsonObject = {"replay_of": {"run_id": run.run_id, "step_id": step_id}}
         with (
-            self.run(
+            within.run(
                 run.agent_name, domain=run.domain, goal=run.user_goal, metadata=origin
             ) as new_run,
             new_run.step("model_call", name=step.name, metadata=origin) as new_step,

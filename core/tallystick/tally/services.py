@@ -118,6 +118,8 @@ class Services:
             corpora=CorpusCache(most_bytes=settings.recall_cache_mb * 1024 * 1024),
             forget_window_us=settings.forget_window_days * _DAY_US,
             override_us=settings.manual_override_days * _DAY_US,
+            forget_batch=settings.forget_batch,
+            forget_preview_only=settings.forget_preview_only,
             redactor=redactor,
         )
         self.working_sets = WorkingSets(self.embedder, weights=self.memory.weights)

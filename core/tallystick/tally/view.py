@@ -6,12 +6,13 @@ journal of what it changes names that step as `correlation_id`. Outside of a run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from tallystick.access import Gate
+from tallystick.access import widens
+from tallystick.memory import WorkingMemory
 from tallystick.recorder import (
     RecorderContext,
     Recordings,
@@ -62,8 +63,22 @@ class View:
 
     def _observed(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
         """Observe one call of a verb for the recorder, and journal a refusal in it."""
-        services = self._services
-        return _observe(services.gate, services.recorder, self.actor, kind, name)
+        return _observe(self, kind, name)
+
+    def _working_of_run(self, scopes: Sequence[Scope]) -> WorkingMemory | None:
+        """Return the working memory of the open run, where it is in one of `scopes` and the run has
+        no other readers.
+        """
+        services, step, run = self._services, active_step.get(), active_run.get()
+        if step is not None and step.is_open:
+            run = step.run
+        if run is None or not _is_open(run, services.recorder) or self.scope not in scopes:
+            return None
+        if self.scope != run.scope:
+            with services.store.database.read() as connection:
+                if widens(connection, services.gate, self.actor, self.scope, run.scope):
+                    return None
+        return WorkingMemory(services.memory, self.actor, self.scope, run.id)
 
     def _wake_worker(self) -> None:
         """Wake the background after a write."""
@@ -71,9 +86,9 @@ class View:
         if not wake.is_set():  # to look costs less than to set it anew
             wake.set()
 
-    def _admit(self, access: Limited) -> None:
-        """Count an access of this actor. Raises RateLimited beyond the tally's limit."""
-        self._services.gate.admit(self.actor, access, self.scope)
+    def _admit(self, access: Limited, *, count: int = 1) -> None:
+        """Count accesses of this actor. Raises RateLimited beyond the tally's limit."""
+        self._services.gate.admit(self.actor, access, self.scope, count=count)
 
     def _scopes(self, scopes: Sequence[str | Scope] | None) -> list[Scope]:
         return [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
@@ -82,44 +97,61 @@ class View:
 class ObservedCall:
     """One verb under way, with the step that records it, if there is one."""
 
-    __slots__ = ("step",)
+    __slots__ = ("_view", "step")
 
-    def __init__(self, step: Step | None) -> None:
-        self.step = step
+    def __init__(self, view: View, step: Step | None) -> None:
+        self._view, self.step = view, step
 
     @property
     def correlation_id(self) -> str | None:
         """The id of the step, by which the journal and the recording find one another."""
         return None if self.step is None else self.step.id
 
-    def record(self, kind: EntryKind, payload: Any, *, summary: Mapping[str, Any]) -> None:
-        """Record an entry in the step; nothing where no run observes the call."""
-        if self.step is not None:
-            self.step.record(kind, payload, summary=summary)
+    def record(
+        self,
+        kind: EntryKind,
+        payload: Any,
+        *,
+        summary: Mapping[str, Any],
+        scopes: Iterable[Scope] = (),
+    ) -> None:
+        """Record an entry in the step; nothing where no run observes the call.
 
-
-_UNRECORDED = ObservedCall(None)
+        The payload is text of the bound scope and of `scopes`. Where the run has readers that one
+        of these has not, the entry has its summary alone: ids and counts.
+        """
+        if self.step is None:
+            return
+        into = self.step.run.scope
+        origins = [scope for scope in dict.fromkeys((self._view.scope, *scopes)) if scope != into]
+        if origins:
+            services, actor = self._view._services, self._view.actor
+            with services.store.database.read() as connection:
+                if any(
+                    widens(connection, services.gate, actor, origin, into) for origin in origins
+                ):
+                    payload = None
+        self.step.record(kind, payload, summary=summary)
 
 
 @contextmanager
-def _observe(
-    gate: Gate, recorder: RecorderContext, actor: Actor, kind: StepKind, name: str
-) -> Iterator[ObservedCall]:
+def _observe(view: View, kind: StepKind, name: str) -> Iterator[ObservedCall]:
     """Observe one call of a verb.
 
     Its step is the open one, else one of its own in the open run, else none. A refusal inside is
     journaled before it is raised; an error fails a step of its own.
     """
-    with gate.journaling(actor):
+    recorder = view._services.recorder
+    with view._services.gate.journaling(view.actor):
         step, run = active_step.get(), active_run.get()
         if step is not None and step.is_open and step.run.context is recorder:
-            yield ObservedCall(step)
+            yield ObservedCall(view, step)
         elif run is None or not _is_open(run, recorder):
-            yield _UNRECORDED
+            yield ObservedCall(view, None)
         else:
             own_step = run.step(kind, name=name)
             try:
-                yield ObservedCall(own_step)
+                yield ObservedCall(view, own_step)
             except BaseException as error:
                 own_step.fail(error)
                 raise

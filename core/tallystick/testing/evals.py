@@ -611,7 +611,7 @@ def _mutation_targets(stage: _Stage) -> None:
             "standup on Tuesdays",
             reason="r",
             threshold=0.6,
-            mode="execute",
+            mode="apply",
             confirm_token=preview.confirm_token,
         )
 

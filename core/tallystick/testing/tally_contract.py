@@ -240,7 +240,7 @@ class TallyContract:
             with pytest.raises(StateConflict):
                 alice.recover(first.memory_id, reason="both?")
 
-    def test_a_pinned_memory_is_forgotten_by_an_operator_with_force_only(
+    def test_a_pinned_memory_is_forgotten_by_an_operator_with_force_and_a_preview_only(
         self, open_tally: OpenTally
     ) -> None:
         with open_tally() as tally:
@@ -250,7 +250,15 @@ class TallyContract:
                 alice.forget(stored.memory_id, reason="tidy", force=True)
             assert refused.value.reason == "pinned_memory"
             operator = _apollo(tally, Actor(user="ops", projects={"apollo"}, role="operator"))
-            assert operator.forget(stored.memory_id, reason="asked", force=True).state == "deleted"
+            with pytest.raises(Denied) as unseen:
+                operator.forget(stored.memory_id, reason="asked", force=True)
+            assert unseen.value.reason == "confirm_token_required"
+            preview = operator.correct(stored.memory_id, "delete", reason="asked", force=True)
+            forgotten = operator.forget(
+                stored.memory_id, reason="asked", force=True, confirm_token=preview.confirm_token
+            )
+            assert forgotten.state == "deleted"
+            assert forgotten.recoverable_until is not None
 
     def test_bad_input_is_refused_and_stores_nothing(self, open_tally: OpenTally) -> None:
         with open_tally() as tally:

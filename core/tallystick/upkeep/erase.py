@@ -120,7 +120,6 @@ def erase(
             _token_content(reason, current),
             now=at,
             subject=memory_ids[0],
-            reason="the token has run out, is not for this, or more or less would be erased by now",
         )
         audits = _destroy(MemoryWrite(tx, context, actor, at, None), current, reason)
         settings_rows.set_setting(tx, PENDING, "1")

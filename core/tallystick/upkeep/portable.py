@@ -12,9 +12,10 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tallystick.errors import CorruptTally, InvalidInput, StateConflict, StorageError
 from tallystick.memory import MemoryContext
@@ -26,7 +27,7 @@ from tallystick.storage.migrate import HEAD
 from tallystick.storage.scopes import FROZEN
 from tallystick.upkeep.retention import JOURNAL_WINDOW, require_operator
 
-__all__ = ["CHOICES", "FORMAT", "export", "import_from"]
+__all__ = ["CHOICES", "FORMAT", "export", "import_from", "preview_export"]
 
 FORMAT = 2
 """Raised when the shape of an export changes; later releases read earlier formats."""
@@ -35,6 +36,27 @@ CHOICES = (JOURNAL_WINDOW, FROZEN)
 _INLINE = 4_096
 """Bytes up to which a binary value is stored in its line; longer ones are blobs of their own."""
 _PAGE = 500
+
+
+def preview_export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope]) -> Transfer:
+    """Count what an export of these scopes would write. Nothing is written or journaled, and no
+    digest is made. Raises Denied.
+    """
+    for scope in chosen:
+        context.gate.require(actor, "export", scope)
+    with context.store.database.read() as connection:
+        selection = rows.ScopeSelection.of(connection, chosen, settings=CHOICES)
+        lines: dict[str, int] = {}
+        blobs: dict[str, int] = {}
+        for table in rows.table_names():
+            if table in rows.DERIVED:
+                continue
+            lines[table] = 0
+            for row in rows.rows_of(connection, selection, table):
+                _encode(row, None, blobs)
+                lines[table] += 1
+        states = rows.state_counts(connection, selection)
+    return _transfer("preview", selection.names, lines, blobs, states)
 
 
 def export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope], folder: Path) -> Transfer:
@@ -70,7 +92,7 @@ def import_from(
     if answered is not None:
         return Transfer.load(answered)
     blobs = _check_files(folder, manifest)
-    transfer = _transfer(manifest)
+    transfer = _transfer_of(manifest, states=_states_in(folder))
 
     def unit(tx: Connection) -> None:
         _require_empty(tx)
@@ -165,10 +187,13 @@ def _write_files(connection: Connection, chosen: Sequence[Scope], folder: Path) 
     }
     manifest["digest"] = text_digest("export", canonical_json(manifest))
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return _transfer(manifest)
+    return _transfer_of(manifest, states=rows.state_counts(connection, selection))
 
 
-def _encode(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict[str, Any]:
+def _encode(row: Mapping[Any, Any], folder: Path | None, blobs: dict[str, int]) -> dict[str, Any]:
+    """Return a row as its line; long binary values become blobs, written unless `folder` is
+    None.
+    """
     line: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, bytes | memoryview):
@@ -176,7 +201,8 @@ def _encode(row: Mapping[Any, Any], folder: Path, blobs: dict[str, int]) -> dict
             if len(body) > _INLINE:
                 key = hashlib.sha256(body).hexdigest()
                 if key not in blobs:
-                    (folder / "blobs" / key).write_bytes(body)
+                    if folder is not None:
+                        (folder / "blobs" / key).write_bytes(body)
                     blobs[key] = len(body)
                 line[name] = {"blob": key}
             else:
@@ -258,21 +284,43 @@ def _require_empty(tx: Connection) -> None:
         )
 
 
+def _states_in(folder: Path) -> dict[str, int]:
+    """Return the number of memories of an export in each state."""
+    counts = Counter(str(row["state"]) for row in _lines(folder / "memories.jsonl"))
+    return dict(sorted(counts.items()))
+
+
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     with file.open(encoding="utf-8") as stream:
         for line in stream:
             yield json.loads(line)
 
 
-def _transfer(manifest: Mapping[str, Any]) -> Transfer:
-    lines = {name: entry["lines"] for name, entry in manifest["files"].items()}
+def _transfer_of(manifest: Mapping[str, Any], *, states: Mapping[str, int]) -> Transfer:
+    lines = {
+        name.removesuffix(".jsonl"): entry["lines"] for name, entry in manifest["files"].items()
+    }
+    transfer = _transfer("apply", manifest["scopes"], lines, manifest["blobs"], states)
+    return transfer.model_copy(update={"format": manifest["format"], "digest": manifest["digest"]})
+
+
+def _transfer(
+    mode: Literal["preview", "apply"],
+    names: Iterable[str],
+    lines: Mapping[str, int],
+    blobs: Mapping[str, int],
+    states: Mapping[str, int],
+) -> Transfer:
     return Transfer(
-        format=manifest["format"],
-        digest=manifest["digest"],
-        scopes=tuple(manifest["scopes"]),
-        memories=lines["memories.jsonl"],
-        sources=lines["sources.jsonl"],
-        entries=lines["journal.jsonl"],
-        blobs=len(manifest["blobs"]),
-        bytes=sum(manifest["blobs"].values()),
+        mode=mode,
+        format=FORMAT,
+        scopes=tuple(names),
+        memories=lines["memories"],
+        states=dict(states),
+        sources=lines["sources"],
+        runs=lines.get("runs", 0),
+        threads=lines.get("threads", 0),
+        entries=lines["journal"],
+        blobs=len(blobs),
+        bytes=sum(blobs.values()),
     )

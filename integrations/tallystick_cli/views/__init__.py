@@ -31,6 +31,7 @@ from tallystick_cli.views.upkeep import (
     proof_view,
     purge_view,
     reconciled_view,
+    transfer_preview,
     transfer_view,
 )
 from tallystick_cli.views.verification import verification_view
@@ -64,6 +65,7 @@ __all__ = [
     "step_diff_view",
     "step_table",
     "step_view",
+    "transfer_preview",
     "transfer_view",
     "verification_view",
 ]

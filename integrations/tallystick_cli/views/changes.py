@@ -79,18 +79,28 @@ def crossing_view(crossing: Crossing) -> RenderableType:
     facts.add_row("memory", Text(crossing.memory_id, style="cyan"))
     facts.add_row("into", str(crossing.into))
     facts.add_row("readers there", ", ".join(crossing.readers) or "nobody yet")
+    reach = crossing.reach
+    facts.add_row(
+        "what they see",
+        f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden, "
+        f"{reach.denied} denied",
+    )
     facts.add_row("allowed by", ", ".join(decision.reason for decision in crossing.decisions))
     return preview_panel(facts)
 
 
 def forgetting_view(forgetting: Forgetting) -> RenderableType:
     """Return the memories that a query forgets or would forget."""
-    if forgetting.mode == "execute":
+    if forgetting.mode == "apply":
         return Text(f"✓ {len(forgetting.results)} memories forgotten", style="green")
     if not forgetting.matches:
         return Text("Nothing matches well enough.", style="dim")
     table = plain_table("id", "score", "what")
     for match in forgetting.matches:
         what = Text("forget") if match.action == "forget" else Text("keep: pinned", style="yellow")
-        table.add_row(Text(short(match.memory_id), style="cyan"), f"{match.score:.2f}", what)
+        table.add_row(
+            Text(short(match.memory_id), style="cyan"),
+            "" if match.score is None else f"{match.score:.2f}",
+            what,
+        )
     return preview_panel(table)

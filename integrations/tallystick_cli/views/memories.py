@@ -15,6 +15,7 @@ from tallystick.records import (
     Hit,
     Inspection,
     Memory,
+    SourceInspection,
 )
 from tallystick_cli.views.common import (
     LINKS,
@@ -137,7 +138,8 @@ def explored_view(explored: Explored) -> RenderableType:
 def inspection_view(inspection: Inspection) -> RenderableType:
     """Return one memory with everything about it, and the newest recorded steps that used it."""
     facts = fact_table()
-    facts.add_row("memory", Text(inspection.memory_id, style="cyan"))
+    is_source = isinstance(inspection, SourceInspection)
+    facts.add_row("source" if is_source else "memory", Text(inspection.memory_id, style="cyan"))
     facts.add_row(
         "state",
         Text.assemble(
@@ -164,8 +166,16 @@ def inspection_view(inspection: Inspection) -> RenderableType:
         facts.add_row("tags", ", ".join(inspection.tags))
     if inspection.locked_until:
         facts.add_row("locked until", local_time(inspection.locked_until))
-    facts.add_row("holds", _validity(inspection))
-    facts.add_row("sources", ", ".join(short(source) for source in inspection.sources))
+    if isinstance(inspection, SourceInspection):
+        facts.add_row("changed", local_time(inspection.updated_at))
+        for derived in inspection.derived:
+            facts.add_row(
+                "drawn from it",
+                Text.assemble(short(derived.memory_id), "  ", state_text(derived.state)),
+            )
+    else:
+        facts.add_row("holds", _validity(inspection))
+        facts.add_row("sources", ", ".join(short(source) for source in inspection.sources))
     add_affected(facts, inspection.affected)
     if inspection.promoted:
         facts.add_row("copies", ", ".join(short(use) for use in inspection.promoted))

@@ -32,6 +32,7 @@ __all__ = [
     "proof_view",
     "purge_view",
     "reconciled_view",
+    "transfer_preview",
     "transfer_view",
 ]
 
@@ -122,6 +123,17 @@ def transfer_view(transfer: Transfer, *, verb: str, folder: Path) -> Text:
         f"{transfer.sources} sources, {transfer.entries} journal entries, "
         f"{transfer.blobs} blobs\n  {transfer.digest}",
         style="green",
+    )
+
+
+def transfer_preview(transfer: Transfer) -> Text:
+    """Return what an export would write, in numbers."""
+    states = ", ".join(f"{count} {state}" for state, count in transfer.states.items())
+    return Text(
+        f"{len(transfer.scopes)} scopes would be exported: {transfer.memories} memories"
+        f"{f' ({states})' if states else ''}, {transfer.sources} sources, {transfer.runs} runs, "
+        f"{transfer.threads} threads, {transfer.entries} journal entries, {transfer.blobs} blobs "
+        f"of {transfer.bytes:,} bytes"
     )
 
 

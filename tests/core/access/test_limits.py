@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tallystick.access.limits import Limits
-from tallystick.errors import Denied, RateLimited, SettingsError
+from tallystick.errors import Denied, InvalidInput, RateLimited, SettingsError
+from tallystick.memory import Put
 from tallystick.records import Actor
 from tallystick.settings import Settings
 from tallystick.storage import journal
@@ -88,7 +89,7 @@ LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
 }
 
 
-def test_every_way_to_look_counts_and_changing_never_waits(
+def test_every_way_to_look_counts_and_a_change_has_limits_of_its_own(
     open_sqlite: OpenTally, tmp_path: Path
 ) -> None:
     limits = dict.fromkeys(("read", "inspect", "preview", "export"), 1)
@@ -103,6 +104,70 @@ def test_every_way_to_look_counts_and_changing_never_waits(
     assert {what for what, _ in LOOKS.values()} == set(limits)
 
 
+def _applied(bound: BoundTally, verb: str, *arguments: Any, **options: Any) -> Any:
+    part = bound.operator if verb == "erase" else bound
+    call = getattr(part, verb)
+    token = call(*arguments, reason="r", **options).confirm_token
+    return call(*arguments, reason="r", mode="apply", confirm_token=token, **options)
+
+
+def _shorter(ids: list[str]) -> int:
+    ids.pop()
+    return len(ids)
+
+
+CHANGES: dict[str, tuple[str, Callable[[BoundTally, list[str]], Any]]] = {
+    "remember": ("write", lambda bound, ids: bound.remember("The egret.")),
+    "remember_many": ("write", lambda bound, ids: bound.remember_many(["The stork."])),
+    "promote": ("write", lambda bound, ids: _applied(bound, "promote", ids.pop(), "project:a")),
+    "items": ("write", lambda bound, ids: bound.items.put([Put(("a",), "b", {"c": 1})])),
+    "working": ("write", lambda bound, ids: bound.working("run").set("plan", ["mend"])),
+    "modify": ("modify", lambda bound, ids: bound.modify(ids[0], tags=("t",), reason="r")),
+    "correct": ("modify", lambda bound, ids: _applied(bound, "correct", ids.pop(), "hide")),
+    "recover": ("modify", lambda bound, ids: bound.recover(ids[0], reason="r")),
+    "forget": ("forget", lambda bound, ids: bound.forget(ids.pop(), reason="r")),
+    "delete": ("forget", lambda bound, ids: _applied(bound, "correct", ids.pop(), "delete")),
+    "forget_matching": (
+        "forget",
+        lambda bound, ids: _applied(bound, "forget_matching", tags=[f"t{_shorter(ids)}"]),
+    ),
+    "erase": ("erase", lambda bound, ids: _applied(bound, "erase", ids.pop())),
+    "purge": ("erase", lambda bound, ids: bound.operator.purge(mode="apply")),
+}
+
+
+def test_every_way_to_change_counts_where_it_is_limited(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        for number in range(len(CHANGES)):
+            tally.bind(Actor(user=f"user {number}")).remember_many(
+                [{"content": f"Heron {n}.", "tags": [f"t{n}"]} for n in range(4)]
+            )
+    limits = dict.fromkeys(("write", "modify", "forget", "erase"), 1)
+    with open_sqlite(clock=StepClock(step=0), settings=Settings.read(rate_limits=limits)) as tally:
+        for number, (name, (_, change)) in enumerate(CHANGES.items()):
+            bound = tally.bind(Actor(user=f"user {number}", projects={"a"}, role="operator"))
+            ids = [memory.id for memory in bound.memories()]
+            change(bound, ids)
+            with pytest.raises(RateLimited) as refused:
+                change(bound, ids)
+            assert (refused.value.reason, refused.value.retry_after) == ("rate_limited", 60), name
+        assert len(_refusals(tally)) == len(CHANGES)
+    assert {limited for limited, _ in CHANGES.values()} == set(limits)
+
+
+def test_many_memories_in_one_call_count_each(open_sqlite: OpenTally) -> None:
+    settings = Settings.read(rate_limits={"write": 3})
+    with open_sqlite(clock=StepClock(step=0), settings=settings) as tally:
+        mine = tally.bind(ALICE)
+        with pytest.raises(InvalidInput, match=r"4 at once is more than .*, 3"):
+            mine.remember_many(["a", "b", "c", "d"])
+        mine.remember_many(["a", "b"])
+        with pytest.raises(RateLimited):
+            mine.remember_many(["c", "d"])
+        mine.remember("c")
+        assert len(mine.memories()) == 3
+
+
 def test_a_minute_s_worth_may_come_at_once_and_no_more_over_any_time() -> None:
     limits, now = Limits({"read": 6}), 0
     taken = []
@@ -114,6 +179,6 @@ def test_a_minute_s_worth_may_come_at_once_and_no_more_over_any_time() -> None:
 
 
 def test_a_limit_is_at_least_one_a_minute_for_something_that_can_be_limited() -> None:
-    for wrong in ({"read": 0}, {"write": 3}):
+    for wrong in ({"read": 0}, {"sleep": 3}):
         with pytest.raises(SettingsError):
             Settings.read(rate_limits=wrong)

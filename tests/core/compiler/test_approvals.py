@@ -5,6 +5,7 @@ its step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -21,6 +22,7 @@ from tallystick.records import (
     PolicyConditions,
     PolicyRule,
     TargetProfile,
+    microseconds,
 )
 
 OpenTally = Callable[..., Tally]
@@ -221,3 +223,23 @@ def test_what_was_not_sent_is_not_what_the_next_prompt_follows(open_tally: OpenT
             "first",
             "appended",
         ]
+
+
+def test_a_compile_at_a_given_moment_is_made_again_with_the_same_id(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(Actor(user="ada"))
+        mine.remember("The heron nests in March.")
+        hits = mine.recall("when does the heron nest?")
+        at = datetime(2026, 5, 4, tzinfo=UTC)
+
+        first = mine.compile(hits, budget=500, query="heron", as_of=at)
+        with mine.run("coder") as run, run.step("model_call"):
+            again = mine.compile(hits, budget=500, query="heron", as_of=microseconds(at))
+
+        assert again.id == first.id
+        assert mine.compile(hits, budget=500, query="heron").id != first.id
+        for wrong in (True, "2026-05-04", 10**30, datetime(2026, 5, 4), 1.5):
+            with pytest.raises(InvalidInput):
+                mine.compile(hits, budget=500, as_of=wrong)  # type: ignore[arg-type]

@@ -695,7 +695,7 @@ def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(
         assert moved.forget_matching(
             "under mark_sensitive",
             reason="r",
-            mode="execute",
+            mode="apply",
             threshold=0.9,
             confirm_token=done["token"],
         ).results
@@ -744,3 +744,37 @@ def test_what_the_other_tally_chose_and_noted_of_itself_stays(
             assert len(access_log.recent(connection, limit=10)) == 2
         assert other.bind(ALICE).history(kept) == before
         assert other.bind(ALICE).remember("More.").status == "created"
+
+
+def test_an_export_is_previewed_with_its_numbers(open_tally: OpenTally, tmp_path: Path) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        ids = apollo.remember_many(["The heron nests.", "The egret feeds.", "x" * 9_000])
+        apollo.forget(ids[1].memory_id, reason="r")
+        with apollo.run("coder") as run, run.step("model_call") as step:
+            step.record("request", {"prompt": "Mend it."})
+        with services_of(tally).store.database.read() as connection:
+            entries = len(journal.all_entries(connection))
+
+        preview = apollo.operator.export(mode="preview")
+        with services_of(tally).store.database.read() as connection:
+            assert len(journal.all_entries(connection)) == entries
+        done = apollo.operator.export(tmp_path / "copy")
+
+        assert (preview.mode, preview.digest) == ("preview", "")
+        assert (preview.states, preview.sources, preview.runs) == (
+            {"active": 2, "deleted": 1},
+            3,
+            1,
+        )
+        assert preview.blobs >= 1
+        assert preview.bytes >= 9_000
+        assert done.entries == preview.entries + 1
+        told = {"mode": "preview", "digest": "", "entries": preview.entries}
+        assert done.model_copy(update=told) == preview
+        with pytest.raises(InvalidInput, match="folder"):
+            apollo.operator.export()
+        with pytest.raises(InvalidInput, match="mode"):
+            apollo.operator.export(tmp_path / "other", mode="count")  # type: ignore[arg-type]
+        with pytest.raises(Denied):
+            tally.bind(Actor(user="eve")).operator.export(mode="preview", scopes=["project:apollo"])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from tallystick.errors import Denied, StateConflict
-from tallystick.records import Actor
+from tallystick.errors import Denied, InvalidInput, StateConflict
+from tallystick.records import Actor, SourceRef
+from tallystick.settings import Settings
+from tallystick.storage import journal
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -41,7 +46,7 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
             "heron",
             reason="moved away",
             threshold=0.2,
-            mode="execute",
+            mode="apply",
             confirm_token=preview.confirm_token,
             idempotency_key="once",
         )
@@ -49,7 +54,7 @@ def test_a_preview_changes_nothing_and_its_token_forgets_exactly_that(
             "heron",
             reason="moved away",
             threshold=0.2,
-            mode="execute",
+            mode="apply",
             confirm_token=preview.confirm_token,
             idempotency_key="once",
         )
@@ -78,7 +83,7 @@ def test_an_agent_forgets_no_edit_that_a_person_locked(open_tally: OpenTally) ->
 
         preview = agent.forget_matching("heron", reason="r", threshold=0.2)
         agent.forget_matching(
-            "heron", reason="r", threshold=0.2, mode="execute", confirm_token=preview.confirm_token
+            "heron", reason="r", threshold=0.2, mode="apply", confirm_token=preview.confirm_token
         )
 
         assert {match.memory_id: match.action for match in preview.matches}[locked] == "keep_locked"
@@ -105,7 +110,7 @@ def test_a_lock_that_comes_after_the_preview_is_kept_too(open_tally: OpenTally) 
                 "heron",
                 reason="r",
                 threshold=0.2,
-                mode="execute",
+                mode="apply",
                 confirm_token=preview.confirm_token,
             )
         assert len(person.memories()) == 4
@@ -117,7 +122,7 @@ def test_without_a_token_nothing_is_forgotten_and_the_refusal_is_journaled(
     with open_tally() as tally:
         apollo = _filled(tally)
         with pytest.raises(Denied) as refused:
-            apollo.forget_matching("heron", reason="r", mode="execute", threshold=0.2)
+            apollo.forget_matching("heron", reason="r", mode="apply", threshold=0.2)
         assert refused.value.reason == "confirm_token_required"
         assert refused.value.decision.audit_id is not None
         assert len(apollo.memories()) == 4
@@ -149,7 +154,118 @@ def test_a_token_fits_only_what_it_was_given_for(open_tally: OpenTally, change: 
 
         with pytest.raises(StateConflict):
             apollo.forget_matching(
-                query, reason="r", threshold=0.2, mode="execute", confirm_token=token
+                query, reason="r", threshold=0.2, mode="apply", confirm_token=token
             )
 
         assert {memory.id: memory.version for memory in apollo.memories()} == before
+
+
+FILTERS: dict[str, dict[str, Any]] = {
+    "kinds": {"kinds": ["fact"]},
+    "tags": {"tags": ["old", "bird"]},
+    "who": {"who": "Ada"},
+    "source_type": {"source_type": "tool"},
+    "since": {"since": 2_000},
+    "until": {"until": 1_001},
+    "all": {"kinds": ["fact"], "tags": ["old"], "who": "Ada", "since": 1_000, "until": 1_001},
+    "with a query": {"query": "heron", "threshold": 0.2, "who": "Ada"},
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_choose_what_is_forgotten(open_tally: OpenTally, name: str) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        fitting = apollo.remember(
+            "The heron nests.",
+            kind="fact",
+            tags=["old", "bird"],
+            speaker="Ada",
+            source=SourceRef(source_type="tool"),
+            occurred_at=2_000 if name == "since" else 1_000,
+        ).memory_id
+        other = apollo.remember(
+            "The egret feeds.",
+            tags=["old"],
+            speaker="Ada Lovelace" if name != "with a query" else "Ada",
+            occurred_at=1_001 if name in ("since", "until") else None,
+        ).memory_id
+        tally.bind(ALICE).remember("The heron nests.", kind="fact", speaker="Ada")
+
+        preview = apollo.forget_matching(reason="r", **FILTERS[name])
+        done = apollo.forget_matching(
+            reason="r", mode="apply", confirm_token=preview.confirm_token, **FILTERS[name]
+        )
+
+        assert [match.memory_id for match in preview.matches] == [fitting]
+        assert (preview.matches[0].score is None) == (name != "with a query")
+        assert [(one.memory_id, one.state) for one in done.results] == [(fitting, "deleted")]
+        assert [memory.id for memory in apollo.memories()] == [other]
+
+
+def test_forgetting_needs_a_query_or_a_filter_that_can_match(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        apollo = _filled(tally)
+        cases: tuple[tuple[dict[str, Any], str], ...] = (
+            ({}, "query, or one or more of kinds"),
+            ({"query": " "}, "empty"),
+            ({"source_type": "gossip"}, "no source type"),
+            ({"since": 5, "until": 5}, "`since` must come before"),
+            ({"since": "yesterday"}, "no moment"),
+        )
+        for wrong, said in cases:
+            with pytest.raises(InvalidInput, match=said):
+                apollo.forget_matching(reason="r", **wrong)
+
+
+def test_one_call_forgets_no_more_than_the_largest_batch(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=Settings.read(forget_batch=2)) as tally:
+        apollo = _filled(tally)
+        with pytest.raises(InvalidInput, match=r"more than one call may forget here, 2\. Narrow"):
+            apollo.forget_matching(kinds=["note"], reason="r", limit=3)
+        preview = apollo.forget_matching(kinds=["note"], reason="r")
+        assert (len(preview.matches), preview.complete) == (2, False)
+
+
+def test_a_tally_may_let_nobody_forget_by_a_query(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=Settings.read(forget_preview_only=True)) as tally:
+        apollo = _filled(tally)
+        preview = apollo.forget_matching("heron", reason="r", threshold=0.2)
+        with pytest.raises(Denied) as refused:
+            apollo.forget_matching(
+                "heron",
+                reason="r",
+                threshold=0.2,
+                mode="apply",
+                confirm_token=preview.confirm_token,
+            )
+        assert refused.value.reason == "preview_only"
+        assert refused.value.decision.audit_id is not None
+        assert len(apollo.memories()) == 4
+        with services_of(tally).store.database.read() as connection:
+            reasons = [entry.reason for entry in journal.all_entries(connection)]
+        assert reasons.count("preview_only") == 1
+
+
+def test_a_token_that_ran_out_and_one_of_somebody_else_have_reasons_of_their_own(
+    open_sqlite: OpenTally,
+) -> None:
+    clock = StepClock()
+    with open_sqlite(clock=clock) as tally:
+        apollo = _filled(tally)
+        bob = tally.bind(BOB, scope="project:apollo")
+        [memory] = [one.id for one in apollo.memories() if one.content.startswith("Tabs")]
+        token = apollo.correct(memory, "hide", reason="r").confirm_token
+
+        def refusal(bound: BoundTally, given: Any, reason: str = "r") -> str:
+            with pytest.raises(StateConflict) as refused:
+                bound.correct(memory, "hide", reason=reason, mode="apply", confirm_token=given)
+            return str(refused.value.reason)
+
+        for wrong in ("nonsense", "1", "", 7, f"{token}x", "9" * 40):
+            assert refusal(apollo, wrong) == "confirm_token_mismatch"
+        assert refusal(bob, token) == "confirm_token_mismatch"
+        assert refusal(apollo, token, "another reason") == "confirm_token_mismatch"
+        clock.advance(seconds=15 * 60 + 1)
+        assert refusal(apollo, token) == "confirm_token_expired"
+        assert apollo.get(memory).state == "active"

@@ -134,7 +134,9 @@ def test_an_operation_is_described_and_its_arguments_have_a_schema(name: str) ->
     assert operation.description.endswith(".")
     assert operation.model_description.endswith(".")
     assert json.loads(json.dumps(schema))["additionalProperties"] is False
-    assert operation.needs_preview == ("confirm_token" in operation.arguments.model_fields)
+    assert operation.needs_preview == (
+        {"mode", "confirm_token"} <= set(operation.arguments.model_fields)
+    )
     assert set(operation.errors) <= set(STATUS)
     assert "tallystick_error" not in operation.errors
 

@@ -177,7 +177,7 @@ class _World:
         def run(key: str, reason: str) -> Any:
             if not tokens:
                 tokens.append(call(*arguments, reason=reason, **options).confirm_token)
-            done = {"mode": "execute" if call.__name__ == "forget_matching" else "apply"}
+            done = {"mode": "apply"}
             return call(
                 *arguments,
                 reason=reason,
@@ -206,7 +206,7 @@ class _World:
                 ],
                 idempotency_key=k,
             ),
-            "forget": lambda k, v: mine.forget(kept, reason="r", force=v == "b", idempotency_key=k),
+            "forget": lambda k, v: mine.forget(kept, reason=v, idempotency_key=k),
             "forget_matching": self.confirmed(
                 mine.forget_matching, f"heron {self.name}", threshold=0.9
             ),

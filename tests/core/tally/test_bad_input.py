@@ -66,7 +66,7 @@ REFUSED: dict[str, Call] = {
     "a score that is no number": lambda mine, _: mine.forget_matching(
         "x", reason="r", threshold=float("nan")
     ),
-    "a mode to forget": lambda mine, _: mine.forget_matching("x", reason="r", mode="apply"),  # type: ignore[arg-type]
+    "a mode to forget": lambda mine, _: mine.forget_matching("x", reason="r", mode="execute"),  # type: ignore[arg-type]
     "a mode to correct": lambda mine, one: mine.correct(one, "hide", reason="r", mode="x"),  # type: ignore[arg-type]
     "a mode to erase": lambda mine, one: mine.operator.erase(one, reason="r", mode="x"),  # type: ignore[arg-type]
     "a mode to purge": lambda mine, _: mine.operator.purge(mode="x"),  # type: ignore[arg-type]
