@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import (
@@ -39,6 +40,7 @@ from tallystick.adapters import (
     record_tool_result,
 )
 from tallystick.adapters.configurable import call_of_config, namespace_for
+from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
@@ -49,7 +51,7 @@ from tallystick.tokens import usage_of
 from tallystick_langchain.graph import is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import TallyCallbackHandler
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
-from tallystick_langchain.render import items_of, render, tool_specs
+from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 
 __all__ = ["TallyMiddleware", "TallyState"]
 
@@ -268,6 +270,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _compile(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         bound = self._bound(request.runtime)
+        own: Any = own_messages(request.messages, partial(without_frames, bound))
+        request = request.override(messages=own)
         model, specs = _model_name(request), tool_specs(request.tools)
         system = [] if request.system_message is None else [request.system_message]
         items = items_of([*_with_ids(system), *request.messages], bound.tally.counter(model).count)

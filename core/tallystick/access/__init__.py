@@ -1,7 +1,10 @@
-"""Access: decisions about access with their journal, spaces, visibility, tokens, approvals."""
+"""Access: decisions about access with their journal, spaces, visibility, tokens, approvals, frame
+keys.
+"""
 
 from tallystick.access.approvals import Answer, Approvals, GuardedCall
 from tallystick.access.confirm import Confirmation, ConfirmToken
+from tallystick.access.frame_keys import FrameKeys
 from tallystick.access.gate import Gate
 from tallystick.access.spaces import Spaces
 from tallystick.access.visibility import (
@@ -18,6 +21,7 @@ __all__ = [
     "Approvals",
     "ConfirmToken",
     "Confirmation",
+    "FrameKeys",
     "Gate",
     "GuardedCall",
     "Spaces",

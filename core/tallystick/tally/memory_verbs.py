@@ -604,6 +604,7 @@ class MemoryVerbs(View):
                 query,
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
+                home=self.scope,
             )
             _record_pack(call, {"query": query}, pack)
         return pack
@@ -624,6 +625,7 @@ class MemoryVerbs(View):
                 self._scopes(scopes),
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
+                home=self.scope,
             )
             _record_pack(call, {}, pack)
         return pack
