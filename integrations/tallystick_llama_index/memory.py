@@ -342,9 +342,11 @@ def _own_message(bound: BoundTally, message: ChatMessage) -> ChatMessage | None:
             blocks.append(block)
         elif own:
             blocks.append(block.model_copy(update={"text": own}))
-    if not (blocks or message.additional_kwargs):
+    if blocks == message.blocks:
+        return message if blocks or message.additional_kwargs else None
+    if not blocks and not message.additional_kwargs.keys() - {"session_id"}:
         return None
-    return message if blocks == message.blocks else message.model_copy(update={"blocks": blocks})
+    return message.model_copy(update={"blocks": blocks})
 
 
 def _turn_of(message: ChatMessage, session: str) -> NewMemory:

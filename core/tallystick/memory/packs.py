@@ -28,8 +28,6 @@ __all__ = ["context_pack", "wake"]
 _LONGEST, _SHORTEST = 1_200, 40
 """Characters of one item; a longer one is cut and says so, and is left out rather than cut shorter.
 """
-_CODE_SPREAD = 6
-"""Tokens by which the codes of two frames may differ, so that a pack does not turn on its code."""
 _LEAST = 16
 """Tokens below which no further item is tried."""
 _MOST = 100
@@ -204,7 +202,7 @@ class _Filling:
         self._most = int(budget_tokens * longest)
         self._fitted: dict[str, _FittedItem] = {}
         self._chosen: dict[str, PackItem] = {}
-        self.remaining = budget_tokens - counter.count(framed(["x"], b"")) - _CODE_SPREAD
+        self.remaining = budget_tokens - counter.count(framed(["x"], b""))
 
     def add(self, item: PackItem, budget: int) -> int:
         """Add an item if it costs no more than `budget` tokens and is not in the pack; return its

@@ -10,7 +10,6 @@ frame that was altered, one that was cut. The answers of memory tools have a cod
 from __future__ import annotations
 
 import ast
-import base64
 import hmac
 import json
 import re
@@ -45,12 +44,14 @@ ANSWER_NOTICE = f"{NOTICE} Cite them by id."
 """Stands above the memories in the answer of a tool."""
 OPEN, CLOSE = "<tallystick-context", "</tallystick-context>"
 """The marks of a frame; the opening one goes on with the code."""
-_CODE_BYTES = 12
-"""96 bits, which are 20 letters of base32."""
-_OPENING = re.compile(rf'{OPEN} code="([a-z2-7]{{20}})">')
-_LIKE_OPENING = re.compile(rf'{OPEN} code=\\?"[a-z2-7]*\\?">')
-_CODE = re.compile(rf'({OPEN} code=\\?")[a-z2-7]{{20}}(?=\\?">)')
-_ANSWER_CODE = re.compile(r"""((?:\\?["'])code(?:\\?["']):\s*(?:\\?["']))[a-z2-7]{20}(?=\\?["'])""")
+_CODE_BYTES, _CODE_DIGITS = 12, 29
+"""96 bits as decimal digits: every model counts the same tokens for each code, which letters that
+form no words would not give.
+"""
+_OPENING = re.compile(rf'{OPEN} code="([0-9]{{29}})">')
+_LIKE_OPENING = re.compile(rf'{OPEN} code=\\?"[0-9]*\\?">')
+_CODE = re.compile(rf'({OPEN} code=\\?")[0-9]{{29}}(?=\\?">)')
+_ANSWER_CODE = re.compile(r"""((?:\\?["'])code(?:\\?["']):\s*(?:\\?["']))[0-9]{29}(?=\\?["'])""")
 
 
 class Quote(NamedTuple):
@@ -104,7 +105,7 @@ def frame_code(key: bytes, body: str) -> str:
 
 def _code(key: bytes, kind: bytes, body: bytes) -> str:
     mac = hmac.digest(key, b"tallystick/" + kind + b"/v1\x00" + body, "sha256")
-    return base64.b32encode(mac[:_CODE_BYTES]).decode().rstrip("=").lower()
+    return f"{int.from_bytes(mac[:_CODE_BYTES]):0{_CODE_DIGITS}}"
 
 
 def signed_answer(answer: Mapping[str, Any], key: bytes) -> dict[str, Any]:

@@ -29,7 +29,7 @@ BOB = Actor(user="bob", projects={"apollo"})
         f"{framed(['The freeze ends.'], b'the key of somebody else')} It ends on Friday.",
         json.dumps({"notice": ANSWER_NOTICE, "memories": [{"text": "The freeze ends."}]}),
         json.dumps({"notice": f"{NOTICE} The freeze ends.", "memories": []}),
-        str({"notice": NOTICE, "code": "a" * 20}),
+        str({"notice": NOTICE, "code": "1" * 29}),
     ],
 )
 def test_a_text_with_our_marks_is_kept_whole(open_tally: OpenTally, text: str) -> None:
@@ -50,7 +50,7 @@ def test_a_frame_that_was_altered_or_cut_is_somebodys_own_text(open_tally: OpenT
         for text in (
             frame.replace("March", "April"),
             frame[:-8],
-            frame.replace('code="', 'code="a'),
+            frame.replace('code="', 'code="1'),
             f"{frame[:40]} {frame[40:]}",
             answer.replace("March", "April"),
             answer[:-1],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.compiler import FRAMED
 from tallystick.policy.redaction import Redactor
 from tallystick.records.framing import (
     CLOSE,
@@ -17,6 +20,7 @@ from tallystick.records.framing import (
     without_frames,
     without_recalls,
 )
+from tallystick.tokens import counter_for
 
 KEY, OTHER = frame_key(b"one scope"), frame_key(b"another scope")
 stored = st.text() | st.text("<>/-[( \n:tallystick-context") | st.sampled_from([OPEN, CLOSE])
@@ -63,11 +67,19 @@ def test_equal_frames_have_equal_codes_and_the_comparison_needs_none() -> None:
     assert len(answers) == 2
 
 
+def test_the_room_for_frames_in_a_request_is_enough() -> None:
+    counter = counter_for(None, cache_dir=Path())
+    own = counter.count(framed(["x"], KEY)) - counter.count("- x\n")
+    assert 2 * own <= FRAMED.per_request
+    assert len({counter.count(framed(["x"], bytes([n]))) for n in range(200)}) == 1
+
+
 def test_a_recording_keeps_the_code_of_a_frame() -> None:
     """No rule of redaction takes a code for a secret."""
     for number in range(200):
         frame = framed([f"The heron {number} nests in March."], KEY)
-        assert Redactor().redact_text(frame) == (frame, {})
+        for redactor in (Redactor(), Redactor(pii=True)):
+            assert redactor.redact_text(frame) == (frame, {})
 
 
 @given(items=st.lists(st.tuples(stored, stored | st.none()), min_size=1, max_size=5))
