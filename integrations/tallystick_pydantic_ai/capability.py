@@ -75,7 +75,6 @@ from tallystick_pydantic_ai.messages import (
     own_messages,
     prompt_part,
     prompt_text,
-    prompt_text_of,
     request_of,
     with_part_behind,
 )
@@ -362,7 +361,7 @@ class TallyContext(AbstractCapability[Any]):
         )
         self._hits: list[Hit] | None = None
         self._part: UserPromptPart | None = None
-        self._anchor: Any = None
+        self._anchor: UserPromptPart | None = None
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
         """Return a copy for one run, whose context is still to be made."""
@@ -386,7 +385,9 @@ class TallyContext(AbstractCapability[Any]):
         if any(own is not was for own, was in zip_longest(own_history, history)):
             history[:] = own_history
         messages = await in_thread(earlier, request_context.messages)
-        prompt = ctx.prompt if isinstance(ctx.prompt, str) else prompt_text_of(self._anchor)
+        # A run that goes on without a prompt answers the latest one of the conversation.
+        latest = None if self._anchor is None else self._anchor.content
+        prompt = prompt_text(ctx.prompt or latest) or ""
         if prompt.strip():
             # The recorder is outermost, so that the step of this request is open, and the compile
             # is part of it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ __all__ = [
     "own_messages",
     "prompt_part",
     "prompt_text",
-    "prompt_text_of",
     "request_of",
     "with_part_behind",
 ]
@@ -114,24 +113,14 @@ def prompt_part(
         if not isinstance(message, ModelRequest):
             continue
         for part in message.parts:
-            if isinstance(part, UserPromptPart) and own_text(prompt_text_of(part)).strip():
+            if (
+                isinstance(part, UserPromptPart)
+                and own_text(prompt_text(part.content) or "").strip()
+            ):
                 if _is_of(message, run_id):
                     return part
                 latest = part
     return latest
-
-
-def prompt_text_of(part: UserPromptPart | None) -> str:
-    """Return the text of a prompt, without its images and files."""
-    return "\n".join(_texts(part)) if part is not None else ""
-
-
-def _texts(part: UserPromptPart) -> Iterator[str]:
-    for piece in [part.content] if isinstance(part.content, str) else part.content:
-        if isinstance(piece, str):
-            yield piece
-        elif isinstance(piece, TextContent):
-            yield piece.content
 
 
 def own_messages(

@@ -26,7 +26,7 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_pydantic_ai import TallyRecorder, Tallystick, memory_toolset, model_call
-from tallystick_pydantic_ai.messages import prompt_text_of
+from tallystick_pydantic_ai.messages import prompt_text
 
 OpenTally = Callable[..., Tally]
 
@@ -113,7 +113,7 @@ class TestCapability(AdapterContract):
 
         def listen(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             prompts = [part for part in messages[-1].parts if isinstance(part, UserPromptPart)]
-            contexts.append("\n".join(map(prompt_text_of, prompts)))
+            contexts.append("\n".join(prompt_text(part.content) or "" for part in prompts))
             return ModelResponse(parts=[TextPart("So.")])
 
         _run(Agent(FunctionModel(listen), capabilities=[Tallystick(bound, tools=False)]), query)
