@@ -235,8 +235,8 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         for message in messages:
             session = str(message.additional_kwargs.get("session_id") or "chat")
             by_session.setdefault(session, []).append(message)
-        for session, said in by_session.items():
-            await in_thread(self._put, session, said)
+        for session, turns in by_session.items():
+            await in_thread(self._put, session, turns)
         self._queue = self._binder.tally.new_id()
 
     def _put(self, session: str, messages: list[ChatMessage]) -> None:

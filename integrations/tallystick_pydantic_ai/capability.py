@@ -382,7 +382,7 @@ class TallyContext(AbstractCapability[Any]):
         earlier = partial(own_messages, own_text=own_text, run_id=ctx.run_id, prompt=self._anchor)
         history: list[ModelMessage] = ctx.messages
         own_history = await in_thread(earlier, history)
-        if any(own is not was for own, was in zip_longest(own_history, history)):
+        if any(own is not message for own, message in zip_longest(own_history, history)):
             history[:] = own_history
         messages = await in_thread(earlier, request_context.messages)
         # A run that goes on without a prompt answers the latest one of the conversation.

@@ -148,10 +148,10 @@ def own_messages(
             else part
             for part in message.parts
         ]
-        if all(part is was for part, was in zip(parts, message.parts, strict=True)):
+        if all(part is before for part, before in zip(parts, message.parts, strict=True)):
             own.append(message)
-        elif kept := [part for part in parts if part is not None]:
-            own.append(replace(message, parts=kept))
+        elif remaining := [part for part in parts if part is not None]:
+            own.append(replace(message, parts=remaining))
     return own
 
 
@@ -163,8 +163,8 @@ def _own_part(part: UserPromptPart, own_text: Callable[[str], str]) -> UserPromp
         return replace(part, content=text) if text else None
     pieces: list[Any] = []
     for piece in part.content:
-        was = piece.content if isinstance(piece, TextContent) else piece
-        if not isinstance(was, str) or (text := own_text(was)) == was:
+        text_before = piece.content if isinstance(piece, TextContent) else piece
+        if not isinstance(text_before, str) or (text := own_text(text_before)) == text_before:
             pieces.append(piece)
         elif text:
             pieces.append(replace(piece, content=text) if isinstance(piece, TextContent) else text)
