@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import BaseMessage, SystemMessage
@@ -12,11 +13,12 @@ from langchain_core.runnables.config import ensure_config
 
 from tallystick.adapters import ActorSource, Binder, recall_for_turn
 from tallystick.adapters.configurable import call_of_config, namespace_for
+from tallystick.adapters.frames import without_frames
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.records import CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_langchain.render import items_of, render, tool_specs
+from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 
 __all__ = ["compile_messages"]
 
@@ -60,6 +62,7 @@ def compile_messages(
     binder = Binder(tally, runtime="langgraph", piece="compile_messages", actor=actor, scope=scope)
     call = call_of_config(binder, ensure_config(config))
     bound = binder.bound(call)
+    messages = own_messages(messages, partial(without_frames, bound))
     latest = next((message for message in reversed(messages) if message.type == "human"), None)
     query = "" if latest is None else str(latest.text)
     # The id of a message says which turn it is; one without an id is recalled anew at each call.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NotRequired, TypeVar
 
 from langchain.agents.middleware import (
@@ -50,6 +51,7 @@ from tallystick.adapters import (
     register_enforcer,
 )
 from tallystick.adapters.configurable import call_of_config, namespace_for
+from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
@@ -61,7 +63,7 @@ from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.graph import is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import handler_run
 from tallystick_langchain.messages import answer_of_message, goal_of, request_of
-from tallystick_langchain.render import items_of, render, tool_specs
+from tallystick_langchain.render import items_of, own_messages, render, tool_specs
 from tallystick_langchain.rules import RuledToolCall
 
 __all__ = ["TallyMiddleware", "TallyState"]
@@ -295,6 +297,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _compile(self, bound: BoundTally, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Return the request to send. Raises ApprovalRequired, ActionDenied, CompileError."""
+        own: Any = own_messages(request.messages, partial(without_frames, bound))
+        request = request.override(messages=own)
         model, specs = _model_name(request), tool_specs(request.tools)
         system = [] if request.system_message is None else [request.system_message]
         items = items_of([*_with_ids(system), *request.messages], bound.tally.counter(model).count)

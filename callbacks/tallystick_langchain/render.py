@@ -15,10 +15,12 @@ from tallystick.adapters import ToolCall, changed_items, json_value, message_ite
 from tallystick.compiler import outline
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
-__all__ = ["CONTEXT_ID", "Rendered", "items_of", "render", "tool_specs"]
+__all__ = ["CONTEXT_ID", "Rendered", "items_of", "own_messages", "render", "tool_specs"]
 
 CONTEXT_ID = "tallystick-context"
-"""Id of the message with what was recalled and quoted: made for one call, never part of a state."""
+"""Id of the message with what was recalled and quoted, which is made for one call. It only names
+it: what is ours in a message, the code of the frame says.
+"""
 _KINDS: dict[str, ItemKind] = {
     "system": "system",
     "human": "user_msg",
@@ -44,6 +46,45 @@ class Rendered:
         return self.messages if self.system is None else [self.system, *self.messages]
 
 
+def own_messages(
+    messages: Sequence[BaseMessage], own_text: Callable[[str], str]
+) -> list[BaseMessage]:
+    """Return messages without the frames that stand in earlier turns of the user, because what was
+    recalled then may have been forgotten since; a message with nothing else in it is left out.
+
+    `own_text` takes the frames of the tally out of a text; what it does not change stays as it is.
+    The latest request may have been given a pack on purpose: it stays whole, and so do the
+    instructions.
+    """
+    latest = next((message for message in reversed(messages) if message.type == "human"), None)
+    cleaned = (
+        message if message is latest or message.type != "human" else _own_message(message, own_text)
+        for message in messages
+    )
+    return [message for message in cleaned if message is not None]
+
+
+def _own_message(message: BaseMessage, own_text: Callable[[str], str]) -> BaseMessage | None:
+    if isinstance(message.content, str):
+        content: Any = own_text(message.content)
+    else:
+        content = [_own_block(block, own_text) for block in message.content]
+        content = [block for block in content if block is not None]
+    if content == message.content:
+        return message
+    return message.model_copy(update={"content": content}) if content else None
+
+
+def _own_block(block: Any, own_text: Callable[[str], str]) -> Any:
+    """Return a block of a message without frames; None where nothing else is in it."""
+    text = block.get("text") if isinstance(block, Mapping) else block
+    if not isinstance(text, str) or (own := own_text(text)) == text:
+        return block
+    if not own:
+        return None
+    return {**block, "text": own} if isinstance(block, Mapping) else own
+
+
 def items_of(
     messages: Sequence[BaseMessage], count: Callable[[str], int]
 ) -> dict[str, tuple[ContextItem, BaseMessage]]:
@@ -54,8 +95,6 @@ def items_of(
     """
     items: dict[str, tuple[ContextItem, BaseMessage]] = {}
     for place, message in enumerate(messages):
-        if message.id == CONTEXT_ID:
-            continue
         item_id = message.id if message.id and message.id not in items else f"message-{place}"
         items[item_id] = (_item(item_id, message, count), message)
     return items

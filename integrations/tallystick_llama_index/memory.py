@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -26,6 +26,7 @@ from llama_index.core.schema import (
 )
 
 from tallystick.adapters import ActorSource, Binder, recall_for_turn
+from tallystick.adapters.frames import framed_hits, without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
@@ -37,10 +38,10 @@ from tallystick.records import (
     Scope,
     SourceRef,
 )
-from tallystick.records.framing import framed, is_framed
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.render import items_of, render
+from tallystick_llama_index.retriever import with_code
 
 __all__ = ["TallyMemory", "TallyMemoryBlock", "TallyNodePostprocessor"]
 
@@ -148,8 +149,10 @@ class TallyMemory(BaseMemory):
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
         """Store messages as the next turns of the session, all or none."""
-        self._bound().remember_many(
-            [_turn_of(message, self.session_id) for message in messages if _is_turn(message)]
+        bound = self._bound()
+        own = [_own_message(bound, message) for message in messages]
+        bound.remember_many(
+            [_turn_of(message, self.session_id) for message in own if message is not None]
         )
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
@@ -221,24 +224,25 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
     def _recall(self, session: str, query: str, turn: str) -> str:
         bound: BoundTally = self._bound(session)
         hits = recall_for_turn(bound, query, limit=self.memories, turn=turn)
-        return framed(
-            f"{hit.memory.who}: {hit.memory.content}" if hit.memory.who else hit.memory.content
-            for hit in hits
-        )
+        return framed_hits(bound, hits)
 
     def _bound(self, session: str) -> BoundTally:
         bound: BoundTally = self._binder.bound(call_of_tags(self._binder, session=session))
         return bound
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        by_session: dict[str, list[NewMemory]] = {}
+        by_session: dict[str, list[ChatMessage]] = {}
         for message in messages:
             session = str(message.additional_kwargs.get("session_id") or "chat")
-            if _is_turn(message):
-                by_session.setdefault(session, []).append(_turn_of(message, session))
+            by_session.setdefault(session, []).append(message)
         for session, turns in by_session.items():
-            await in_thread(self._bound(session).remember_many, turns)
+            await in_thread(self._put, session, turns)
         self._queue = self._binder.tally.new_id()
+
+    def _put(self, session: str, messages: list[ChatMessage]) -> None:
+        bound = self._bound(session)
+        own = [_own_message(bound, message) for message in messages]
+        bound.remember_many([_turn_of(message, session) for message in own if message is not None])
 
 
 class TallyNodePostprocessor(BaseNodePostprocessor):
@@ -296,12 +300,12 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
         return [
             node
             if texts[node.node.node_id] == items[node.node.node_id].content
-            else _with_text(node, texts)
+            else _with_text(bound, node, texts)
             for node in {node.node.node_id: node for node in reversed(selected)}.values()
         ][::-1]
 
 
-def _with_text(node: NodeWithScore, texts: dict[str, str]) -> NodeWithScore:
+def _with_text(bound: BoundTally, node: NodeWithScore, texts: dict[str, str]) -> NodeWithScore:
     original = node.node
     text = TextNode(
         id_=original.node_id,
@@ -312,7 +316,8 @@ def _with_text(node: NodeWithScore, texts: dict[str, str]) -> NodeWithScore:
         relationships=original.relationships,
         text_template=getattr(original, "text_template", DEFAULT_TEXT_NODE_TMPL),
     )
-    return NodeWithScore(node=text, score=node.score)
+    # The frame of a recalled memory has a code over its text, and the text is another one now.
+    return NodeWithScore(node=with_code(bound, text), score=node.score)
 
 
 def _turns(bound: BoundTally, session: str) -> list[Memory]:
@@ -325,11 +330,23 @@ def _turns(bound: BoundTally, session: str) -> list[Memory]:
             return sorted(turns, key=lambda turn: turn.position or 0)
 
 
-def _is_turn(message: ChatMessage) -> bool:
-    """Return True if a message is a turn: recalled text that was framed is none."""
-    return bool(message.blocks or message.additional_kwargs) and not is_framed(
-        message.content or ""
-    )
+def _own_message(bound: BoundTally, message: ChatMessage) -> ChatMessage | None:
+    """Return a message as a turn: without the frames that this tally made, and None where nothing
+    else is in it.
+    """
+    blocks = []
+    for block in message.blocks:
+        if not isinstance(block, TextBlock) or (own := without_frames(bound, block.text)) == (
+            block.text
+        ):
+            blocks.append(block)
+        elif own:
+            blocks.append(block.model_copy(update={"text": own}))
+    if blocks == message.blocks:
+        return message if blocks or message.additional_kwargs else None
+    if not blocks and not message.additional_kwargs.keys() - {"session_id"}:
+        return None
+    return message.model_copy(update={"blocks": blocks})
 
 
 def _turn_of(message: ChatMessage, session: str) -> NewMemory:

@@ -9,21 +9,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters.frames import code_of
 from tallystick.aio import in_thread
 from tallystick.records import Hit, Scope
-from tallystick.records.framing import CLOSE, NOTICE, OPEN, escaped
+from tallystick.records.escaping import as_item, as_name
+from tallystick.records.framing import CLOSE, NOTICE, OPEN
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
 
-__all__ = ["TallyRetriever"]
+__all__ = ["TallyRetriever", "with_code"]
 
 _FOR_MODELS = ("notice", "kind", "who", "occurred_at")
 """Metadata of a node that a model reads; the rest is for the application."""
-_TEMPLATE = f"{OPEN}\n{{metadata_str}}\n\n{{content}}\n{CLOSE}"
-"""Template of a node in a prompt; its metadata begin with the notice."""
+_BODY = "\n{metadata_str}\n\n{content}\n"
+"""Template of a node between the marks of its frame; its metadata begin with the notice."""
 
 
 class TallyRetriever(BaseRetriever):
@@ -55,7 +57,7 @@ class TallyRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         bound = self._binder.bound(call_of_tags(self._binder))
         return [
-            _node(hit)
+            _node(bound, hit)
             for hit in bound.recall(query_bundle.query_str, limit=self._limit, kinds=self._kinds)
         ]
 
@@ -63,12 +65,21 @@ class TallyRetriever(BaseRetriever):
         return await in_thread(self._retrieve, query_bundle)
 
 
-def _node(hit: Hit) -> NodeWithScore:
+def with_code(bound: BoundTally, node: TextNode) -> TextNode:
+    """Give a node whose template is a frame the code of its text and metadata; return it."""
+    if node.text_template.startswith(OPEN):
+        labels = node.get_metadata_str(mode=MetadataMode.LLM).strip()
+        body = _BODY.format(metadata_str=labels, content=node.text)
+        node.text_template = f'{OPEN} code="{code_of(bound, body)}">{_BODY}{CLOSE}'
+    return node
+
+
+def _node(bound: BoundTally, hit: Hit) -> NodeWithScore:
     memory = hit.memory
     metadata: dict[str, Any] = {
         "notice": NOTICE,
         "kind": memory.kind,
-        "who": None if memory.who is None else escaped(memory.who),
+        "who": None if memory.who is None else as_name(memory.who),
         "occurred_at": None if memory.occurred_at is None else _iso(memory.occurred_at),
         "version": memory.version,
         "tags": list(memory.tags),
@@ -82,13 +93,13 @@ def _node(hit: Hit) -> NodeWithScore:
     hidden = [name for name in fields if name not in _FOR_MODELS]
     node = TextNode(
         id_=memory.id,
-        text=escaped(memory.content),
-        text_template=_TEMPLATE,
+        text=as_item(memory.content),
+        text_template=f"{OPEN}>{_BODY}{CLOSE}",
         metadata=fields,
         excluded_llm_metadata_keys=hidden,
         excluded_embed_metadata_keys=list(fields),
     )
-    return NodeWithScore(node=node, score=hit.score)
+    return NodeWithScore(node=with_code(bound, node), score=hit.score)
 
 
 def _iso(micros: int) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import anyio
@@ -57,16 +59,25 @@ from tallystick.adapters import (
     record_tool_call,
     record_tool_result,
 )
+from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.operations import NOTICE
 from tallystick.recorder import Run, current_run, current_step, status_for
-from tallystick.records import CompiledContext, Scope, StepKind, StepStatus
+from tallystick.records import Hit, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
-from tallystick_pydantic_ai.messages import answer_of, output_text, prompt_text, request_of
+from tallystick_pydantic_ai.messages import (
+    answer_of,
+    output_text,
+    own_messages,
+    prompt_part,
+    prompt_text,
+    request_of,
+    with_part_behind,
+)
 from tallystick_pydantic_ai.toolset import memory_toolset
 
 __all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
@@ -323,10 +334,11 @@ class TallyMemory(AbstractCapability[Any]):
 
 @dataclass
 class TallyContext(AbstractCapability[Any]):
-    """Gives each run the memories recalled for its prompt: once, framed as data, after the prompt.
+    """Gives each run the memories recalled for its prompt, framed as data, after the prompt.
 
-    History is only appended to, so that the next request begins as the last one did. List it after
-    compaction.
+    They are in the requests of the run alone, in the same place and the same words, so that each
+    request begins as the one before; the history never has them, and loses those that an earlier
+    release left there. List it after compaction.
     """
 
     tally: Tally | BoundTally
@@ -347,31 +359,58 @@ class TallyContext(AbstractCapability[Any]):
             actor=self.actor,
             scope=self.scope,
         )
-        self._is_added = False
+        self._hits: list[Hit] | None = None
+        self._part: UserPromptPart | None = None
+        self._anchor: UserPromptPart | None = None
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
-        """Return a copy for one run, whose context is still to be added."""
+        """Return a copy for one run, whose context is still to be made."""
         return replace(self)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Add the recalled memories to the first request of a run."""
-        if not self._is_added and isinstance(ctx.prompt, str) and ctx.prompt.strip():
-            self._is_added = True
+        """Put the recalled memories into the request, behind the prompt of the run, and take those
+        of earlier runs out of request and history.
+        """
+        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        own_text = partial(without_frames, bound)
+        if self._anchor is None:
+            self._anchor = await in_thread(
+                prompt_part, request_context.messages, ctx.run_id, own_text
+            )
+        earlier = partial(own_messages, own_text=own_text, run_id=ctx.run_id, prompt=self._anchor)
+        history: list[ModelMessage] = ctx.messages
+        own_history = await in_thread(earlier, history)
+        if any(own is not message for own, message in zip_longest(own_history, history)):
+            history[:] = own_history
+        messages = await in_thread(earlier, request_context.messages)
+        # A run that goes on without a prompt answers the latest one of the conversation.
+        latest = None if self._anchor is None else self._anchor.content
+        prompt = prompt_text(ctx.prompt or latest) or ""
+        if prompt.strip():
             # The recorder is outermost, so that the step of this request is open, and the compile
             # is part of it.
-            bound = self._binder.bound(call_of_run(self._binder, ctx))
-            compiled = await in_thread(self._compile, bound, ctx.prompt, str(ctx.run_id))
-            text = outline(compiled).context
-            if text:
-                content = TextContent(text, metadata={"tallystick": compiled.id})
-                ctx.enqueue(UserPromptPart([content]))
+            await in_thread(self._recall, bound, prompt, str(ctx.run_id))
+        if self._part is not None:
+            messages = with_part_behind(messages, self._anchor, self._part)
+        # A list of its own goes to the model alone; what is appended to the one that came in would
+        # go to the history too.
+        request_context.messages = messages
         return request_context
 
-    def _compile(self, bound: BoundTally, prompt: str, run_id: str) -> CompiledContext:
+    def _recall(self, bound: BoundTally, prompt: str, run_id: str) -> None:
+        """Make the part with the recalled memories: at the first request of a run, and anew when
+        one of them was changed, forgotten or withdrawn since.
+        """
         hits = recall_for_turn(bound, prompt, limit=self.memories, turn=run_id)
-        return bound.compile(hits, budget=self.budget, query=prompt, target=FRAMED)
+        if hits == self._hits:
+            return
+        self._hits, self._part = hits, None
+        compiled = bound.compile(hits, budget=self.budget, query=prompt, target=FRAMED)
+        if text := outline(compiled).context:
+            content = TextContent(text, metadata={"tallystick": compiled.id})
+            self._part = UserPromptPart([content])
 
 
 def Tallystick(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import is_
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
+    ModelRequest,
     ModelResponse,
     TextContent,
     UserContent,
+    UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
@@ -24,8 +28,11 @@ __all__ = [
     "answer_of",
     "arguments_of",
     "output_text",
+    "own_messages",
+    "prompt_part",
     "prompt_text",
     "request_of",
+    "with_part_behind",
 ]
 
 _parameters: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParameters)
@@ -91,3 +98,104 @@ def arguments_of(
         settings,
         _parameters.validate_python(request["parameters"]),
     )
+
+
+def prompt_part(
+    messages: Sequence[ModelMessage], run_id: str | None, own_text: Callable[[str], str]
+) -> UserPromptPart | None:
+    """Return the prompt of a run: its first one, or for a run that goes on without one the latest
+    of the conversation; None where there is none.
+
+    `own_text` takes the frames of the tally out of a text: what has nothing else is no prompt.
+    """
+    latest: UserPromptPart | None = None
+    for message in messages:
+        if not isinstance(message, ModelRequest):
+            continue
+        for part in message.parts:
+            if (
+                isinstance(part, UserPromptPart)
+                and own_text(prompt_text(part.content) or "").strip()
+            ):
+                if _is_of(message, run_id):
+                    return part
+                latest = part
+    return latest
+
+
+def own_messages(
+    messages: Sequence[ModelMessage],
+    *,
+    own_text: Callable[[str], str],
+    run_id: str | None,
+    prompt: UserPromptPart | None,
+) -> list[ModelMessage]:
+    """Return messages without the frames that stand in the prompts of earlier runs, because what
+    was recalled then may have been forgotten since; a request with nothing else is left out.
+
+    `own_text` takes the frames of the tally out of a text. `prompt` and the messages of the run
+    stay whole: an application may give them a pack on purpose. What is not changed is the object
+    that came in.
+    """
+    own: list[ModelMessage] = []
+    for message in messages:
+        if not isinstance(message, ModelRequest) or _is_of(message, run_id):
+            own.append(message)
+            continue
+        parts = [
+            _own_part(part, own_text)
+            if isinstance(part, UserPromptPart) and part is not prompt
+            else part
+            for part in message.parts
+        ]
+        if all(part is before for part, before in zip(parts, message.parts, strict=True)):
+            own.append(message)
+        elif remaining := [part for part in parts if part is not None]:
+            own.append(replace(message, parts=remaining))
+    return own
+
+
+def _own_part(part: UserPromptPart, own_text: Callable[[str], str]) -> UserPromptPart | None:
+    if isinstance(part.content, str):
+        text = own_text(part.content)
+        if text == part.content:
+            return part
+        return replace(part, content=text) if text else None
+    pieces: list[Any] = []
+    for piece in part.content:
+        text_before = piece.content if isinstance(piece, TextContent) else piece
+        if not isinstance(text_before, str) or (text := own_text(text_before)) == text_before:
+            pieces.append(piece)
+        elif text:
+            pieces.append(replace(piece, content=text) if isinstance(piece, TextContent) else text)
+    if len(pieces) == len(part.content) and all(map(is_, pieces, part.content)):
+        return part
+    return replace(part, content=pieces) if pieces else None
+
+
+def _is_of(message: ModelRequest, run_id: str | None) -> bool:
+    return run_id is not None and message.run_id == run_id
+
+
+def with_part_behind(
+    messages: Sequence[ModelMessage], anchor: UserPromptPart | None, part: UserPromptPart
+) -> list[ModelMessage]:
+    """Return messages with a part behind the anchor; where that was taken out, as it is by
+    compaction, at the end of the last request.
+    """
+    changed = list(messages)
+    last = None
+    for place, message in enumerate(messages):
+        if not isinstance(message, ModelRequest):
+            continue
+        last = place
+        for at, other in enumerate(message.parts):
+            if other is anchor:
+                parts = [*message.parts[: at + 1], part, *message.parts[at + 1 :]]
+                changed[place] = replace(message, parts=parts)
+                return changed
+    if last is not None:
+        message = messages[last]
+        assert isinstance(message, ModelRequest)
+        changed[last] = replace(message, parts=[*message.parts, part])
+    return changed

@@ -37,6 +37,7 @@ from tallystick import Actor, Tally
 from tallystick.compiler import FRAMED, compile_context
 from tallystick.errors import ApprovalRequired, BudgetInfeasible, InvalidInput
 from tallystick.records import CompilationRequest, PolicyConditions, PolicyRule
+from tallystick.records.escaping import as_item
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tally import BoundTally
 from tallystick.testing.adapter_contract import AdapterContract
@@ -523,5 +524,5 @@ def test_what_is_rendered_fits_pairs_and_says_what_was_chosen(
     whole = "\n".join(str(message.content) for message in rendered)
     for item in compiled.selected_items:
         if item.kind != "tool_schema" and "<" not in item.content:
-            assert item.content.strip() in whole
+            assert item.content.strip() in whole or as_item(item.content) in whole
     assert rendered[-1].content == "Where to?"

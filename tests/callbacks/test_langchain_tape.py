@@ -718,7 +718,7 @@ def test_memories_in_a_request_match_where_the_same_tally_recalls_them(
             "How heavy is tea?",
         )
         player, without, elsewhere = (_player(anna) for _ in range(3))
-        assert "Anna's tea weighs" in str(player.tape.calls[0].request)
+        assert "Anna's tea weighs" in json.dumps(player.tape.calls[0].request)
 
         replay = _remembering(anna, record=False)
         assert (

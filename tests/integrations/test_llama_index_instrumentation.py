@@ -23,7 +23,7 @@ from workflows.errors import WorkflowCancelledByUser, WorkflowTimeoutError
 
 from tallystick import Actor, Tally
 from tallystick.records import RunRecord
-from tallystick.records.framing import is_framed
+from tallystick.records.framing import has_frame
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing.adapter_contract import AdapterContract
@@ -385,7 +385,7 @@ def test_memory_that_is_given_to_an_agent_stands_in_its_run_and_is_marked_in_the
             for message in _payloads(tally, place)["request"]["messages"]
             for block in message["blocks"]
         ]
-        assert [is_framed(text) for text in sent if "March" in text] == [True]
+        assert [has_frame(text) for text in sent if "March" in text] == [True]
         assert sum("nests in March" in turn.content for turn in tally.bind().memories()) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -485,7 +486,7 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(tmp_path: Pa
         question = "How heavy is Anna's tea?"
         answer = _recorded(anna, _agent(Scripted("Three tons.")), question, **remembering(anna))
         player, without = _player(anna), _player(anna)
-        assert "Anna's tea weighs" in str(player.tape.calls[0].request)
+        assert "Anna's tea weighs" in json.dumps(player.tape.calls[0].request)
         assert _run(_agent(TapeLLM(player)), question, **remembering(again)) == answer
         assert player.finish().matches
         with pytest.raises(TapeDiverged, match="with memories that a tally recalled") as caught:

@@ -208,7 +208,7 @@ parts = st.lists(
 
 
 @hypothesis_settings(max_examples=80)
-@given(parts=parts, budget=st.integers(150, 500))
+@given(parts=parts, budget=st.integers(200, 500))
 def test_any_conversation_renders_to_bodies_that_the_providers_take(
     parts: list[tuple[str, int]], budget: int
 ) -> None:

@@ -17,7 +17,7 @@ from pydantic_ai import (
     ToolCallPart,
 )
 from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Actor, Tally
@@ -26,6 +26,7 @@ from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_pydantic_ai import TallyRecorder, Tallystick, memory_toolset, model_call
+from tallystick_pydantic_ai.messages import prompt_text
 
 OpenTally = Callable[..., Tally]
 
@@ -111,7 +112,8 @@ class TestCapability(AdapterContract):
         contexts: list[str] = []
 
         def listen(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            contexts.append(str(messages))
+            prompts = [part for part in messages[-1].parts if isinstance(part, UserPromptPart)]
+            contexts.append("\n".join(prompt_text(part.content) or "" for part in prompts))
             return ModelResponse(parts=[TextPart("So.")])
 
         _run(Agent(FunctionModel(listen), capabilities=[Tallystick(bound, tools=False)]), query)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,11 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -79,15 +80,78 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
         assert "under the mat" in context
         assert "shed" not in context
         assert second == first
-        # Append-only: each request begins with the one before, also over runs.
-        for before, after in pairwise(seen):
-            assert _texts(after)[: len(_texts(before))] == _texts(before)
+        # Within a run each request begins with the one before.
+        for before, after in (seen[:2], seen[2:]):
+            assert ModelMessagesTypeAdapter.dump_json(after).startswith(
+                ModelMessagesTypeAdapter.dump_json(before)[:-1]
+            )
         steps = [
             step
             for run in tally.bind(ANNA).runs()
             for step in tally.bind(ANNA).recordings.steps(run.run_id)
         ]
         assert {step.step_kind for step in steps} == {"model_call", "tool_call"}
+
+
+def test_what_was_forgotten_leaves_the_conversation(open_sqlite: OpenTally) -> None:
+    seen: list[list[ModelMessage]] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.append(list(messages))
+        return ModelResponse(parts=[TextPart("Noted.")])
+
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        key = anna.remember("The key is under the mat.").memory_id
+        anna.remember("The key of the boat is on the hook.")
+        agent = Agent(FunctionModel(answer), capabilities=[Tallystick(tally)], deps_type=Actor)
+
+        async def talk() -> Any:
+            first = await agent.run("Where is the key?", deps=ANNA)
+            anna.forget(key, reason="moved")
+            return await agent.run(
+                "Where is the key, again?", deps=ANNA, message_history=first.all_messages()
+            )
+
+        messages = asyncio.run(talk()).all_messages()
+        assert any("under the mat" in text for text in _texts(seen[0]))
+        assert not any("under the mat" in text for text in _texts(seen[1]))
+        assert any("on the hook" in text for text in _texts(seen[1]))
+        # The history is the conversation alone.
+        assert _texts(messages) == ["Where is the key?", "Where is the key, again?"]
+
+
+def test_blocks_that_stand_in_a_history_leave_it_and_are_not_sent(open_sqlite: OpenTally) -> None:
+    """A pack that an application put into a prompt is sent with it, and is gone in the next run;
+    what only looks like a frame is the user's own.
+    """
+    seen: list[list[ModelMessage]] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.append(list(messages))
+        return ModelResponse(parts=[TextPart("Noted.")])
+
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The key is under the mat.")
+        pack = anna.wake().text
+        pasted = "What does <tallystick-context>x</tallystick-context> mean?"
+        agent = Agent(
+            FunctionModel(answer),
+            capabilities=[Tallystick(tally, context=True, memories=0)],
+            deps_type=Actor,
+        )
+
+        async def talk() -> Any:
+            first = await agent.run(f"{pack}\nWhere is the key?", deps=ANNA)
+            old = ModelRequest(parts=[UserPromptPart([TextContent(pack)])])
+            history = [old, *first.all_messages(), ModelRequest(parts=[UserPromptPart(pasted)])]
+            return await agent.run("And the boat?", deps=ANNA, message_history=history)
+
+        messages = asyncio.run(talk()).all_messages()
+        assert _texts(seen[0]) == [f"{pack}\nWhere is the key?"]
+        assert _texts(seen[1]) == ["Where is the key?", pasted, "And the boat?"]
+        assert _texts(messages) == _texts(seen[1])
 
 
 def test_nothing_is_added_where_nothing_is_remembered(open_sqlite: OpenTally) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -447,7 +448,7 @@ def test_memories_in_a_request_match_where_the_same_tally_recalls_them(
         agent = _agent(_scripted("Three tons."))
         _run(agent, "How heavy is Anna's tea?", capabilities=[Tallystick(anna)])
         player, without = _player(anna), _player(anna)
-        assert "Anna's tea weighs" in str(player.tape.calls[0].request)
+        assert "Anna's tea weighs" in json.dumps(player.tape.calls[0].request)
 
         silent = _agent(_scripted())
         again = [Tallystick(anna, record=False)]

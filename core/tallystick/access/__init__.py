@@ -1,8 +1,11 @@
-"""Access: decisions about access with their journal, spaces, visibility, tokens, approvals."""
+"""Access: decisions about access with their journal, spaces, visibility, tokens, approvals, frame
+keys.
+"""
 
 from tallystick.access.approvals import Answer, Approvals, GuardedCall
 from tallystick.access.audience import readers_of, require_no_widening, widens
 from tallystick.access.confirm import Confirmation, ConfirmToken
+from tallystick.access.frame_keys import FrameKeys
 from tallystick.access.gate import Gate
 from tallystick.access.spaces import Spaces
 from tallystick.access.visibility import (
@@ -19,6 +22,7 @@ __all__ = [
     "Approvals",
     "ConfirmToken",
     "Confirmation",
+    "FrameKeys",
     "Gate",
     "GuardedCall",
     "Spaces",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tallystick.compiler.classes import CLASSES, FIRST_SHARES, budget_class
 from tallystick.compiler.dependencies import closure, needed_units
 from tallystick.compiler.history import earlier_talk, history_window, turn_reserve_of, turn_start
+from tallystick.compiler.measure import escaping_tokens
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.state import Inclusion, State
 from tallystick.errors import BudgetInfeasible, SettingsError
@@ -48,6 +49,7 @@ def budget(state: State) -> State:
     state = _with_queues(
         replace(state, window=tuple(history_window(state, talk, ranked=ranked))), ranked=ranked
     )
+    state = _with_quoted_turns(state, talk)
     ledger = Ledger(state)
     for head in reversed(state.window):
         ledger.take(head)
@@ -60,6 +62,26 @@ def budget(state: State) -> State:
         if ledger.take(head) is None:
             ledger.reserve(head, tokens)
     return fill(replace(state, included=dict(ledger.included), reserved=dict(ledger.reserved)))
+
+
+def _with_quoted_turns(state: State, talk: Sequence[str]) -> State:
+    """Return the state in which turns that left the window cost what they take in a frame. Raises
+    BudgetInfeasible where required ones are too long for it then.
+    """
+    window = set(state.window)
+    escapes = {
+        member: more
+        for head in talk
+        if head not in window
+        for member in state.members(head)
+        if (more := escaping_tokens(state, state.items[member]))
+    }
+    if not escapes:
+        return state
+    costs = {item_id: cost + escapes.get(item_id, 0) for item_id, cost in state.costs.items()}
+    state = replace(state, costs=costs)
+    _refuse_beyond_limit(state)
+    return state
 
 
 def fill(state: State) -> State:
@@ -191,11 +213,7 @@ def _take_required(state: State) -> State:
         state = state.not_requiring(
             item_id for item_id in state.required if item_id not in retained
         )
-    if _required_tokens(state) > state.limit:
-        raise BudgetInfeasible(
-            budget=state.limit,
-            required={item_id: state.costs[item_id] for item_id in state.required},
-        )
+    _refuse_beyond_limit(state)
     callers = closure(state, _roots(state))
     included: dict[str, Inclusion] = {}
     for item_id, reason in state.required.items():
@@ -208,6 +226,14 @@ def _take_required(state: State) -> State:
         else:
             included[item_id] = Inclusion(reason, "budgeting")
     return replace(state, included=included)
+
+
+def _refuse_beyond_limit(state: State) -> None:
+    if _required_tokens(state) > state.limit:
+        raise BudgetInfeasible(
+            budget=state.limit,
+            required={item_id: state.costs[item_id] for item_id in state.required},
+        )
 
 
 def _roots(state: State) -> Iterable[str]:

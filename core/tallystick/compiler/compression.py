@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tallystick.compiler.budgeting import Ledger, by_worth, fill
+from tallystick.compiler.measure import shown_tokens
 from tallystick.compiler.required import may_shorten
 from tallystick.compiler.shorten import shorten
 from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
@@ -119,7 +120,7 @@ def _summary(state: State, head: str, available: int) -> Shortened | None:
     text = state.request.summaries.get(summary_digest(state.items[head].content), "")
     if not text.strip():
         return None
-    tokens = state.count(text)
+    tokens = shown_tokens(state, state.items[head], text)
     return (
         Shortened("compressed_summary", text, tokens)
         if tokens <= available and tokens < state.tokens[head]
@@ -132,11 +133,11 @@ def _shorten_item(state: State, head: str, available: int, query: list[str]) -> 
         state.items[head].content,
         target=min(available, state.tokens[head] - 1),
         query=query,
-        count=state.count,
+        count=lambda text: shown_tokens(state, state.items[head], text),
     )
     if form is None:
         return None
-    tokens = state.count(form.content)
+    tokens = shown_tokens(state, state.items[head], form.content)
     return (
         Shortened(form.reason, form.content, tokens)
         if tokens >= state.request.compile_config.min_compressed_tokens

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tallystick.compiler.outline import label
+from tallystick.compiler.outline import label, quote, quoted
 from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem, text_digest
+from tallystick.records.escaping import as_item
 
-__all__ = ["content_digest", "measure"]
+__all__ = ["content_digest", "escaping_tokens", "measure", "shown_tokens"]
 
 _NEVER_QUOTED = CONVERSATION | {"system", "policy", "tool_schema"}
 """Kinds without a label in a prompt; a role in front of a quoted turn is counted with the target's
@@ -30,19 +31,37 @@ def measure(state: State) -> State:
     tokens: dict[str, int] = {}
     digests: dict[str, str] = {}
     labels: dict[str, int] = {}
+    escapes: dict[str, int] = {}
     for item_id, item in state.items.items():
         verdict = state.verdicts.get(item_id)
         if verdict is not None and verdict.effect != "redact":
             continue
         counted = state.count(item.content) if item.content else 0
         tokens[item_id] = max(counted, item.token_estimate or 0)
-        if item.kind not in _NEVER_QUOTED and (before := label(item)):
-            labels[item_id] = state.count(before)
+        if item.kind not in _NEVER_QUOTED:
+            if before := label(item):
+                labels[item_id] = state.count(before)
+            escapes[item_id] = escaping_tokens(state, item)
         digests[item_id] = content_digest(item, item.content)
     state = replace(state, tokens=tokens, digests=digests, labels=labels)
-    return replace(
-        state, costs={item_id: count + state.overhead(item_id) for item_id, count in tokens.items()}
-    )
+    costs = {
+        item_id: count + state.overhead(item_id) + escapes.get(item_id, 0)
+        for item_id, count in tokens.items()
+    }
+    return replace(state, costs=costs)
+
+
+def escaping_tokens(state: State, item: ContextItem) -> int:
+    """Return the tokens by which an item is longer in a frame than it is itself."""
+    plain, shown = quoted(item), str(quote(item))
+    return 0 if shown == plain else max(0, state.count(shown) - state.count(plain))
+
+
+def shown_tokens(state: State, item: ContextItem, content: str) -> int:
+    """Return the tokens of a shorter content of an item, as it is shown where it is quoted."""
+    if item.kind in _NEVER_QUOTED - CONVERSATION:
+        return state.count(content)
+    return max(state.count(content), state.count(as_item(content)))
 
 
 def content_digest(item: ContextItem, content: str) -> str:

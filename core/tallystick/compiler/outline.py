@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from tallystick.errors import InvalidContext
-from tallystick.records import CompiledContext, ContextItem, TargetProfile
-from tallystick.records.framing import framed
+from tallystick.records import CompiledContext, ContextItem, SectionName, TargetProfile
+from tallystick.records.framing import Quote, frame, frame_body
 
-__all__ = ["FRAMED", "Outline", "label", "outline", "prompt_text", "quoted"]
+__all__ = [
+    "FRAMED",
+    "FrameBodies",
+    "Outline",
+    "frame_bodies",
+    "label",
+    "outline",
+    "prompt_text",
+    "quote",
+    "quoted",
+]
 
-FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=64)
-"""The tokens of the outline itself, with some room: dashes, roles and separators, and the frame's
-own lines.
+FRAMED = TargetProfile(per_item=8, per_tool=8, per_request=96)
+"""The tokens of the outline itself, with some room: dashes, roles and separators, and the own
+lines and codes of its two frames.
 """
 _MESSAGES = frozenset({"user_msg", "assistant_msg", "tool_result"})
 _ROLES = {"user_msg": "user", "assistant_msg": "assistant", "tool_result": "tool"}
@@ -39,42 +50,76 @@ class Outline:
     """Task, memories, documents and quoted older turns as one framed block; empty for none."""
     turn: tuple[ContextItem, ...]
     """The latest request and what follows it."""
+    remembered: str = ""
+    """What is remembered among the instructions, as one framed block; empty for none."""
 
     @property
     def system(self) -> str:
         """The instructions as one text; remembered texts are framed, because they are data."""
         own = [item.content for item in self.instructions if item.kind != "memory"]
-        remembered = framed(quoted(item) for item in self.instructions if item.kind == "memory")
-        return "\n\n".join(filter(None, [*own, remembered]))
+        return "\n\n".join(filter(None, [*own, self.remembered]))
+
+
+class FrameBodies(NamedTuple):
+    """The texts between the marks of a compiled context's frames; empty for no frame."""
+
+    remembered: str
+    """Memories among the instructions."""
+    context: str
+    """Task, memories, documents and quoted older turns."""
+
+
+def frame_bodies(compiled: CompiledContext) -> FrameBodies:
+    """Return the texts of the frames of a compiled context, for whoever has the key to their
+    codes.
+    """
+    sections = _sections(compiled)
+    prefix, suffix = sections["stable_prefix"], sections["volatile_suffix"]
+    quoted_items = [
+        *sections["task_context"],
+        *(item for item in suffix if item.kind not in _MESSAGES),
+    ]
+    return FrameBodies(
+        frame_body(quote(item) for item in prefix if item.kind == "memory"),
+        frame_body(map(quote, quoted_items)),
+    )
 
 
 def outline(compiled: CompiledContext) -> Outline:
     """Return the outline of a compiled context. Raises InvalidContext for calls without results and
     results without calls.
     """
-    by_id = {item.id: item for item in compiled.selected_items}
-    sections = {
-        section.name: [by_id[name] for name in section.item_ids] for section in compiled.sections
-    }
+    sections = _sections(compiled)
     prefix, suffix = sections["stable_prefix"], sections["volatile_suffix"]
     turn = tuple(item for item in suffix if item.kind in _MESSAGES)
-    changed = [item for item in suffix if item.kind not in _MESSAGES]
     # What early releases compiled had no section for earlier messages.
     history = tuple(sections.get("history", ()))
     _refuse_unpaired(history, may_wait=False)
     _refuse_unpaired(turn, may_wait=True)
+    bodies = frame_bodies(compiled)
+    codes = compiled.frame_codes or ("", "")
     return Outline(
         instructions=tuple(item for item in prefix if item.kind != "tool_schema"),
         tools=tuple(item for item in prefix if item.kind == "tool_schema"),
         history=history,
-        context=framed(quoted(item) for item in (*sections["task_context"], *changed)),
+        context=frame(bodies.context, codes[1]),
         turn=turn,
+        remembered=frame(bodies.remembered, codes[0]),
     )
 
 
+def _sections(compiled: CompiledContext) -> dict[SectionName, list[ContextItem]]:
+    by_id = {item.id: item for item in compiled.selected_items}
+    return {
+        section.name: [by_id[name] for name in section.item_ids] for section in compiled.sections
+    }
+
+
 def prompt_text(compiled: CompiledContext) -> str:
-    """Return a compiled context as one text, for people and for diffs: no provider's request."""
-    chosen = outline(compiled)
+    """Return a compiled context as one text, for people and for diffs: no provider's request. Its
+    frames have no codes.
+    """
+    chosen = outline(compiled.model_copy(update={"frame_codes": None}))
     parts = [
         chosen.system,
         *(f"tool: {item.content}" for item in chosen.tools),
@@ -84,23 +129,34 @@ def prompt_text(compiled: CompiledContext) -> str:
 
 
 def quoted(item: ContextItem) -> str:
-    """Return an item as a line of data: its label and its text."""
+    """Return an item as a line for people: its label and its text as it is."""
     return f"{label(item)}{item.content}"
+
+
+def quote(item: ContextItem) -> Quote:
+    """Return an item as an item of a frame: its label and its text, which are escaped there."""
+    return Quote(item.content, _speaker(item), _day(item))
 
 
 def label(item: ContextItem) -> str:
     """Return the label before an item's text where it is quoted."""
+    speaker = _speaker(item)
+    return f"{_day(item)}{speaker}: " if speaker is not None else _day(item)
+
+
+def _speaker(item: ContextItem) -> str | None:
     if item.kind in _ROLES:
-        return f"{item.source_ref.author or _ROLES[item.kind]}: "
+        return item.source_ref.author or _ROLES[item.kind]
     if item.kind == "memory":
-        at = item.metadata.get("occurred_at")
-        day = (
-            f"[{datetime.fromtimestamp(at / 1_000_000, tz=UTC):%Y-%m-%d}] "
-            if isinstance(at, int)
-            else ""
-        )
-        return f"{day}{item.source_ref.author}: " if item.source_ref.author else day
-    return f"{item.source_ref.title}: " if item.source_ref.title else ""
+        return item.source_ref.author or None
+    return item.source_ref.title or None
+
+
+def _day(item: ContextItem) -> str:
+    at = item.metadata.get("occurred_at") if item.kind == "memory" else None
+    if not isinstance(at, int):
+        return ""
+    return f"[{datetime.fromtimestamp(at / 1_000_000, tz=UTC):%Y-%m-%d}] "
 
 
 def _refuse_unpaired(items: Sequence[ContextItem], *, may_wait: bool) -> None:

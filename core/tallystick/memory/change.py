@@ -167,7 +167,7 @@ def _modify(
         # memory would be found by the vector of a text that it never had.
         before = _read(context, actor, memory_id, "correct")
         intended = _changed(before.memory, changes)
-        vector = context.vector_for(intended.content, intended.attributes)
+        vector = context.vector_for(intended)
         expected = before.memory.version if if_version is None else if_version
 
     def unit(tx: Connection) -> Change:
@@ -299,7 +299,7 @@ def recover(
     before = _read(context, actor, memory_id, "delete")
     # Made before the transaction, as in `_modify`; inside it counts only for the text it was made
     # of.
-    vector = context.vector_for(before.memory.content, before.memory.attributes)
+    vector = context.vector_for(before.memory)
 
     def unit(tx: Connection) -> Change:
         current = context.visible(tx, actor, memory_id, "delete", sources=False)

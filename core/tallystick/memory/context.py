@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tallystick.access import Gate
+from tallystick.access import FrameKeys, Gate
 from tallystick.errors import Denied, EmbeddingError, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Reranker
 from tallystick.ranking import RecallWeights, slices, to_float16_bytes
-from tallystick.records import AccessKind, Actor, JsonObject, Memory, is_storable
-from tallystick.records.framing import without_recalls
-from tallystick.storage import ChromaIndex, Connection, Store, memories, sources
+from tallystick.records import AccessKind, Actor, JsonObject, Memory, Scope, is_storable
+from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
+from tallystick.storage import ChromaIndex, Connection, Store, memories, scopes, sources
 from tallystick.storage.corpus_cache import CorpusCache
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MemoryContext", "is_local_only", "searchable"]
+__all__ = ["MemoryContext", "is_local_only", "recall_keys", "searchable"]
 
 
 class TextVectors(NamedTuple):
@@ -61,6 +62,11 @@ class MemoryContext:
     rerank_deadline_ms: int = 300
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
+    @cached_property
+    def frame_keys(self) -> FrameKeys:
+        """The keys under which frames of recalled text are made and checked."""
+        return FrameKeys(self.store)
+
     def silent(self) -> MemoryContext:
         """Return a copy that sends nothing to a remote embedder or reranker."""
         silent = replace(
@@ -78,13 +84,24 @@ class MemoryContext:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
             return TextVectors([None] * len(texts), (warning,))
 
-    def vector_for(self, content: str, attributes: JsonObject) -> bytes | None:
+    def vector_for(self, memory: Memory) -> bytes | None:
         """Return the vector of a memory's text, or None; see `vectors_for`."""
-        return self.vectors_for([searchable(content, attributes)]).blobs[0]
+        text = self.searchable(memory.scope, memory.content, memory.attributes)
+        return self.vectors_for([text]).blobs[0]
 
     def embed_memories(self, stored: Sequence[Memory]) -> list[bytes]:
         """Return the vectors of memories, as they are stored. Raises EmbeddingError."""
-        return self._blobs([searchable(memory.content, memory.attributes) for memory in stored])
+        return self._blobs(
+            [self.searchable(memory.scope, memory.content, memory.attributes) for memory in stored]
+        )
+
+    def searchable(self, scope: Scope, content: str, attributes: JsonObject) -> str:
+        """Return the text by which a memory of `scope` is found; see `searchable`."""
+        if INDEX not in attributes:
+            return searchable(content, attributes)
+        with self.store.database.read() as connection:
+            keys = recall_keys(connection, scope, content, attributes)
+        return searchable(content, attributes, keys)
 
     def _blobs(self, texts: Sequence[str]) -> list[bytes]:
         texts = [self.for_embedder(text) for text in texts]
@@ -191,17 +208,28 @@ class _Silent:
         raise EmbeddingError("What is asked here stays here.")
 
 
-def searchable(content: str, attributes: JsonObject) -> str:
+def recall_keys(
+    connection: Connection, scope: Scope, content: str, attributes: JsonObject
+) -> tuple[bytes, ...]:
+    """Return the keys with which `searchable` recognises recalled text in an item of `scope`; none
+    for other memories and for an item without a mark.
+    """
+    if INDEX not in attributes or not may_be_recalled(content):
+        return ()
+    return tuple(frame_key(row.secret) for row in scopes.find(connection, [scope]))
+
+
+def searchable(content: str, attributes: JsonObject, keys: Sequence[bytes] = ()) -> str:
     """Return the text by which a memory is found: its content, and the `caption` of the image that
     came with it.
 
     For an item of a store these are the fields that its index attribute names. An item stays as it
-    was put and may contain text that was recalled from a tally; it is not found by that.
+    was put and may contain text that was recalled from a tally; it is not found by that. `keys` are
+    those of `recall_keys`.
     """
     if INDEX in attributes:
-        return "\n".join(
-            without_recalls(text) for text in texts_of_item(content, attributes[INDEX])
-        )
+        texts = texts_of_item(content, attributes[INDEX])
+        return "\n".join(without_recalls(text, keys) if keys else text for text in texts)
     caption = attributes.get("caption")
     return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content
 

@@ -176,7 +176,7 @@ def correct(
     # otherwise the vector of another text would be found under it.
     vector = None
     if plan.after.state in memories.FINDABLE:
-        vector = context.vector_for(plan.after.content, plan.after.attributes)
+        vector = context.vector_for(plan.after)
 
     def unit(tx: Connection) -> Correction:
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)

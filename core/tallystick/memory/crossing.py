@@ -85,7 +85,7 @@ def cross(
             raise confirmation.refusal(plan.crossing.decisions[0])
         # Embedded before the transaction, which holds the one writer. The token binds the version
         # that was previewed, so that the text cannot be another one inside.
-        vector = context.vector_for(plan.origin.memory.content, plan.origin.memory.attributes)
+        vector = context.vector_for(plan.origin.memory)
 
         def unit(tx: Connection) -> Crossing:
             current = _plan(tx, context, actor, memory_id, into, operation, if_version)

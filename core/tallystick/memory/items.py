@@ -99,7 +99,9 @@ def put_items(
     for new in new_memories:
         if new is not None:
             check_new(new)
-    prepared_items = iter(prepare(context, actor, [new for new in new_memories if new is not None]))
+    prepared_items = iter(
+        prepare(context, actor, scope, [new for new in new_memories if new is not None])
+    )
     prepared = [None if new is None else next(prepared_items) for new in new_memories]
     call = IdempotentCall(
         scope,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tallystick.logs import get_logger
-from tallystick.memory.context import MemoryContext, is_local_only, searchable
+from tallystick.memory.context import MemoryContext, is_local_only, recall_keys, searchable
 from tallystick.ranking import indexed_words, slices, text_flags
 from tallystick.records import Actor, Memory, Scope, SourceRef
 from tallystick.storage import (
@@ -145,8 +145,8 @@ class MemoryWrite:
             return
         if was_findable and _keeps_vectors(before, memory):
             # Recall reads the state with the revision, and the words where they changed.
-            row = _text_row(memory)
-            if _text_row(before) == row:
+            row = _text_row(self.tx, memory)
+            if _text_row(self.tx, before) == row:
                 search.touch(self.tx, [doc], revision=self._revision(scope_id))
             else:
                 search.show_text(self.tx, doc, scope_id, row, revision=self._revision(scope_id))
@@ -163,7 +163,8 @@ class MemoryWrite:
         """
         context = self.context
         revision = self._revision(scope_id)
-        search.show_text(self.tx, doc, scope_id, _text_row(memory), revision=revision)
+        text = _text_row(self.tx, memory)
+        search.show_text(self.tx, doc, scope_id, text, revision=revision)
         if vector is not None:
             vectors = [(doc, scope_id, memory.version, vector)]
             search.add_vectors(self.tx, vectors, context.embedder.fingerprint)
@@ -214,7 +215,7 @@ def analyze_anew(context: MemoryContext) -> int:
                     tx,
                     stored.doc,
                     stored.scope_id,
-                    _text_row(stored.memory),
+                    _text_row(tx, stored.memory),
                     revision=revisions[stored.scope_id],
                 )
             count, last = count + len(docs), docs[-1]
@@ -227,12 +228,13 @@ def analyze_anew(context: MemoryContext) -> int:
     return count
 
 
-def _text_row(memory: Memory) -> search.TextRow:
+def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
     """Return the words that a memory is found by: its text in slices, each beginning with its
     speaker, its subject and its tags.
     """
     header = " ".join(filter(None, (memory.who, memory.subject, *memory.tags)))
-    text = searchable(memory.content, memory.attributes)
+    keys = recall_keys(tx, memory.scope, memory.content, memory.attributes)
+    text = searchable(memory.content, memory.attributes, keys)
     return search.TextRow(
         words=indexed_words(slices(text), header=header),
         marks=text_flags(memory.content)

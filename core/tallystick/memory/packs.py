@@ -19,7 +19,8 @@ from tallystick.memory.recall import RecallRequest, recall
 from tallystick.memory.supersession import is_current
 from tallystick.ports import TokenCounter
 from tallystick.records import Actor, ContextPack, Memory, PackItem, Scope
-from tallystick.records.framing import framed
+from tallystick.records.escaping import as_name
+from tallystick.records.framing import Quote, framed
 from tallystick.storage import memories, scopes
 
 __all__ = ["context_pack", "wake"]
@@ -56,11 +57,12 @@ def context_pack(
     *,
     budget_tokens: int,
     counter: TokenCounter,
+    home: Scope,
     request: RecallRequest | None = None,
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return `working`, the working memory of the run, and the answers to `query`, best first, as
-    far as they fit. Raises Denied, InvalidInput.
+    far as they fit; the pack is framed under the key of `home`. Raises Denied, InvalidInput.
     """
     hits = recall(context, actor, scope_list, query, request or RecallRequest(limit=_MOST))
     items = [
@@ -74,13 +76,14 @@ def context_pack(
         )
         for hit in hits
     ]
-    filling = _Filling(context, budget_tokens, counter, longest=_OF_PACK)
+    speakers = {hit.memory.id: hit.memory.who for hit in hits}
+    filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_PACK)
     share = int(budget_tokens * _SHARE)
     for item in working:
         share -= filling.add(item, share)
     for item in items:
         filling.add(item, filling.remaining)
-    return filling.packed([*working, *items])
+    return filling.packed([*working, *items], home)
 
 
 def wake(
@@ -90,10 +93,12 @@ def wake(
     *,
     budget_tokens: int,
     counter: TokenCounter,
+    home: Scope,
     working: Sequence[PackItem] = (),
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
-    constraints, preferences, decisions, open tasks, summaries and the latest notes.
+    constraints, preferences, decisions, open tasks, summaries and the latest notes; framed under
+    the key of `home`.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -108,6 +113,7 @@ def wake(
         allowed = [scope for scope, decision in decisions.items() if decision.allowed]
         ids = [row.id for row in scopes.find(connection, allowed)]
         chosen: dict[str, PackItem] = {}
+        speakers: dict[str, str | None] = {}
         reasons: dict[str, list[PackItem]] = {"working": list(working)}
         for why, kinds in _WAKES:
             stored = memories.latest(
@@ -125,10 +131,11 @@ def wake(
                     continue
                 sources = tuple(source.source_id for source in memory.sources)
                 chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
+                speakers[memory.id] = memory.who
                 reasons.setdefault(why, []).append(chosen[memory.id])
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     items = [item for group in reasons.values() for item in group]
-    filling = _Filling(context, budget_tokens, counter, longest=_OF_WAKE)
+    filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_WAKE)
     for why, group in reasons.items():
         share = (
             filling.remaining if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
@@ -138,7 +145,7 @@ def wake(
     # The rest that one reason leaves, the next ones may use.
     for item in items:
         filling.add(item, filling.remaining)
-    return filling.packed(items)
+    return filling.packed(items, home)
 
 
 def _wakes(memory: Memory, why: str, now: int) -> bool:
@@ -183,18 +190,25 @@ class _Filling:
     """A budget that is filled item by item, the frame and every label counted."""
 
     def __init__(
-        self, context: MemoryContext, budget_tokens: int, counter: TokenCounter, *, longest: float
+        self,
+        context: MemoryContext,
+        budget_tokens: int,
+        counter: TokenCounter,
+        speakers: Mapping[str, str | None],
+        *,
+        longest: float,
     ) -> None:
-        """Begin with an empty pack; `longest` is the part of the budget to which one item is cut.
-        Raises InvalidInput.
+        """Begin with an empty pack; `speakers` are those of the memories by id, `longest` is the
+        part of the budget to which one item is cut. Raises InvalidInput.
         """
         if budget_tokens < 1:
             raise InvalidInput("`budget_tokens` must be at least 1.")
         self._context, self._budget, self._counter = context, budget_tokens, counter
+        self._speakers = speakers
         self._most = int(budget_tokens * longest)
         self._fitted: dict[str, _FittedItem] = {}
         self._chosen: dict[str, PackItem] = {}
-        self.remaining = budget_tokens - counter.count(framed(["x"]))
+        self.remaining = budget_tokens - counter.count(framed(["x"], b""))
 
     def add(self, item: PackItem, budget: int) -> int:
         """Add an item if it costs no more than `budget` tokens and is not in the pack; return its
@@ -212,13 +226,14 @@ class _Filling:
         self.remaining -= fitted.cost
         return fitted.cost
 
-    def packed(self, items: Sequence[PackItem]) -> ContextPack:
-        """Return the pack, in the order of `items`."""
+    def packed(self, items: Sequence[PackItem], home: Scope) -> ContextPack:
+        """Return the pack, in the order of `items`, framed under the key of `home`."""
+        key = self._context.frame_keys.signing(home) if self._chosen else None
         chosen = [self._chosen[item.memory_id] for item in items if item.memory_id in self._chosen]
-        text = framed(_line(item) for item in chosen)
+        text = framed(map(self._quote, chosen), key)
         while chosen and self._counter.count(text) > self._budget:
             chosen.pop()
-            text = framed(_line(item) for item in chosen)
+            text = framed(map(self._quote, chosen), key)
         counts: Counter[str] = Counter()
         for item in chosen:
             counts.update(self._fitted[item.memory_id].redactions)
@@ -252,11 +267,26 @@ class _Filling:
         return shortest or _FittedItem(item, self._budget + 1, redactions)
 
     def _cost(self, item: PackItem) -> int:
-        return self._counter.count(_line(item)) + 2
+        # Counted as it is rendered: an escape takes tokens too.
+        return self._counter.count(str(self._quote(item))) + 2
+
+    def _quote(self, item: PackItem) -> Quote:
+        """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""
+        speaker, text = self._speakers.get(item.memory_id), item.text
+        if speaker and text.startswith(f"{speaker}: "):
+            text = text[len(speaker) + 2 :]
+        else:
+            speaker = None  # A secret was replaced in the name, or the text was cut within it.
+        before, after = _labels(item)
+        return Quote(text, speaker, before, after)
 
 
-def _line(item: PackItem) -> str:
-    """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""
+class _Labels(NamedTuple):
+    before: str
+    after: str
+
+
+def _labels(item: PackItem) -> _Labels:
     day = (
         ""
         if item.known_at is None
@@ -264,4 +294,5 @@ def _line(item: PackItem) -> str:
     )
     freshness = {"history": ", holds no longer", "redacted": ", redacted"}.get(item.fresh, "")
     source = f"source {item.source_ids[0]}" if item.source_ids else "no source"
-    return f"[{item.kind}{day}{freshness}] {item.text} ({source}; {item.visible_to}; {item.reason})"
+    visible_to = as_name(str(item.visible_to))
+    return _Labels(f"[{item.kind}{day}{freshness}] ", f" ({source}; {visible_to}; {item.reason})")

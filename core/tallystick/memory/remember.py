@@ -14,7 +14,7 @@ from typing import Any
 
 from tallystick.access import require_no_widening
 from tallystick.errors import Denied, InvalidInput, PositionTaken
-from tallystick.memory.context import MemoryContext, searchable
+from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     Actor,
@@ -75,8 +75,8 @@ def remember(
         check_new(item)
     if not items:
         return []
-    own_items = [_without_recalls(item) for item in items]
-    prepared = prepare(context, actor, [item for item in own_items if item is not None])
+    own_items = [_without_recalls(context, actor, scope, item) for item in items]
+    prepared = prepare(context, actor, scope, [item for item in own_items if item is not None])
     stored: list[Remembered] = []
     if prepared:
         call = None
@@ -100,15 +100,18 @@ def remember(
 _RECALLED = "text that was recalled from here was left out"
 
 
-def _without_recalls(item: NewMemory) -> NewMemory | None:
-    """Return the item without text that was recalled from a tally; None when nothing else is left.
+def _without_recalls(
+    context: MemoryContext, actor: Actor, scope: Scope, item: NewMemory
+) -> NewMemory | None:
+    """Return the item without text that was recalled from the tally; None when nothing else is
+    left.
 
     A text that we put before a model comes back in prompts and tool results. Remembered again,
-    memory would feed on itself.
+    memory would feed on itself. Only its code says that it is ours: a mark alone is anybody's.
     """
     if OPEN not in item.content and NOTICE not in item.content:
         return item
-    text = without_recalls(item.content)
+    text = without_recalls(item.content, context.frame_keys.checking(actor, scope))
     if text == item.content:
         return item
     return item.model_copy(update={"content": text}) if text.strip() else None
@@ -142,10 +145,10 @@ def check_new(item: NewMemory) -> None:
 
 
 def prepare(
-    context: MemoryContext, actor: Actor, items: Sequence[NewMemory]
+    context: MemoryContext, actor: Actor, scope: Scope, items: Sequence[NewMemory]
 ) -> list[PreparedMemory]:
     vectors, warnings = context.vectors_for(
-        [searchable(item.content, item.attributes) for item in items]
+        [context.searchable(scope, item.content, item.attributes) for item in items]
     )
     return [
         PreparedMemory(item, _reference(item, actor), vector, warnings)

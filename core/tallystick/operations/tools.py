@@ -1,8 +1,9 @@
 """The six memory tools that runtimes offer to models: operations with the arguments a model gives.
 
 Their answers are JSON values. Memory text is data: it is in fields of its own, under a notice that
-says so, with the source and the reason for each item. A refusal or a conflict is an answer that the
-model can act on, not a crash.
+says so, with the source and the reason for each item; a code by which the answer is recognised when
+it comes back stands at the end. A refusal or a conflict is an answer that the model can act on, not
+a crash.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from tallystick.memory.fields import STORE_ITEM
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.records import Change, Memory
-from tallystick.records.framing import NOTICE
+from tallystick.records.escaping import as_field, as_name
+from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 
 __all__ = ["MEMORY_TOOLS", "NOTICE", "MemoryTool", "not_approved"]
 
 P = ParamSpec("P")
 
 Answer = dict[str, Any]
-_CITE = f"{NOTICE} Cite them by id."
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
         for hit in recalled
     ]
     warnings = {"warnings": list(recalled.warnings)} if recalled.warnings else {}
-    return {"notice": _CITE, "memories": hits, **warnings}
+    return _remembered(bound, {"memories": hits, **warnings})
 
 
 @_errors_as_answers
@@ -108,14 +110,14 @@ def memory_store(
 @_errors_as_answers
 def memory_get(bound: BoundTally, memory_id: str) -> Answer:
     """Read one memory by its id."""
-    return {"notice": _CITE, "memory": _memory_fields(_memory(bound, memory_id))}
+    return _remembered(bound, {"memory": _memory_fields(_memory(bound, memory_id))})
 
 
 @_errors_as_answers
 def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -> Answer:
     """List memories, newest first. Give the last id of a page as `before` to see older ones."""
     memories = bound.memories(limit=max(1, min(limit, 100)), before=before, namespace=None)
-    return {"notice": _CITE, "memories": [_memory_fields(memory) for memory in memories]}
+    return _remembered(bound, {"memories": [_memory_fields(memory) for memory in memories]})
 
 
 @_errors_as_answers
@@ -147,14 +149,22 @@ def _memory(bound: BoundTally, memory_id: str) -> Memory:
     return memory
 
 
+def _remembered(bound: BoundTally, fields: Answer) -> Answer:
+    """Return an answer with memory text: under the notice, and with its code."""
+    answer = {"notice": ANSWER_NOTICE, **fields}
+    if not fields.get("memories", True):
+        return answer  # no memory text, nothing to recognise
+    return signed_answer(answer, services_of(bound).memory.frame_keys.signing(bound.scope))
+
+
 def _memory_fields(memory: Memory) -> Answer:
     fields = {
         "id": memory.id,
         "version": memory.version,
         "kind": memory.kind,
-        "text": memory.content,
-        "who": memory.who,
-        "tags": list(memory.tags),
+        "text": as_field(memory.content),
+        "who": None if memory.who is None else as_name(memory.who),
+        "tags": [as_name(tag) for tag in memory.tags],
         "source_ids": [source.source_id for source in memory.sources],
     }
     return {name: value for name, value in fields.items() if value not in (None, [])}

@@ -38,7 +38,7 @@ from tallystick.records import (
     TapeCall,
     TapeReport,
 )
-from tallystick.records.framing import is_framed
+from tallystick.records.framing import has_frame, without_codes
 
 __all__ = ["Normal", "Player", "read_tape", "tape_of", "tool_form", "write_tape"]
 
@@ -347,10 +347,12 @@ class Player:
         return self._without(recorded), self._without(now)
 
     def _without(self, value: Json) -> Json:
-        if not self._ignore:
-            return value
+        """Return a value without the codes of frames, which each tally makes with its own key, and
+        without what is to be ignored.
+        """
 
         def rest(text: str) -> str:
+            text = without_codes(text)
             for pattern in self._ignore:
                 text = pattern.sub(_IGNORED, text)
             return text
@@ -413,7 +415,7 @@ def _differences(recorded: Json, now: Json) -> Iterator[str]:
             else []
         )
         summary = " and ".join(f"{count} {what}" for count, what in counts if count)
-        if any(is_framed(json.dumps(part, ensure_ascii=False)) for part in (*missing, *added)):
+        if any(has_frame(json.dumps(part, ensure_ascii=False)) for part in (*missing, *added)):
             summary = f"{summary or 'there are others'}, with memories that a tally recalled"
         if summary:
             yield f"of `{field}` {summary}"

@@ -323,6 +323,10 @@ class CompiledContext(Persisted):
     volatile_suffix_hash: str
     sections: tuple[Section, ...]
     wishes: tuple[SummaryWish, ...] = ()
+    frame_codes: tuple[str, str] | None = None
+    """The codes of its frames, of the instructions and of the context, where a tally made it; not
+    part of `id`, because each scope has its own key.
+    """
 
     def decision(self, item_id: str) -> CompilationDecision:
         """Return the decision about one candidate. Raises KeyError."""

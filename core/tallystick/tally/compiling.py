@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from tallystick import compiler
 from tallystick.access import Approvals, GuardedCall, require_no_widening
 from tallystick.compiler import compile_context
+from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
 from tallystick.memory.fields import text_for_model
@@ -26,6 +27,7 @@ from tallystick.records import (
     PolicyRule,
     Scope,
 )
+from tallystick.records.framing import frame_code
 from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.services import Services
 from tallystick.tally.view import ObservedCall
@@ -100,9 +102,15 @@ def require_fitting_scopes(
 
 
 def compile_request(
-    services: Services, request: CompilationRequest, call: ObservedCall, approvals: Approvals
+    services: Services,
+    request: CompilationRequest,
+    call: ObservedCall,
+    approvals: Approvals,
+    *,
+    home: Scope,
 ) -> CompiledContext:
-    """Compile a request with the relevance that the tally's working sets measure, and record it.
+    """Compile a request with the relevance that the tally's working sets measure, and record it;
+    its frames have codes under the key of `home`.
 
     Raises what `compile_context` raises, ApprovalRequired when a rule wants an approval that nobody
     gave, and ActionDenied when a person denied it, or a rule wants a receipt and nothing records.
@@ -111,7 +119,9 @@ def compile_request(
     # Compiled as it would be sent before anybody is asked: a grant is used up by what is possible.
     allowed = {wish.rule_id: wish.item_ids for wish in requests}
     try:
-        granted, compiled = _compiled(services, request.model_copy(update={"approved": allowed}))
+        granted, compiled = _compiled(
+            services, request.model_copy(update={"approved": allowed}), home
+        )
     except RequestDenied as error:
         facts = {"items": [error.item_id], "rule": error.rule_id, "outcome": "denied"}
         call.record("policy_check", None, summary={"applies_to": "context_item", **facts})
@@ -120,17 +130,18 @@ def compile_request(
     answers = ask(approvals, _actions(request, requests), call) if requests else []
     is_blocked = any(answer.state != "granted" for answer in answers)
     if call.step is not None:
-        shown = _compiled(services, request) if is_blocked else (granted, compiled)
+        shown = _compiled(services, request, home) if is_blocked else (granted, compiled)
         _record(call.step, *shown, is_blocked=is_blocked)
     settle(answers, call, {"applies_to": "context_item"})
     return compiled
 
 
 def _compiled(
-    services: Services, request: CompilationRequest
+    services: Services, request: CompilationRequest, home: Scope
 ) -> tuple[CompilationRequest, CompiledContext]:
     measured = request.model_copy(update={"relevance": _relevance(services, request)})
-    return measured, compile_context(measured, counter=services.counter(measured.model))
+    compiled = compile_context(measured, counter=services.counter(measured.model))
+    return measured, _with_codes(services, compiled, home)
 
 
 def _actions(
@@ -181,6 +192,15 @@ def _require_receipts(
                 why="it leaves with a receipt, and nothing records this. Compile inside of "
                 "a run of this tally",
             )
+
+
+def _with_codes(services: Services, compiled: CompiledContext, home: Scope) -> CompiledContext:
+    bodies = frame_bodies(compiled)
+    if not any(bodies):
+        return compiled
+    key = services.memory.frame_keys.signing(home)
+    remembered, context = (frame_code(key, body) if body else "" for body in bodies)
+    return compiled.model_copy(update={"frame_codes": (remembered, context)})
 
 
 def _detached(record: _Record) -> _Record:

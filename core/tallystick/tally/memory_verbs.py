@@ -683,6 +683,7 @@ class MemoryVerbs(View):
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
                 working=self._pack_items_of_run(scopes),
+                home=self.scope,
             )
             _record_pack(call, {"query": query}, pack)
         return pack
@@ -704,6 +705,7 @@ class MemoryVerbs(View):
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
                 working=self._pack_items_of_run(scopes),
+                home=self.scope,
             )
             _record_pack(call, {}, pack)
         return pack

@@ -133,7 +133,7 @@ class RunVerbs(MemoryVerbs):
                     "environment": environment or self._services.settings.environment,
                 }
             )
-            return compile_request(self._services, request, call, self._approvals)
+            return compile_request(self._services, request, call, self._approvals, home=self.scope)
 
     @property
     def _approvals(self) -> Approvals:

@@ -4,6 +4,7 @@ is asked.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotReplayable, RecordedFailure, TapeDiverged
 from tallystick.recorder import Player, Run, read_tape, write_tape
 from tallystick.records import Divergence, Tape, TapeCall
-from tallystick.records.framing import framed
+from tallystick.records.framing import ANSWER_NOTICE, framed, signed_answer
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 
@@ -157,7 +158,7 @@ def test_a_divergence_says_how_many_messages_are_missing_or_too_many(
 def test_a_message_with_memories_that_is_missing_is_called_so(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         bound = tally.bind()
-        memories = {"role": "user", "content": framed(["Order 7 was broken on arrival."])}
+        memories = {"role": "user", "content": framed(["Order 7 was broken on arrival."], b"key")}
         with bound.run("clerk") as run:
             _model(run, {"messages": [memories, *REFUND["messages"]]}, "Yes.")
         player = tally.recordings.player(run.id)
@@ -165,6 +166,25 @@ def test_a_message_with_memories_that_is_missing_is_called_so(open_sqlite: OpenT
         TapeDiverged, match="of `messages` 1 missing, with memories that a tally recalled"
     ):
         player.model(REFUND)
+
+
+def test_a_tape_compares_frames_without_their_codes(open_sqlite: OpenTally) -> None:
+    """Each tally makes codes with its own keys; what stands between the marks still counts."""
+
+    def request(text: str, key: bytes) -> dict[str, Any]:
+        answer = json.dumps(signed_answer({"notice": ANSWER_NOTICE, "memories": [text]}, key))
+        told = [{"role": "user", "content": framed([text], key)}, {"role": "tool", "text": answer}]
+        return {"messages": [*told, *REFUND["messages"]]}
+
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        with bound.run("clerk") as run:
+            _model(run, request("Order 7 was broken.", b"one"), "Yes.")
+        player = tally.recordings.player(run.id)
+        assert player.model(request("Order 7 was broken.", b"two"))
+        other = tally.recordings.player(run.id)
+    with pytest.raises(TapeDiverged):
+        other.model(request("Order 8 was broken.", b"two"))
 
 
 def test_more_calls_than_were_recorded_diverge(open_sqlite: OpenTally) -> None:

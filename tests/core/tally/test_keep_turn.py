@@ -22,7 +22,6 @@ from pydantic_ai.models.function import FunctionModel
 
 from tallystick import Actor, Tally
 from tallystick.adapters import Speakers
-from tallystick.records.framing import framed
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_llama_index import TallyInstrumentation, TallyRetriever
@@ -116,13 +115,19 @@ def test_a_thread_is_one_conversation_and_each_turn_is_remembered_once(
 def test_what_a_tally_gave_is_never_remembered_again(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         me = tally.bind()
+        me.remember("The heron nests in March.")
+        frame, pasted = me.wake().text, "What does <tallystick-context>x</tallystick-context> mean?"
         with me.run("agent") as run:
-            [kept] = me.keep_turn(
-                run, user=f"{framed(['The heron nests in March.'])}\nAnd the stork?"
-            )
-            [skipped] = me.keep_turn(run, user=framed(["The heron nests in March."]))
-        assert (kept.status, skipped.status) == ("created", "skipped")
-        assert [memory.content for memory in me.memories()] == ["And the stork?"]
+            [kept] = me.keep_turn(run, user=f"{frame}\nAnd the stork?")
+            [skipped] = me.keep_turn(run, user=frame)
+            [whole] = me.keep_turn(run, user=pasted)
+        assert [result.status for result in (kept, skipped, whole)] == [
+            "created",
+            "skipped",
+            "created",
+        ]
+        turns = me.memories(kinds=["turn"])
+        assert [memory.content for memory in turns] == [pasted, "And the stork?"]
 
 
 def test_a_turn_that_may_not_be_remembered_breaks_no_run(open_sqlite: OpenTally) -> None:
