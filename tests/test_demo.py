@@ -24,14 +24,18 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
 ) -> None:
     """Twice, because the second time its memory knows the answer already."""
     monkeypatch.syspath_prepend(str(ROOT))
-    demo, tampering, workspaces = (
+    demo, rules, tampering, workspaces = (
         import_module(f"examples.golden_path.{name}")
-        for name in ("__main__", "tampering", "workspace")
+        for name in ("__main__", "rules", "tampering", "workspace")
     )
     with Tally.open(
-        tmp_path / "tally", owner=demo.OWNER, settings=Settings.read(vector_search="exact")
+        tmp_path / "tally",
+        owner=demo.OWNER,
+        settings=Settings.read(vector_search="exact"),
+        rules=rules.RULES,
+        tool_classes=rules.TOOL_CLASSES,
     ) as tally:
-        for _ in range(2):
+        for play in range(2):
             said = io.StringIO()
             workspace = workspaces.Workspace()
             try:
@@ -43,9 +47,18 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
             assert "4 passed" in shown
             assert "12 of 12 requests are the recorded ones (exact)" in shown
             assert "stock and foil match" in shown
+            assert "✓ ls ran: CONVENTIONS.md build" in shown
+            assert "? rm -r build waits" in shown
+            assert "✓ a person approved exactly this: rm -r build ran: done" in shown
+            # The second time the denial of the first still stands, and nobody is asked.
+            assert ("? other arguments are another call: rm -r ledger waits" in shown) == (
+                play == 0
+            )
+            assert "Not the sources." in shown
 
         bound = tally.bind(demo.OWNER, scope=demo.SCOPE)
-        taped, recorded = (bound.runs()[place] for place in (0, 2))
+        coding = [run for run in bound.runs() if run.agent_name.startswith("coder")]
+        taped, recorded = coding[0], coding[1]
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
         receipt, foil = (
             bound.recordings.export_receipt(recorded.run_id),

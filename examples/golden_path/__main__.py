@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from examples.golden_path import scripted, tampering
+from examples.golden_path import rules, scripted, tampering
 from examples.golden_path.agent import REQUEST, CodingAgent
 from examples.golden_path.workspace import TestRun, Workspace
 from langchain_core.language_models import BaseChatModel
@@ -60,7 +60,11 @@ def main() -> None:
         # Chroma serves vector search here even for a handful of memories, so that the demo shows
         # all of it at work.
         with Tally.open(
-            options.tally, owner=OWNER, settings=Settings.read(vector_search="chroma")
+            options.tally,
+            owner=OWNER,
+            settings=Settings.read(vector_search="chroma"),
+            rules=rules.RULES,
+            tool_classes=rules.TOOL_CLASSES,
         ) as tally:
             play(console, tally, workspace, model=options.model, svg=options.svg)
     finally:
@@ -120,6 +124,10 @@ def play(
     for node in TallyRetriever(bound, similarity_top_k=1).retrieve("rounding convention"):
         sources = ", ".join(node.node.metadata["sources"])
         console.print(Text(f"{node.score:.2f}  {node.node.get_content()}  (from {sources})"))
+
+    console.print(Rule("[bold]A rule: ask before what destroys"))
+    for outcome_of_command in rules.attempts(bound, workspace):
+        console.print(outcome_of_command)
 
     console.print(Rule("[bold]Replay of the patch step"))
     exact = bound.recordings.replay(agent.patch_step, call=_replay_call(model, bound))

@@ -71,6 +71,22 @@ def patching_answer() -> AIMessage:
     )
 
 
+def tidying_model() -> ScriptedChatModel:
+    """Return the model of the tidier: it looks, removes what was generated, and then goes too
+    far.
+    """
+    return ScriptedChatModel(
+        messages=iter(
+            [
+                AIMessage("", tool_calls=[_call("shell", 1, command="ls")]),
+                AIMessage("", tool_calls=[_call("shell", 2, command="rm -r build")]),
+                AIMessage("", tool_calls=[_call("shell", 3, command="rm -r ledger")]),
+                AIMessage("The build folder is gone; the sources stay."),
+            ]
+        )
+    )
+
+
 def answering_model() -> Any:
     """Return the model of the second session, in PydanticAI: it searches memory and answers from
     the first hit.

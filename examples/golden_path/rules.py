@@ -1,0 +1,112 @@
+"""A shell under rules: what reads runs, what destroys waits for a person, and a grant is for exact
+arguments.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from examples.golden_path.scripted import tidying_model
+from examples.golden_path.workspace import Workspace
+from langchain.agents import create_agent
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, tool
+from langgraph.types import Command
+
+from tallystick import PolicyRule
+from tallystick.records import PolicyConditions, ToolClass
+from tallystick.tally import BoundTally
+from tallystick_langchain import TallyMiddleware
+from tallystick_langgraph import TallySaver
+
+RULES = [
+    PolicyRule(
+        id="ask-before-destroying",
+        name="Ask before a command that destroys",
+        description="a person looks at what would be destroyed",
+        effect="require_approval",
+        applies_to="tool_call",
+        conditions=PolicyConditions(tool=("shell",), tool_class=("destructive",)),
+    )
+]
+_READS = ("ls", "cat", "head", "wc")
+
+
+def class_of_command(arguments: Any) -> ToolClass:
+    """Return the class of a shell command: what is not known to read counts as destructive."""
+    command = str(arguments["command"])
+    plain = not set(command) & set(";&|><`$\n")
+    return "read_only" if plain and shlex.split(command)[0] in _READS else "destructive"
+
+
+TOOL_CLASSES = {"shell": class_of_command}
+
+
+def attempts(bound: BoundTally, workspace: Workspace) -> Iterator[str]:
+    """Yield what happens to each command of an agent that tidies the workspace."""
+    (workspace.root / "build").mkdir()
+    agent = create_agent(
+        tidying_model(),
+        [_shell(workspace)],
+        middleware=[TallyMiddleware(bound, memories=0, agent_name="tidier")],
+        checkpointer=TallySaver(bound),
+    )
+    config: Any = {"configurable": {"thread_id": f"tidy-{bound.tally.new_id()}"}}
+    request: Any = {"messages": [("user", "Tidy up.")]}
+    state = agent.invoke(request, config)
+    yield f"[green]✓ {_latest(state)}[/]"
+    yield f"[yellow]? {_question(state)}[/]"
+
+    state = agent.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+    if "__interrupt__" not in state:
+        yield f"[green]✓ a person approved exactly this: {_result(state, 2)}[/]"
+        yield f"[red]✗ {_result(state, 3)}[/]"
+        return
+    yield f"[green]✓ a person approved exactly this: {_latest(state)}[/]"
+    yield f"[yellow]? other arguments are another call: {_question(state)}[/]"
+
+    no: Any = {"type": "reject", "message": "Not the sources."}
+    state = agent.invoke(Command(resume={"decisions": [no]}), config)
+    yield f"[red]✗ {_latest(state)}[/]"
+
+
+def _shell(workspace: Workspace) -> BaseTool:
+    @tool
+    def shell(command: str) -> str:
+        """Run a command in the workspace."""
+        process = subprocess.run(
+            shlex.split(command),
+            cwd=workspace.root,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        output = " ".join((process.stdout + process.stderr).split())
+        return f"{command} ran: {output or 'done'}"
+
+    return shell
+
+
+def _latest(state: Mapping[str, Any]) -> str:
+    results = [message for message in state["messages"] if isinstance(message, ToolMessage)]
+    return str(results[-1].text)
+
+
+def _result(state: Mapping[str, Any], number: int) -> str:
+    """Return the result of the call of this number."""
+    results = [
+        str(message.text)
+        for message in state["messages"]
+        if isinstance(message, ToolMessage) and message.tool_call_id == f"call_{number}"
+    ]
+    return results[0]
+
+
+def _question(state: Mapping[str, Any]) -> str:
+    [interrupt] = state["__interrupt__"]
+    [action] = interrupt.value["action_requests"]
+    return f"{action['args']['command']} waits: {action['description']}"
