@@ -52,6 +52,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "redact_pii": False,
         "secret_engine": None,
         "redact_terms": (),
+        "environment": None,
     }
 
 

@@ -76,6 +76,7 @@ OTHERS: dict[type, set[str]] = {
         "get",
         "memories",
         "inspect",
+        "source",
         "explore",
         "context_pack",
         "wake",
@@ -103,7 +104,7 @@ OTHERS: dict[type, set[str]] = {
         "doctor",
     },
     Spaces: {"get", "list"},
-    WorkingMemory: {"get", "all", "run_id"},
+    WorkingMemory: {"get", "all", "items", "pack_items", "run_id"},
     Items: {"get", "find", "namespaces"},
     Tally: {
         "open",
