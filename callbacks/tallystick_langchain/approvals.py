@@ -48,7 +48,7 @@ def ask_person(requests: Sequence[ActionRequest]) -> Decision | None:
         from langgraph.types import interrupt
     except ImportError:
         return None
-    if ensure_config()["configurable"].get(_CHECKPOINTER) is None:
+    if ensure_config().get("configurable", {}).get(_CHECKPOINTER) is None:
         # No graph, or one that cannot go on where it stopped.
         return None
     try:

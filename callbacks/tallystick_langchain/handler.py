@@ -522,9 +522,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
     def _call_context(self, metadata: Mapping[str, Any]) -> CallContext:
         """Return the call as it is seen from here: with `configurable` inside of a root alone."""
         config = ensure_config()
-        return call_of_config(
-            self._binder, {**config, "metadata": {**config["metadata"], **metadata}}
-        )
+        own_metadata = {**config.get("metadata", {}), **metadata}
+        return call_of_config(self._binder, {**config, "metadata": own_metadata})
 
     def _names_actor(self, metadata: Mapping[str, Any]) -> bool:
         return self._binder.actor_named_in(self._call_context(metadata)) is not None

@@ -476,8 +476,8 @@ def _max_input_tokens(model: Any) -> int | None:
 
 def _provider(model: Any) -> str | None:
     """Return the provider of a model as LangChain names it for tracing."""
-    describe = getattr(model, "_get_ls_params", None)
-    provider = describe().get("ls_provider") if callable(describe) else None
+    describe: Any = getattr(model, "_get_ls_params", None)
+    provider = None if describe is None else describe().get("ls_provider")
     return provider if isinstance(provider, str) else None
 
 
