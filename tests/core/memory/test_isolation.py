@@ -26,9 +26,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tallystick.errors import Denied, NotFound
-from tallystick.records import Actor, Scope, SpaceMember
+from tallystick.adapters import Binder
+from tallystick.errors import ApprovalRequired, Denied, NotFound, TallystickError
+from tallystick.memory import Put
+from tallystick.operations import MEMORY_TOOLS
+from tallystick.records import Actor, PolicyConditions, PolicyRule, Scope, SpaceMember
+from tallystick.storage import memories
 from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 
 KEYS = ["a", "%", "_", "a%", "a'b", 'a"', "a:b", "a/b", "*", "A"]
@@ -44,6 +49,13 @@ places = st.one_of(
     st.builds(Scope.diary, keys, st.sampled_from(["x", "%"]), keys),
 )
 ROOT = Actor(user="root", role="operator")
+ASK = PolicyRule(
+    id="ask",
+    name="Ask before a shell",
+    effect="require_approval",
+    applies_to="tool_call",
+    conditions=PolicyConditions(tool=("shell",)),
+)
 
 
 class Isolation(RuleBasedStateMachine):
@@ -56,9 +68,12 @@ class Isolation(RuleBasedStateMachine):
         self.marks: dict[Scope, str] = {}
         self.ids: dict[str, Scope] = {}
         self.teams: dict[str, frozenset[str]] = {}
+        self.items: dict[tuple[str, str], str] = {}
+        self.steps: dict[str, Scope] = {}
+        self.approvals: dict[str, Scope] = {}
 
     def opened(self) -> Tally:
-        return Tally.open(self.folder.name, background=False, clock=StepClock())
+        return Tally.open(self.folder.name, rules=[ASK], background=False, clock=StepClock())
 
     def teardown(self) -> None:
         if hasattr(self, "tally"):
@@ -82,7 +97,7 @@ class Isolation(RuleBasedStateMachine):
         """What a call told, whether by its result or by its error."""
         try:
             return repr(call())
-        except (Denied, NotFound) as error:
+        except TallystickError as error:
             return f"{error!r} {error}"
 
     def check(self, actor: Actor, told: str) -> None:
@@ -215,17 +230,21 @@ class Isolation(RuleBasedStateMachine):
         """
         found = self.tally.bind(actor).explore()
         self.check(actor, repr(found))
-        opened = {scope for scope in self.marks if self.may(actor, scope)}
+        opened = {
+            *(scope for scope in self.marks if self.may(actor, scope)),
+            Scope(kind="private", key=actor.user),
+        }
         teams = {
             Scope(kind="team", key=key)
             for key, members in self.teams.items()
             if actor.user in members
         }
-        written = set(self.ids.values())
+        items = [Scope(kind="private", key=user) for user, _ in self.items]
+        written = {*self.ids.values(), *items}
         assert {one.scope for one in found.scopes} == (opened & written) | teams
         for one in found.scopes:
             assert sum(one.states.values()) == sum(
-                scope == one.scope for scope in self.ids.values()
+                scope == one.scope for scope in (*self.ids.values(), *items)
             )
 
     @rule(actor=people, data=st.data())
@@ -254,6 +273,124 @@ class Isolation(RuleBasedStateMachine):
             assert (made.memory_id in told) == (
                 self.may(other, scope) and self.may(other, self.ids[origin])
             )
+
+    @rule(user=keys, label=keys, other=keys)
+    def keep_an_item(self, user: str, label: str, other: str) -> None:
+        """An item of a store reaches a call for its namespace, of its own user."""
+        bound = self.tally.bind(Actor(user=user))
+        text = self.items.setdefault((user, label), f"item{len(self.items)}x")
+        bound.items.put([Put(("notes", label), "key", {"text": f"egret {text}"})])
+        for named in (None, label, other):
+            namespace = None if named is None else ("notes", named)
+            shown = repr(bound.recall("egret", limit=100, namespace=namespace))
+            for (owner, beneath), mark in self.items.items():
+                assert (mark in shown) == (owner == user and beneath == named), (named, shown)
+        for tool, arguments in (("memory_search", {"query": "egret"}), ("memory_list", {})):
+            assert "egret" not in repr(MEMORY_TOOLS[tool].function(bound, **arguments))
+
+    @rule(configurable=st.none() | keys, context=st.none() | keys, metadata=st.none() | keys)
+    def call_through_a_runtime(
+        self, configurable: str | None, context: str | None, metadata: str | None
+    ) -> None:
+        """Who acts in a call of a runtime is whom it names, and where it names two, nobody."""
+        binder = Binder(self.tally, runtime="langgraph", piece="TallySaver")
+        call = binder.call(
+            configurable={} if configurable is None else {"actor": Actor(user=configurable)},
+            context=None if context is None else {"user_id": context},
+            metadata={} if metadata is None else {"user_id": metadata},
+        )
+        names = {configurable, context, metadata} - {None}
+        shown = self.tried(ROOT, lambda: binder.bound(call).recall("heron", limit=100))
+        if len(names) > 1:
+            assert "names another actor" in shown
+        elif not names:
+            assert "missing_actor" in shown or shown.startswith("Recalled(hits=()")
+        else:
+            [user] = names
+            assert user is not None
+            self.check(Actor(user=user), shown)
+            actor = binder.bound(call).actor
+            assert (actor.user, actor.role, actor.agent) == (user, "member", None)
+
+    @rule(actor=people, scope=places)
+    def record(self, actor: Actor, scope: Scope) -> None:
+        bound = self.tally.bind(actor, scope=scope)
+        try:
+            with bound.run("agent") as run, run.step("model_call") as step:
+                bound.compile(list(bound.recall("heron", limit=3)), budget=2_000, query="heron")
+        except Denied:
+            return
+        self.steps[step.id] = scope
+
+    @rule(actor=people, place=places, data=st.data())
+    def replay(self, actor: Actor, place: Scope, data: Any) -> None:
+        """A replay is shown to nobody who may not see the step, and stays in its scope."""
+        if not self.steps:
+            return
+        step = data.draw(st.sampled_from(sorted(self.steps)))
+        bound = self.tally.bind(actor, scope=place)
+        shown = self.tried(actor, lambda: bound.replay(step))
+        self.check(actor, shown)
+        if self.may(actor, self.steps[step]):
+            return
+        assert shown.startswith(("NotFound", "Denied")), shown
+        for call in (
+            lambda: bound.recordings.entries(step),
+            lambda: bound.recordings.trace(step, "heron"),
+            lambda: bound.recordings.tape(step),
+        ):
+            assert self.tried(actor, call).startswith("NotFound")
+
+    @rule(actor=people, scope=places)
+    def ask_for_approval(self, actor: Actor, scope: Scope) -> None:
+        mark = self.marks.setdefault(scope, f"mark{len(self.marks)}x")
+        bound = self.tally.bind(actor, scope=scope)
+        try:
+            bound.check_tool_call("shell", {"command": f"rm {mark}"})
+        except ApprovalRequired as error:
+            self.approvals[error.approvals[0].id] = scope
+        except TallystickError:
+            return
+
+    @rule(actor=people, place=places, data=st.data())
+    def decide(self, actor: Actor, place: Scope, data: Any) -> None:
+        """Nobody sees or decides what waits in the scope of others, and no agent decides at all."""
+        if not self.approvals:
+            return
+        approval = data.draw(st.sampled_from(sorted(self.approvals)))
+        scope = self.approvals[approval]
+        bound = self.tally.bind(actor, scope=place)
+        for call in (
+            lambda: bound.approvals(state=None),
+            lambda: bound.approval(approval),
+            lambda: bound.approve(approval, reason="r"),
+            lambda: bound.deny(approval, reason="r"),
+            lambda: bound.revoke(approval, reason="r"),
+        ):
+            self.check(actor, self.tried(actor, call))
+        if self.may(actor, scope) and actor.agent is None:
+            return
+        decide = replace(bound, scope=scope).approve
+        told = self.tried(actor, lambda: decide(approval, reason="r"))
+        assert told.startswith(("NotFound", "Denied", "StateConflict")), told
+
+    @rule(actor=people, data=st.data())
+    def look_at_a_source(self, actor: Actor, data: Any) -> None:
+        """A source of a scope of others is as absent as one that never was."""
+        if not self.ids:
+            return
+        memory_id = data.draw(st.sampled_from(sorted(self.ids)))
+        with services_of(self.tally).store.database.read() as connection:
+            stored = memories.get(connection, memory_id)
+        if stored is None or not stored.memory.sources or self.may(actor, self.ids[memory_id]):
+            return
+        source_id, absent = stored.memory.sources[0].source_id, str(uuid.uuid4())
+        bound = self.tally.bind(actor)
+        for look in (bound.source, bound.inspect):
+            hidden = self.tried(actor, partial(look, source_id))
+            assert hidden.replace(source_id, "") == self.tried(
+                actor, partial(look, absent)
+            ).replace(absent, "")
 
     @rule(key=keys, agent=st.sampled_from(["x", "%"]), project=keys)
     def keep_a_diary(self, key: str, agent: str, project: str) -> None:
@@ -301,7 +438,12 @@ class IsolationOnPostgres(Isolation):
 
     def opened(self) -> Tally:
         return Tally.open(
-            self.url, schema=f"t{uuid.uuid4().hex}", background=False, clock=StepClock()
+            self.url,
+            schema=f"t{uuid.uuid4().hex}",
+            owner=ROOT,
+            rules=[ASK],
+            background=False,
+            clock=StepClock(),
         )
 
 
