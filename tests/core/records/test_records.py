@@ -21,6 +21,7 @@ from tallystick.errors import InvalidInput, InvalidRecord, InvalidScope
 from tallystick.records import (
     KINDS,
     Actor,
+    ArgumentCondition,
     ContextItem,
     HistoryEntry,
     MemorySpace,
@@ -114,6 +115,18 @@ members = st.builds(
     expires_at=st.none() | whole,
 )
 
+argument_conditions = st.builds(
+    lambda path, test: ArgumentCondition.load({"path": path, **test}),
+    any_text,
+    st.one_of(
+        st.fixed_dictionaries({"equals": json_values.filter(lambda value: value is not None)}),
+        st.fixed_dictionaries({"one_of": st.lists(json_values, min_size=1, max_size=3).map(tuple)}),
+        st.fixed_dictionaries({"matches": any_text}),
+        st.fixed_dictionaries({"contains": any_text.filter(bool)}),
+    ),
+)
+"""Each with exactly one test."""
+
 
 @cache
 def instances(record: type[Record]) -> st.SearchStrategy[Any]:
@@ -122,6 +135,7 @@ def instances(record: type[Record]) -> st.SearchStrategy[Any]:
         Scope: scopes,
         Actor: actors,
         SpaceMember: members,
+        ArgumentCondition: argument_conditions,
     }
     if record in strategies:
         return strategies[record]
