@@ -6,6 +6,7 @@ from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.enforcement import (
+    CallKind,
     check_model_call,
     check_tool_call,
     claim_enforcement,
@@ -34,6 +35,7 @@ from tallystick.adapters.wire_tap import attribute_requests, tap
 __all__ = [
     "ActorSource",
     "Binder",
+    "CallKind",
     "Capture",
     "OpenCall",
     "RootRun",

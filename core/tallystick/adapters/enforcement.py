@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.adapters.tool_calls import ToolCall
-from tallystick.records import Actor, Approval
+from tallystick.records import Actor, Approval, PolicyEffect
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick.tally.call_rules import CallFacts, CallKind, enforcing, is_in_hand
 from tallystick.tally.services import services_of
@@ -35,9 +35,12 @@ __all__ = [
 ]
 
 
-def has_rules(tally: Tally | BoundTally, kind: CallKind) -> bool:
-    """Return True if the tally has rules over this kind of call."""
-    return bool(services_of(tally).call_rules.of(kind))
+def has_rules(
+    tally: Tally | BoundTally, kind: CallKind, effect: PolicyEffect | None = None
+) -> bool:
+    """Return True if the tally has rules over this kind of call, or any with this effect."""
+    rules = services_of(tally).call_rules.of(kind)
+    return bool(rules) if effect is None else any(rule.effect == effect for rule in rules)
 
 
 def register_enforcer(tally: Tally | BoundTally, kind: CallKind, piece: str) -> None:
