@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import BoundArguments
 from typing import Any, Self
+from weakref import WeakSet
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.llms.base import BaseLLM
@@ -188,7 +189,7 @@ class TallyInstrumentation:
         self._dispatcher: Dispatcher | None = None
         self._handlers = _Events.of(self), _Spans.of(self)
         self._refusal = _Refusal(self)
-        self._refusing: list[CallbackManager] = []
+        self._refusing: WeakSet[CallbackManager] = WeakSet()
 
     @property
     def failures(self) -> int:
@@ -218,7 +219,7 @@ class TallyInstrumentation:
             trees = list(self._trees.values())
             self._spans.clear()
             self._calls.clear()
-            managers, self._refusing = self._refusing, []
+            managers, self._refusing = list(self._refusing), WeakSet()
         for manager in managers:
             manager.remove_handler(self._refusal)
         for tree in trees:
@@ -385,7 +386,7 @@ class TallyInstrumentation:
         with self._guard:
             if self._refusal not in manager.handlers:
                 manager.add_handler(self._refusal)
-                self._refusing.append(manager)
+                self._refusing.add(manager)
 
     def refuse_unenforced(self, description: Mapping[str, Any]) -> None:
         """Raise ActionDenied for a ruled model call that no enforcing piece has in hand."""

@@ -104,7 +104,7 @@ class ToolRules:
         A denial becomes the result that the model reads; what waits is deferred. Raises
         ActionDenied where a receipt or an enforcer is missing, TokenRefused, Denied, InvalidInput.
         """
-        tally, key = self.binder.tally, f"{ctx.run_id}:{ctx.tool_call_id}"
+        tally, key = self.binder.tally, f"{ctx.run_id}:{ctx.tool_call_id}:{name}"
         if not has_rules(tally, "tool_call") or is_enforced(tally, "tool_call", name, key):
             return await run(name, arguments, ctx, tool)
         call = ToolCall(name, plain(arguments), ctx.tool_call_id)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import ActorSource, Binder, is_enforced
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
@@ -95,4 +95,6 @@ class _RuledMemory(FunctionToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Run a tool, once the rules let it."""
+        if is_enforced(self._rules.binder.tally, "tool_call", name, str(ctx.run_id)):
+            return await super().call_tool(name, tool_args, ctx, tool)
         return await self._rules.call(name, tool_args, ctx, tool, super().call_tool)

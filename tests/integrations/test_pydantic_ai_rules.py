@@ -560,6 +560,26 @@ def test_two_policies_of_one_run_check_a_call_once(open_sqlite: OpenTally) -> No
         assert bank.paid == [("ben", 5)]
 
 
+def test_a_renamed_memory_tool_is_checked_once_and_by_the_name_that_the_model_uses(
+    open_sqlite: OpenTally,
+) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if len(messages) > 1:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart("my_memory_store", {"content": "Tea."}, "c0")])
+
+    with open_sqlite(rules=[rule("deny", tool=("memory_store",))]) as tally:
+        agent = Agent(
+            FunctionModel(answer),
+            toolsets=[memory_toolset(tally, actor=BOT).prefixed("my")],
+            capabilities=[Tallystick(tally, actor=BOT, tools=False, context=False)],
+        )
+        asyncio.run(agent.run("store"))
+
+        assert checks_of(tally) == [("tool_call", "allowed", None)]
+        assert [memory.content for memory in tally.bind(ANNA).memories()] == ["Tea."]
+
+
 def test_a_tool_that_runs_elsewhere_is_checked_before_it_is_deferred(
     open_sqlite: OpenTally,
 ) -> None:
