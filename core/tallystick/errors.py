@@ -483,9 +483,15 @@ class ApprovalRequired(Blocked):
 
     code = "approval_required"
 
-    def __init__(self, approvals: Sequence[StoredApproval]) -> None:
+    def __init__(
+        self, approvals: Sequence[StoredApproval], *, new: frozenset[str] = frozenset()
+    ) -> None:
         self.approvals = tuple(approvals)
         """The approvals that are waited for: `records.Approval`."""
+        self.new = new
+        """Ids of those that nobody had been asked for before this call: an answer that the call
+        brings along was given to something else.
+        """
         listed = "; ".join(
             f"{approval.action} {approval.subject} (rule {approval.rule_id}: {approval.reason}), "
             f"approval {approval.id}"

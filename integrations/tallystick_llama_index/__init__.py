@@ -8,6 +8,7 @@ require("llama_index", extra="llama-index")
 
 from tallystick_llama_index.instrumentation import TallyInstrumentation  # noqa: E402
 from tallystick_llama_index.memory import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor  # noqa: E402
+from tallystick_llama_index.policy import ruled_llm, ruled_tools  # noqa: E402
 from tallystick_llama_index.replay import llm_call  # noqa: E402
 from tallystick_llama_index.retriever import TallyRetriever  # noqa: E402
 from tallystick_llama_index.tape import TapeLLM, tape_tools  # noqa: E402
@@ -22,5 +23,7 @@ __all__ = [
     "TapeLLM",
     "llm_call",
     "memory_tools",
+    "ruled_llm",
+    "ruled_tools",
     "tape_tools",
 ]

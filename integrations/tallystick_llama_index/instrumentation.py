@@ -4,21 +4,26 @@ The root of a tree of spans is the run; model calls, tools and retrievals are it
 `bound.run(…)` the steps join that run, and a model or tool call inside an open step of its kind
 adds its view to that step, so that nothing is recorded twice. Hooks hand over and return.
 LlamaIndex swallows the exceptions of a handler, so events that could not be recorded are counted
-here.
+here. A ruled tool call that nothing enforces can therefore be noted and not stopped; a ruled model
+call is refused by a callback of the model itself, whose exceptions count.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import BoundArguments
 from typing import Any, Self
+from weakref import WeakSet
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.llms.base import BaseLLM
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
+from llama_index.core.callbacks.base_handler import BaseCallbackHandler
 from llama_index.core.chat_engine.types import BaseChatEngine
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
@@ -39,6 +44,7 @@ from llama_index.core.tools import BaseTool, ToolOutput
 from llama_index.core.workflow import Workflow
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
+from llama_index_instrumentation.span import active_span_id
 from pydantic import PrivateAttr
 
 from tallystick.adapters import (
@@ -52,11 +58,14 @@ from tallystick.adapters import (
     attribute_requests,
     begin_call,
     checked_speakers,
+    has_rules,
     is_nested,
     record_approval,
     record_tool_call,
     record_tool_error,
     record_tool_result,
+    record_unenforced,
+    refuse_unenforced_model_call,
 )
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
@@ -69,6 +78,7 @@ from tallystick_llama_index.messages import (
     request_of,
     usage_of_response,
 )
+from tallystick_llama_index.policy import is_ruled
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
@@ -178,6 +188,8 @@ class TallyInstrumentation:
         self._trees: dict[str, _Tree] = {}
         self._dispatcher: Dispatcher | None = None
         self._handlers = _Events.of(self), _Spans.of(self)
+        self._refusal = _Refusal(self)
+        self._refusing: WeakSet[CallbackManager] = WeakSet()
 
     @property
     def failures(self) -> int:
@@ -207,6 +219,9 @@ class TallyInstrumentation:
             trees = list(self._trees.values())
             self._spans.clear()
             self._calls.clear()
+            managers, self._refusing = list(self._refusing), WeakSet()
+        for manager in managers:
+            manager.remove_handler(self._refusal)
         for tree in trees:
             with self._capture(tree.run):
                 if tree.leave is not None:
@@ -249,10 +264,13 @@ class TallyInstrumentation:
         span.tool_call_id = getattr(event, "tool_id", None) or (
             parent.tool_call_id if parent is not None else None
         )
+        if isinstance(instance, BaseLLM) and has_rules(self._binder.tally, "model_call"):
+            self._watch(instance)
         if tree is None:
             return
-        if tree.root_id == span_id and isinstance(
-            instance, Workflow | BaseQueryEngine | BaseChatEngine
+        if tree.root_id == span_id and (
+            isinstance(instance, Workflow | BaseQueryEngine | BaseChatEngine)
+            or is_ruled(instance, self._binder.tally)
         ):
             # Whatever the call records belongs to the run, also outside of any step; hooks run in
             # the context of the call.
@@ -274,6 +292,9 @@ class TallyInstrumentation:
         call = span_call.call
         call.tool_call = ToolCall(name, _tool_arguments(tool, arguments), span.tool_call_id)
         record_tool_call(call.step, call.tool_call)
+        if not is_ruled(tool, self._binder.tally):
+            bound = self._binder.bound(call_of_tags(self._binder))
+            record_unenforced(bound, call.tool_call, call.step)
         # Memories that the tool stores or recalls belong to its step.
         call.enter()
 
@@ -329,7 +350,8 @@ class TallyInstrumentation:
                     and isinstance(error, WaitingForEvent)
                 ):
                     # The tool will be called again with the answer that it waits for.
-                    record_approval(call.step, call.tool_call)
+                    if not call.step.has("approval"):
+                        record_approval(call.step, call.tool_call)
                     call.end("blocked")
                 else:
                     call.fail(failure)
@@ -355,6 +377,25 @@ class TallyInstrumentation:
             self._finish_retrieval(span_id, event.nodes)
         elif isinstance(event, ExceptionEvent):
             self._fail_model(span_id, event.exception)
+
+    def _watch(self, model: BaseLLM) -> None:
+        """Have a model ask before it is called: unlike those of the dispatcher, the handlers of its
+        callback manager may stop it.
+        """
+        manager = model.callback_manager
+        with self._guard:
+            if self._refusal not in manager.handlers:
+                manager.add_handler(self._refusal)
+                self._refusing.add(manager)
+
+    def refuse_unenforced(self, description: Mapping[str, Any]) -> None:
+        """Raise ActionDenied for a ruled model call that no enforcing piece has in hand."""
+        if _unrecorded.get():
+            return
+        bound = self._binder.bound(call_of_tags(self._binder))
+        around = self._model_call_around(active_span_id.get() or "")
+        with nullcontext() if around is None else around.call.step.active():
+            refuse_unenforced_model_call(bound, model=model_of(description))
 
     def run_of(self, span_id: str) -> Run | None:
         """Return the run that a span or a stream under way belongs to."""
@@ -625,6 +666,36 @@ class _Spans(BaseSpanHandler[BaseSpan]):
 
     def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
         """Same as `new_span`."""
+
+
+class _Refusal(BaseCallbackHandler):
+    """Refuses a ruled model call that nothing enforces, before the model is called."""
+
+    def __init__(self, owner: TallyInstrumentation) -> None:
+        super().__init__(event_starts_to_ignore=[], event_ends_to_ignore=[])
+        self._owner = owner
+
+    def on_event_start(
+        self,
+        event_type: CBEventType,
+        payload: dict[str, Any] | None = None,
+        event_id: str = "",
+        parent_id: str = "",
+        **kwargs: Any,
+    ) -> str:
+        """Raise ActionDenied for a model call that is to be refused."""
+        if event_type is CBEventType.LLM:
+            self._owner.refuse_unenforced((payload or {}).get(EventPayload.SERIALIZED) or {})
+        return event_id
+
+    def on_event_end(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def start_trace(self, trace_id: str | None = None) -> None:
+        """Do nothing."""
+
+    def end_trace(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
 
 
 def _tool_arguments(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
@@ -14,6 +15,8 @@ from tallystick.tokens import usage_of
 
 __all__ = [
     "answer_of",
+    "cleaned",
+    "description_of",
     "documents_of",
     "model_of",
     "request_of",
@@ -70,6 +73,16 @@ def model_of(model: Mapping[str, Any]) -> str | None:
     """Return the name of the model, if its description contains it."""
     name = model.get("model") or model.get("model_name")
     return name if isinstance(name, str) else None
+
+
+def description_of(model: LLM) -> dict[str, Any]:
+    """Return a model's own description, as in the events of LlamaIndex; early releases put its
+    fields there.
+    """
+    description: dict[str, Any] = (
+        model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
+    )
+    return description
 
 
 def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, Any]:
@@ -129,3 +142,73 @@ def documents_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
 def to_messages(request: Mapping[str, Any]) -> list[ChatMessage]:
     """Return the messages of a recorded request, as LlamaIndex's own objects."""
     return [ChatMessage.model_validate(message) for message in request["messages"]]
+
+
+def cleaned(messages: Sequence[ChatMessage], clean: Callable[[Any], Any]) -> list[ChatMessage]:
+    """Return messages with each text and each argument of a call cleaned, as new objects; pictures
+    and sound stay as they are.
+    """
+    return [
+        message.model_copy(
+            update={
+                "blocks": [_cleaned_block(block, clean) for block in message.blocks],
+                "additional_kwargs": _cleaned_values(message.additional_kwargs, clean),
+            }
+        )
+        for message in messages
+    ]
+
+
+_TEXTS = (
+    "text",
+    "content",
+    "tool_kwargs",
+    "title",
+    "cited_content",
+    "source",
+    "additional_information",
+)
+"""Fields of blocks that a model reads as text or as the arguments of a call."""
+
+
+def _cleaned_block(block: Any, clean: Callable[[Any], Any]) -> Any:
+    changes: dict[str, Any] = {}
+    for name in _TEXTS:
+        value = getattr(block, name, None)
+        if isinstance(value, BaseModel):
+            after: Any = _cleaned_block(value, clean)
+        elif isinstance(value, list):
+            after = [
+                _cleaned_block(item, clean) if isinstance(item, BaseModel) else clean(item)
+                for item in value
+            ]
+        else:
+            after = _cleaned_values(value, clean)
+        if after != value:
+            changes[name] = after
+    return block.model_copy(update=changes) if changes else block
+
+
+def _cleaned_values(value: Any, clean: Callable[[Any], Any]) -> Any:
+    """Return values with their texts cleaned. What is JSON is cleaned as a whole, because the name
+    of a field may say that it is a secret; an object of a provider becomes JSON if it must.
+    """
+    if isinstance(value, BaseModel):
+        before = value.model_dump(mode="json")
+        after = clean(before)
+        return value if after == before else after
+    if _is_json(value):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {key: _cleaned_values(item, clean) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned_values(item, clean) for item in value]
+    return value
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | bool | int | float)

@@ -32,7 +32,7 @@ from tallystick.adapters.tapes import (
 from tallystick.errors import InvalidInput
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
-from tallystick_llama_index.messages import request_of
+from tallystick_llama_index.messages import description_of, request_of
 from tallystick_llama_index.stream import chat_of, chats_of, completion_of, completions_of
 
 __all__ = ["TapeLLM", "normal", "tape_tools"]
@@ -204,7 +204,7 @@ class TapeLLM(FunctionCallingLLM):
         self._player.answer(call)
 
     def _play(self, prompt: str | Sequence[ChatMessage], options: Mapping[str, Any]) -> TapeCall:
-        description = {} if self._like is None else _description(self._like)
+        description = {} if self._like is None else description_of(self._like)
         form = normal if self._like is None else _with_settings
         return self._player.call_model(request_of(prompt, options, description), normal=form)
 
@@ -257,16 +257,6 @@ def _message_form(message: Json) -> Json:
 _ON_TAPE = "tallystick_on_tape"
 """Attribute of the tools that are on tape."""
 _BILLED = ("usage", "prompt_tokens", "completion_tokens", "total_tokens")
-
-
-def _description(model: LLM) -> dict[str, Any]:
-    """Return a model's own description, as in the events of LlamaIndex; early releases put its
-    fields there.
-    """
-    description: dict[str, Any] = (
-        model.to_payload() if hasattr(LLM, "to_payload") else model.to_dict()
-    )
-    return description
 
 
 def _calls(message: ChatMessage) -> Iterator[ToolSelection]:

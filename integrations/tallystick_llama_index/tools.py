@@ -2,22 +2,27 @@
 
 # LlamaIndex looks for the class of a parameter itself, so annotations stay objects in this module.
 
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.tools import FunctionTool, ToolOutput
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
-from tallystick.adapters import ActorSource, Binder
+from tallystick.adapters import ActorSource, Binder, ToolCall
 from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied
 from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.records import Scope
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_llama_index.actors import call_of_workflow
+from tallystick_llama_index.policy import (
+    RULED,
+    ApprovalRoute,
+    ToolRules,
+    denied_output,
+    is_approval,
+)
 
 __all__ = ["memory_tools"]
-
-Approval = Literal["event", "elsewhere"]
-_APPROVALS = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
 
 
 def memory_tools(
@@ -25,23 +30,40 @@ def memory_tools(
     *,
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
-    approval: Approval = "event",
+    approval: ApprovalRoute = "event",
 ) -> list[FunctionTool]:
     """Memory tools for `FunctionAgent(tools=[*memory_tools(tally), …])`.
 
     `memory_modify` and `memory_forget` put an `InputRequiredEvent` into the agent's stream and wait
     for the `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason
-    against it. With `approval="elsewhere"` they act at once.
+    against it. With `approval="elsewhere"` they act at once. All go by the rules of the tally, as
+    `ruled_tools` do; a person whom a rule has asked is not asked again.
     """
     binder = Binder(tally, runtime="llama_index", piece="memory_tools", actor=actor, scope=scope)
+    rules = ToolRules(binder, "memory_tools", approval)
+
+    async def checked(ctx: Context | None, tool: str, arguments: dict[str, Any]) -> ToolCheck:
+        if rules.is_empty:
+            return ToolCheck(arguments=arguments)
+        return await rules.check(ctx, ToolCall(tool, arguments))
 
     async def answer(ctx: Context | None, tool: str, **arguments: Any) -> dict[str, Any]:
+        check = await checked(ctx, tool, arguments)
+        return await act(ctx, tool, check)
+
+    async def act(ctx: Context | None, tool: str, check: ToolCheck) -> dict[str, Any]:
         call = await call_of_workflow(binder, ctx)
-        return await in_thread(lambda: MEMORY_TOOLS[tool].function(binder.bound(call), **arguments))
+        result: dict[str, Any] = await in_thread(
+            lambda: check.result(MEMORY_TOOLS[tool].function(binder.bound(call), **check.arguments))
+        )
+        return result
 
     async def answer_if_approved(
         ctx: Context | None, tool: str, **arguments: Any
     ) -> dict[str, Any]:
+        check = await checked(ctx, tool, arguments)
+        if check.approval is not None:
+            return await act(ctx, tool, check)
         if approval == "event" and ctx is None:
             return not_approved(tool, "Nobody can be asked outside of a workflow.")
         if approval == "event" and ctx is not None:
@@ -60,9 +82,9 @@ def memory_tools(
                 timeout=None,
             )
             response = event.get("response")
-            if response is not True and str(response).strip().lower() not in _APPROVALS:
+            if not is_approval(response):
                 return not_approved(tool, str(response))
-        return await answer(ctx, tool, **arguments)
+        return await act(ctx, tool, check)
 
     async def memory_search(query: str, limit: int = 5, *, ctx: Context) -> dict[str, Any]:
         return await answer(ctx, "memory_search", query=query, limit=limit)
@@ -96,7 +118,7 @@ def memory_tools(
         return await answer_if_approved(ctx, "memory_forget", memory_id=memory_id, reason=reason)
 
     functions = (memory_search, memory_store, memory_get, memory_list, memory_modify, memory_forget)
-    return [
+    tools = [
         _MemoryTool.from_defaults(
             async_fn=function,
             name=function.__name__,
@@ -104,6 +126,9 @@ def memory_tools(
         )
         for function in functions
     ]
+    for tool in tools:
+        setattr(tool, RULED, binder.tally)
+    return tools
 
 
 class _MemoryTool(FunctionTool):
@@ -111,8 +136,18 @@ class _MemoryTool(FunctionTool):
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Call the tool."""
-        return super().call(*args, **{"ctx": None, **kwargs})
+        try:
+            return super().call(*args, **{"ctx": None, **kwargs})
+        except ActionDenied as error:
+            return self._denied(args, kwargs, error)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Same as `call`."""
-        return await super().acall(*args, **{"ctx": None, **kwargs})
+        try:
+            return await super().acall(*args, **{"ctx": None, **kwargs})
+        except ActionDenied as error:
+            return self._denied(args, kwargs, error)
+
+    def _denied(self, args: Any, kwargs: dict[str, Any], error: ActionDenied) -> ToolOutput:
+        arguments = {name: value for name, value in kwargs.items() if name != "ctx"}
+        return denied_output(self.metadata.get_name(), args, arguments, error)

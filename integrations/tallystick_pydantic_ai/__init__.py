@@ -7,6 +7,7 @@ from tallystick.errors import require
 require("pydantic_ai", extra="pydantic-ai")
 
 from tallystick_pydantic_ai.capability import TallyContext, TallyMemory, TallyRecorder, Tallystick  # noqa: E402
+from tallystick_pydantic_ai.policy import TallyPolicy  # noqa: E402
 from tallystick_pydantic_ai.replay import model_call  # noqa: E402
 from tallystick_pydantic_ai.tape import TapeCapability  # noqa: E402
 from tallystick_pydantic_ai.toolset import memory_toolset  # noqa: E402
@@ -14,6 +15,7 @@ from tallystick_pydantic_ai.toolset import memory_toolset  # noqa: E402
 __all__ = [
     "TallyContext",
     "TallyMemory",
+    "TallyPolicy",
     "TallyRecorder",
     "Tallystick",
     "TapeCapability",

@@ -1,13 +1,14 @@
-"""The Tallystick capability: a recorder, the memory tools and recalled context, as leaves of one.
+"""The Tallystick capability: recorder, memory tools, recalled context and rules, as leaves of one.
 
-The recorder must be the outermost capability, to record requests as the others leave them; the
-tools have no order. Hooks hand over and return; the end of the run acknowledges everything.
+The recorder must be the outermost capability, to record requests as the others leave them, and the
+policy the innermost; the tools have no order. Hooks hand over and return; the end of the run
+acknowledges everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
@@ -23,7 +24,7 @@ from pydantic_ai.capabilities import (
     WrapRunHandler,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, SkipToolExecution
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -38,7 +39,7 @@ from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameter
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import AbstractToolset
 
 from tallystick.adapters import (
@@ -53,18 +54,22 @@ from tallystick.adapters import (
     attribute_requests,
     begin_call,
     checked_speakers,
+    has_rules,
+    is_enforced,
     is_nested,
     recall_for_turn,
     record_approval,
     record_tool_call,
+    record_tool_error,
     record_tool_result,
+    refuse_unenforced,
+    refuse_unenforced_model_call,
 )
 from tallystick.adapters.frames import without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED, outline
-from tallystick.errors import InvalidInput
 from tallystick.operations import NOTICE
-from tallystick.recorder import Run, current_run, current_step, status_for
+from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import Hit, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
@@ -78,14 +83,26 @@ from tallystick_pydantic_ai.messages import (
     request_of,
     with_part_behind,
 )
+from tallystick_pydantic_ai.policy import (
+    CheckedToolDefinition,
+    TallyPolicy,
+    model_facts,
+    plain,
+    refuse_deferred,
+)
 from tallystick_pydantic_ai.toolset import memory_toolset
 
 __all__ = ["TallyContext", "TallyMemory", "TallyRecorder", "Tallystick"]
 
+_LATE = "A recorder that is loaded late records nothing"
+
 
 @dataclass
 class TallyRecorder(AbstractCapability[Any]):
-    """Records each run, model request and tool call, with receipts. The outermost capability."""
+    """Records each run, model request and tool call, with receipts. The outermost capability.
+
+    A call that a rule concerns and that nothing enforces is refused before it runs.
+    """
 
     tally: Tally | BoundTally
     _: KW_ONLY
@@ -105,7 +122,7 @@ class TallyRecorder(AbstractCapability[Any]):
     """Count of the events that could not be recorded; the copies for each run share it."""
 
     def __post_init__(self) -> None:
-        _refuse_deferred(self)
+        refuse_deferred(self, _LATE)
         checked_speakers(self.capture)
         self._binder = Binder(
             self.tally,
@@ -122,6 +139,8 @@ class TallyRecorder(AbstractCapability[Any]):
         # variable would not reach it; requests of one run follow one another.
         self.request: OpenCall | None = None
         self.stream: _Stream | None = None
+        self._context: RunContext[Any] | None = None
+        self._blocked: set[str] = set()
         self._is_silent = False
 
     @property
@@ -137,7 +156,7 @@ class TallyRecorder(AbstractCapability[Any]):
         """Return a copy for one run, with the step of its request under way. Raises
         InvalidInput.
         """
-        _refuse_deferred(self)
+        refuse_deferred(self, _LATE)
         return replace(self)
 
     def get_wrapper_model(self, model: Model) -> Model:
@@ -215,11 +234,14 @@ class TallyRecorder(AbstractCapability[Any]):
     def _record_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
         """Record each tool that waits for a person; return True if any does.
 
-        Such a tool is never executed, so it becomes a blocked step of its own.
+        Such a tool is never executed, so it becomes a blocked step of its own, unless its step was
+        blocked when it was about to run.
         """
         if not isinstance(result.output, DeferredToolRequests):
             return False
         for call in result.output.approvals:
+            if call.tool_call_id in self._blocked:
+                continue
             step = run.step("human_approval", name=call.tool_name)
             record_approval(step, ToolCall(call.tool_name, call.args, call.tool_call_id))
             step.end("blocked", wait=False)
@@ -241,6 +263,7 @@ class TallyRecorder(AbstractCapability[Any]):
         handler: WrapModelRequestHandler,
     ) -> ModelResponse:
         """Record a model request as a step."""
+        self._context = ctx
         call = self._begin("model_call", request_context.model.model_name, ctx)
         if call is None:
             return await handler(request_context)
@@ -280,18 +303,27 @@ class TallyRecorder(AbstractCapability[Any]):
     ) -> Any:
         """Record a tool call as a step; one that waits for approval is blocked."""
         open_call = self._begin("tool_call", call.tool_name, ctx)
+        tool_call = ToolCall(call.tool_name, args, call.tool_call_id)
         if open_call is None:
+            await self._refuse_unenforced(ctx, tool_call, tool_def)
             return await handler(args)
-        step, tool_call = open_call.step, ToolCall(call.tool_name, args, call.tool_call_id)
+        step = open_call.step
         with self.guard(step.run):
             record_tool_call(step, tool_call, approved=ctx.tool_call_approved)
         with step.active():
             try:
+                await self._refuse_unenforced(ctx, tool_call, tool_def)
                 result = await handler(args)
             except (ApprovalRequired, CallDeferred):
+                self._blocked.add(call.tool_call_id)
                 with self.guard(step.run):
-                    record_approval(step, tool_call)
+                    if not step.has("approval"):
+                        record_approval(step, tool_call)
                     open_call.end("blocked")
+                raise
+            except SkipToolExecution as skipped:
+                with self.guard(step.run):
+                    _record_skipped(open_call, skipped)
                 raise
             except BaseException as error:
                 with self.guard(step.run):
@@ -301,6 +333,42 @@ class TallyRecorder(AbstractCapability[Any]):
             record_tool_result(step, result)
             open_call.end()
         return result
+
+    async def _refuse_unenforced(
+        self, ctx: RunContext[Any], call: ToolCall, tool: ToolDefinition
+    ) -> None:
+        """Raise ActionDenied for a ruled call that no enforcing piece of this run has in hand."""
+        tally = self._binder.tally
+        if isinstance(tool, CheckedToolDefinition) or not has_rules(tally, "tool_call"):
+            return
+        if not is_enforced(tally, "tool_call", call.name, str(ctx.run_id)):
+            bound = self._binder.bound(call_of_run(self._binder, ctx))
+            seen = call._replace(arguments=plain(call.arguments))
+            await in_thread(refuse_unenforced, bound, seen)
+
+    async def refuse_unenforced_request(self, model: Model, step: Step | None) -> None:
+        """Same as for a tool call, for a request that is about to be sent."""
+        ctx, tally = self._context, self._binder.tally
+        if ctx is None or not has_rules(tally, "model_call"):
+            return
+        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        provider, name = model_facts(model)
+        with nullcontext() if step is None else step.active():
+            await in_thread(
+                lambda: refuse_unenforced_model_call(
+                    bound, provider=provider, model=name, call_id=str(ctx.run_id)
+                )
+            )
+
+
+def _record_skipped(call: OpenCall, skipped: SkipToolExecution) -> None:
+    """Record the result of a tool that did not run: a denial, or whatever a hook put in place."""
+    if isinstance(skipped.result, ToolDenied):
+        record_tool_error(call.step, skipped.__cause__, skipped.result.message)
+        call.end("failed")
+        return
+    record_tool_result(call.step, skipped.result)
+    call.end()
 
 
 def _record_response(call: OpenCall, response: ModelResponse) -> None:
@@ -422,6 +490,8 @@ def Tallystick(
     record: bool = True,
     tools: bool = True,
     context: bool = True,
+    rules: bool = True,
+    task_type: str | None = None,
     budget: int = 2_000,
     memories: int = 8,
     strict: bool = False,
@@ -432,7 +502,8 @@ def Tallystick(
     `context` gives each run the best of `memories` recalled ones in at most `budget` tokens;
     `tools` offers the six memory tools; `record` makes receipts, and with `strict` a failure to
     record is raised. `capture` remembers the words of the `user`, or those of `both`, when a run
-    ends.
+    ends. `rules` enforces the rules of the tally over tool and model calls, of which `task_type`
+    states the kind of task.
     """
     leaves: list[AbstractCapability[Any]] = []
     if record:
@@ -452,6 +523,8 @@ def Tallystick(
         leaves.append(
             TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories)
         )
+    if rules:
+        leaves.append(TallyPolicy(tally, actor=actor, scope=scope, task_type=task_type))
     return _Leaves(leaves)
 
 
@@ -460,16 +533,8 @@ class _Leaves(CombinedCapability[Any]):
     """The leaves as one capability, which must not be loaded late."""
 
     def __post_init__(self) -> None:
-        _refuse_deferred(self)
+        refuse_deferred(self, _LATE)
         super().__post_init__()
-
-
-def _refuse_deferred(capability: AbstractCapability[Any]) -> None:
-    if capability.defer_loading:
-        raise InvalidInput(
-            "A recorder that is loaded late records nothing until the model asks for it. Leave "
-            "out `defer_loading`."
-        )
 
 
 @dataclass
@@ -525,7 +590,8 @@ class _RecordedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        self._record(messages, model_settings, model_request_parameters)
+        step = self._record(messages, model_settings, model_request_parameters)
+        await self._recorder.refuse_unenforced_request(self.wrapped, step)
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
@@ -536,7 +602,8 @@ class _RecordedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[StreamedResponse]:
-        self._record(messages, model_settings, model_request_parameters)
+        step = self._record(messages, model_settings, model_request_parameters)
+        await self._recorder.refuse_unenforced_request(self.wrapped, step)
         async with self.wrapped.request_stream(
             messages, model_settings, model_request_parameters, run_context
         ) as stream:
@@ -552,19 +619,21 @@ class _RecordedModel(WrapperModel):
         messages: list[ModelMessage],
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
-    ) -> None:
+    ) -> Step | None:
+        """Record a request, once; return its step."""
         call = self._recorder.request
         step = current_step() if call is None else call.step
         if step is None or not step.is_open or step.kind != "model_call":
-            return
+            return None
         attribute_requests(step)
         if step.has("request"):
-            return
+            return step
         with self._recorder.guard(step.run):
             request = request_of(self.wrapped, messages, settings, parameters)
             step.record(
                 "request", request, summary={"model": request["model"], "messages": len(messages)}
             )
+        return step
 
 
 def _identity(ctx: RunContext[Any]) -> dict[str, Any]:

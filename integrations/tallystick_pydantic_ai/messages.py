@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from operator import is_
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     TextContent,
+    ThinkingPart,
     UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from tallystick.adapters import recordable_parameters
+from tallystick.records import Json
 
 __all__ = [
     "RequestArguments",
     "answer_of",
     "arguments_of",
+    "cleaned",
+    "comparable",
     "output_text",
     "own_messages",
     "prompt_part",
@@ -34,6 +38,22 @@ __all__ = [
     "request_of",
     "with_part_behind",
 ]
+
+_VOLATILE = frozenset(
+    {
+        "timestamp",
+        "run_id",
+        "conversation_id",
+        "usage",
+        "provider_response_id",
+        "provider_url",
+        "provider_name",
+        "provider_details",
+        "model_name",
+        "metadata",
+        "state",
+    }
+)
 
 _parameters: TypeAdapter[ModelRequestParameters] = TypeAdapter(ModelRequestParameters)
 
@@ -199,3 +219,118 @@ def with_part_behind(
         assert isinstance(message, ModelRequest)
         changed[last] = replace(message, parts=[*message.parts, part])
     return changed
+
+
+def comparable(request: Json) -> Json:
+    """Return a request without times, ids of runs, usage and provider metadata."""
+    if not isinstance(request, dict):
+        return request
+    messages = request.get("messages")
+    return {
+        "messages": [_message_form(message) for message in messages]
+        if isinstance(messages, list)
+        else messages,
+        "settings": request.get("settings"),
+        "parameters": request.get("parameters"),
+    }
+
+
+def _message_form(message: Json) -> Json:
+    if not isinstance(message, dict):
+        return message
+    fields = _without(message)
+    parts = message.get("parts")
+    if isinstance(parts, list):
+        fields["parts"] = [_part_form(part) if isinstance(part, dict) else part for part in parts]
+    return fields
+
+
+def _part_form(part: dict[str, Json]) -> dict[str, Json]:
+    fields: dict[str, Json] = {
+        name: value for name, value in _without(part).items() if value is not None
+    }
+    content = part.get("content")
+    if part.get("part_kind") == "user-prompt" and isinstance(content, list):
+        fields["content"] = [
+            _without(piece) if isinstance(piece, dict) else piece for piece in content
+        ]
+    if part.get("part_kind") == "retry-prompt" and part.get("tool_name") is None:
+        # It answers no call, and its id was drawn.
+        fields.pop("tool_call_id", None)
+    return fields
+
+
+def _without(value: dict[str, Json]) -> dict[str, Json]:
+    return {name: inner for name, inner in value.items() if name not in _VOLATILE}
+
+
+_NO_TEXT = frozenset(
+    {
+        "conversation_id",
+        "finish_reason",
+        "id",
+        "identifier",
+        "kind",
+        "media_type",
+        "metadata",
+        "model_name",
+        "outcome",
+        "part_kind",
+        "provider_details",
+        "provider_name",
+        "provider_response_id",
+        "provider_url",
+        "run_id",
+        "signature",
+        "state",
+        "timestamp",
+        "tool_call_id",
+        "tool_kind",
+        "tool_name",
+        "usage",
+    }
+)
+"""Fields of messages and their parts that name something, and that no model reads as text."""
+
+
+def cleaned(value: Any, clean: Callable[[Any], Any]) -> Any:
+    """Return messages, parts or content with each text cleaned, as new objects; bytes stay."""
+    if isinstance(value, str | BaseModel) or (isinstance(value, Mapping) and _is_json(value)):
+        return clean(value)
+    if isinstance(value, list | tuple):
+        return [cleaned(item, clean) for item in value]
+    if isinstance(value, Mapping):
+        return {key: cleaned(item, clean) for key, item in value.items()}
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes: dict[str, Any] = {}
+    for each in fields(value):
+        if not each.init or each.name.startswith("_") or each.name in _NO_TEXT:
+            continue
+        before = getattr(value, each.name)
+        after = _cleaned_arguments(before, clean) if each.name == "args" else cleaned(before, clean)
+        if after != before:
+            changes[each.name] = after
+    if changes and isinstance(value, ThinkingPart):
+        # A provider refuses a signature that is not of exactly this text.
+        changes["signature"] = None
+    return replace(value, **changes) if changes else value
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | bool | int | float)
+
+
+def _cleaned_arguments(arguments: Any, clean: Callable[[Any], Any]) -> Any:
+    """Return the arguments of a call cleaned: a text of JSON stays one."""
+    if not isinstance(arguments, str):
+        return cleaned(arguments, clean)
+    try:
+        values = from_json(arguments)
+    except ValueError:
+        return clean(arguments)
+    return to_json(cleaned(values, clean)).decode()

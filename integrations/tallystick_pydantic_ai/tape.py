@@ -9,40 +9,26 @@ from typing import Any
 
 from pydantic_ai import RunContext, exceptions
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, WrapToolExecuteHandler
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import ModelRetry, SkipToolExecution
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.tools import ToolDefinition, ToolDenied
 
 from tallystick.adapters.tapes import messages_after, tool_call_id_of
 from tallystick.errors import RecordedFailure
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_pydantic_ai.capability import TallyRecorder
-from tallystick_pydantic_ai.messages import request_of
+from tallystick_pydantic_ai.messages import comparable, request_of
 from tallystick_pydantic_ai.stream import PlayedStream
 
-__all__ = ["TapeCapability", "normal"]
+__all__ = ["TapeCapability"]
 
-_VOLATILE = frozenset(
-    {
-        "timestamp",
-        "run_id",
-        "conversation_id",
-        "usage",
-        "provider_response_id",
-        "provider_url",
-        "provider_name",
-        "provider_details",
-        "model_name",
-        "metadata",
-        "state",
-    }
-)
 _RETRY = ("ModelRetry", "ToolRetryError")
 _FAILED = ("ToolFailed", "ToolFailedError")
+_DENIED = "ActionDenied"
 _ERRORS: tuple[type[Exception], ...] = tuple(
     kind
     for kind in vars(exceptions).values()
@@ -94,6 +80,8 @@ class TapeCapability(AbstractCapability[Any]):
                 raise ModelRetry(error.message) from error
             if error.kind in _FAILED:
                 raise exceptions.ToolFailed(error.message) from error
+            if error.kind == _DENIED:
+                raise SkipToolExecution(ToolDenied(error.message)) from error
             raise
         # The form in which the result was sent to the model counts, if an agent sent it.
         return next(_sent_results(self.player, recorded), result)
@@ -132,7 +120,7 @@ class _TapeModel(WrapperModel):
         parameters: ModelRequestParameters,
     ) -> TapeCall:
         return self._player.call_model(
-            request_of(self.wrapped, messages, settings, parameters), normal=normal
+            request_of(self.wrapped, messages, settings, parameters), normal=comparable
         )
 
     def _answer(self, call: TapeCall) -> ModelResponse:
@@ -144,49 +132,6 @@ def _response(played: Any) -> ModelResponse:
     response = ModelMessagesTypeAdapter.validate_python([message])[0]
     assert isinstance(response, ModelResponse)
     return response
-
-
-def normal(request: Json) -> Json:
-    """Return a request without times, ids of runs, usage and provider metadata."""
-    if not isinstance(request, dict):
-        return request
-    messages = request.get("messages")
-    return {
-        "messages": [_message_form(message) for message in messages]
-        if isinstance(messages, list)
-        else messages,
-        "settings": request.get("settings"),
-        "parameters": request.get("parameters"),
-    }
-
-
-def _message_form(message: Json) -> Json:
-    if not isinstance(message, dict):
-        return message
-    fields = _without(message)
-    parts = message.get("parts")
-    if isinstance(parts, list):
-        fields["parts"] = [_part_form(part) if isinstance(part, dict) else part for part in parts]
-    return fields
-
-
-def _part_form(part: dict[str, Json]) -> dict[str, Json]:
-    fields: dict[str, Json] = {
-        name: value for name, value in _without(part).items() if value is not None
-    }
-    content = part.get("content")
-    if part.get("part_kind") == "user-prompt" and isinstance(content, list):
-        fields["content"] = [
-            _without(piece) if isinstance(piece, dict) else piece for piece in content
-        ]
-    if part.get("part_kind") == "retry-prompt" and part.get("tool_name") is None:
-        # It answers no call, and its id was drawn.
-        fields.pop("tool_call_id", None)
-    return fields
-
-
-def _without(value: dict[str, Json]) -> dict[str, Json]:
-    return {name: inner for name, inner in value.items() if name not in _VOLATILE}
 
 
 def _sent_results(player: Player, recorded: TapeCall) -> Iterator[Json]:

@@ -6,6 +6,7 @@ from tallystick.adapters.binder import ActorSource, Binder, named_actor
 from tallystick.adapters.call_tree import OpenCall, RootRun, begin_call
 from tallystick.adapters.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.adapters.enforcement import (
+    CallKind,
     check_model_call,
     check_tool_call,
     claim_enforcement,
@@ -13,6 +14,7 @@ from tallystick.adapters.enforcement import (
     enforcing,
     has_rules,
     is_enforced,
+    record_unenforced,
     refuse_unenforced,
     refuse_unenforced_model_call,
     register_enforcer,
@@ -34,6 +36,7 @@ from tallystick.adapters.wire_tap import attribute_requests, tap
 __all__ = [
     "ActorSource",
     "Binder",
+    "CallKind",
     "Capture",
     "OpenCall",
     "RootRun",
@@ -60,6 +63,7 @@ __all__ = [
     "record_tool_call",
     "record_tool_error",
     "record_tool_result",
+    "record_unenforced",
     "recordable_parameters",
     "recordable_tools",
     "refuse_unenforced",

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.adapters.tool_calls import ToolCall
-from tallystick.records import Actor, Approval
+from tallystick.recorder import Step
+from tallystick.records import Actor, Approval, PolicyEffect, PolicyRule
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick.tally.call_rules import CallFacts, CallKind, enforcing, is_in_hand
 from tallystick.tally.services import services_of
@@ -30,14 +31,18 @@ __all__ = [
     "is_enforced",
     "refuse_unenforced",
     "refuse_unenforced_model_call",
+    "record_unenforced",
     "register_enforcer",
     "release_enforcement",
 ]
 
 
-def has_rules(tally: Tally | BoundTally, kind: CallKind) -> bool:
-    """Return True if the tally has rules over this kind of call."""
-    return bool(services_of(tally).call_rules.of(kind))
+def has_rules(
+    tally: Tally | BoundTally, kind: CallKind, effect: PolicyEffect | None = None
+) -> bool:
+    """Return True if the tally has rules over this kind of call, or any with this effect."""
+    rules = services_of(tally).call_rules.of(kind)
+    return bool(rules) if effect is None else any(rule.effect == effect for rule in rules)
 
 
 def register_enforcer(tally: Tally | BoundTally, kind: CallKind, piece: str) -> None:
@@ -158,6 +163,29 @@ def refuse_unenforced(bound: BoundTally, call: ToolCall, *, tool_class: str | No
                 call_id=call.tool_call_id,
             )
         )
+
+
+def record_unenforced(bound: BoundTally, call: ToolCall, step: Step) -> PolicyRule | None:
+    """Record that a tool runs although a rule concerns the call and no enforcing piece has it in
+    hand; return the rule. For observers in runtimes that let nobody but the tool itself stop it.
+    """
+    if not has_rules(bound, "tool_call") or is_enforced(
+        bound, "tool_call", call.name, call.tool_call_id
+    ):
+        return None
+    facts = CallFacts("tool_call", call.name, call.arguments, call_id=call.tool_call_id)
+    rule = services_of(bound).call_rules.rule_for(facts, bound.actor, bound.scope).rule
+    if rule is None or rule.effect in ("allow", "require_receipt"):
+        return None
+    summary = {
+        "applies_to": "tool_call",
+        **call.summary(),
+        "rule": rule.id,
+        "effect": rule.effect,
+        "outcome": "not_enforced",
+    }
+    step.record("policy_check", None, summary=summary)
+    return rule
 
 
 def refuse_unenforced_model_call(

@@ -202,6 +202,7 @@ def settle(answers: Iterable[Answer], call: ObservedCall, facts: Mapping[str, An
     Raises ActionDenied for what a person denied, else ApprovalRequired.
     """
     waiting: list[Approval] = []
+    new: set[str] = set()
     denied: Approval | None = None
     for state, approval in answers:
         outcome = {"granted": "allowed", "denied": "denied"}.get(state, "blocked")
@@ -217,6 +218,8 @@ def settle(answers: Iterable[Answer], call: ObservedCall, facts: Mapping[str, An
             denied = approval
         elif state != "granted":
             waiting.append(approval)
+            if state == "asked":
+                new.add(approval.id)
             _record_wait(call, approval, state)
     if denied is not None:
         raise ActionDenied(
@@ -228,7 +231,7 @@ def settle(answers: Iterable[Answer], call: ObservedCall, facts: Mapping[str, An
             approval_id=denied.id,
         )
     if waiting:
-        raise ApprovalRequired(waiting)
+        raise ApprovalRequired(waiting, new=frozenset(new))
 
 
 def _record_wait(call: ObservedCall, approval: Approval, state: str) -> None:

@@ -1,0 +1,488 @@
+"""Rules over calls for LlamaIndex: tools and models that check before they run.
+
+LlamaIndex has no hook that may stop a tool: the exceptions of its handlers are swallowed. So the
+tool itself is the hook, and the model is: `ruled_tools` and `ruled_llm` return them, to be given to
+an agent in place of the original ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from llama_index.core.llms.llm import LLM
+from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from tallystick.adapters import (
+    ActorSource,
+    Binder,
+    ToolCall,
+    check_model_call,
+    check_tool_call,
+    decide_as_person,
+    enforcing,
+    has_rules,
+    register_enforcer,
+)
+from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied, ApprovalRequired, StateConflict
+from tallystick.records import Approval, CallContext, Scope
+from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
+from tallystick_llama_index.actors import call_of_tags, call_of_workflow
+from tallystick_llama_index.messages import cleaned, description_of, model_of, request_of
+from tallystick_llama_index.tape import normal
+
+__all__ = [
+    "RULED",
+    "ApprovalRoute",
+    "ToolRules",
+    "denied_output",
+    "is_approval",
+    "is_ruled",
+    "ruled_llm",
+    "ruled_tools",
+]
+
+ApprovalRoute = Literal["event", "elsewhere"]
+"""Where a person is asked: by the events of the workflow, or by the application."""
+
+_YES = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
+_TOLD = ("denied_by_rule", "denied_by_person")
+"""Reasons for which the model reads a denial; other refusals are errors."""
+RULED = "tallystick_ruled"
+"""Attribute of the tools and models that check the rules: the tally of these rules."""
+_CONTEXT = "tallystick_context"
+"""Name under which an agent passes the context of its workflow to a tool that wants none."""
+
+_END = object()
+"""The end of a stream."""
+
+Model = TypeVar("Model", bound=LLM)
+
+
+def ruled_tools(
+    tally: Tally | BoundTally,
+    tools: Sequence[Any],
+    *,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
+    approval: ApprovalRoute = "event",
+    llm: LLM | None = None,
+    provider: str | None = None,
+    task_type: str | None = None,
+) -> list[FunctionTool]:
+    """Tools that go by the rules of the tally: `FunctionAgent(tools=ruled_tools(tally, tools))`.
+
+    Functions become tools as agents make them. A denied call is an output with `is_error`. One that
+    waits for a person puts an `InputRequiredEvent` into the stream and waits for the
+    `HumanResponseEvent` of the same `waiter_id`, which is the id of the approval; outside of a
+    workflow, and with `approval="elsewhere"`, it raises ApprovalRequired. `llm`, `provider` and
+    `task_type` state facts of the calls: what is not stated counts against them.
+    """
+    binder = Binder(tally, runtime="llama_index", piece="ruled_tools", actor=actor, scope=scope)
+    model = None if llm is None else model_of(description_of(llm))
+    rules = ToolRules(
+        binder, "ruled_tools", approval, provider=provider, model=model, task_type=task_type
+    )
+    base_tools = [
+        tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool) for tool in tools
+    ]
+    return [
+        tool
+        if isinstance(tool, FunctionTool) and is_ruled(tool, binder.tally)
+        else _RuledTool(rules, tool)
+        for tool in base_tools
+    ]
+
+
+def ruled_llm(
+    tally: Tally | BoundTally,
+    llm: Model,
+    *,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
+    provider: str | None = None,
+    task_type: str | None = None,
+) -> Model:
+    """Return a model like `llm` whose chats and completions go by the rules of the tally.
+
+    A denied request raises ActionDenied; one that waits raises ApprovalRequired, and passes once it
+    was granted. `provider` and `task_type` state facts that LlamaIndex does not know.
+    """
+    binder = Binder(tally, runtime="llama_index", piece="ruled_llm", actor=actor, scope=scope)
+    rules = _ModelRules(binder, llm, provider, task_type)
+    kind = type(llm)
+    methods = {name: _ruled_method(rules, name) for name in _METHODS}
+    clone = copy.copy(llm)
+    # A subclass for this one model: LlamaIndex asks what class a model is of. The model itself does
+    # the work, so that one way to call it may lead to another.
+    ruled = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
+    setattr(ruled, RULED, binder.tally)
+    clone.__class__ = ruled
+    return clone
+
+
+def is_ruled(piece: Any, tally: Tally) -> bool:
+    """Return True for a tool or model that checks the rules of this tally."""
+    return getattr(piece, RULED, None) is tally
+
+
+def is_approval(response: Any) -> bool:
+    """Return True if the answer of a person says yes."""
+    return response is True or str(response).strip().lower() in _YES
+
+
+class ToolRules:
+    """The rules over tool calls, for one piece that runs tools."""
+
+    def __init__(
+        self,
+        binder: Binder,
+        piece: str,
+        approval: ApprovalRoute,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        task_type: str | None = None,
+    ) -> None:
+        self._binder, self._piece, self._approval = binder, piece, approval
+        self._facts: dict[str, Any] = {"provider": provider, "model": model, "task_type": task_type}
+        register_enforcer(binder.tally, "tool_call", piece)
+
+    @property
+    def tally(self) -> Tally:
+        """The tally of the rules."""
+        return self._binder.tally
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no rules over tool calls."""
+        return not has_rules(self.tally, "tool_call")
+
+    def check_now(self, call: ToolCall) -> ToolCheck:
+        """Check a call outside of a workflow. Raises ActionDenied, ApprovalRequired."""
+        return self._check(self._bound(call_of_tags(self._binder)), call)
+
+    async def check(self, ctx: Context | None, call: ToolCall) -> ToolCheck:
+        """Check a call, and ask a person by the events of the workflow where a rule wants it.
+
+        To wait is to be called again: the same approval is asked for, and its answer found.
+        """
+        bound = self._bound(await call_of_workflow(self._binder, ctx))
+        try:
+            return await in_thread(self._check, bound, call)
+        except ApprovalRequired as error:
+            if ctx is None or self._approval != "event":
+                raise
+            [approval] = error.approvals
+        response = await _answer(ctx, call, approval)
+        await in_thread(_decide, bound, approval, response)
+        return await self.check(ctx, call)
+
+    def _bound(self, call: CallContext) -> BoundTally:
+        return self._binder.bound(call)
+
+    def _check(self, bound: BoundTally, call: ToolCall) -> ToolCheck:
+        return check_tool_call(bound, call, piece=self._piece, **self._facts)
+
+
+async def _answer(ctx: Context, call: ToolCall, approval: Any) -> Any:
+    """Return the answer of the person, by the events of the workflow."""
+    fields: dict[str, Any] = {
+        "prefix": f"{call.name}: {approval.reason}",
+        "waiter_id": approval.id,
+        "tool": call.name,
+        "arguments": call.arguments,
+        "approval": approval.id,
+        "rule": approval.rule_id,
+    }
+    event = await ctx.wait_for_event(
+        HumanResponseEvent,
+        waiter_id=approval.id,
+        waiter_event=InputRequiredEvent(**fields),
+        requirements={"waiter_id": approval.id},
+        timeout=None,
+    )
+    return event.get("response")
+
+
+def _decide(bound: BoundTally, approval: Approval, response: Any) -> None:
+    approved = is_approval(response)
+    reason = "Approved in the workflow." if approved else str(response).strip() or "Not approved."
+    try:
+        decide_as_person(bound, [approval], approved=approved, reason=reason)
+    except StateConflict:
+        # Somebody decided meanwhile; the next check says what.
+        return
+
+
+class _RuledTool(FunctionTool):
+    """A tool that is checked before it runs. A function, because to those an agent passes the
+    context of its workflow.
+    """
+
+    def __init__(self, rules: ToolRules, like: BaseTool) -> None:
+        def run(**arguments: Any) -> None:
+            """Accept whatever arguments the model gives."""
+
+        super().__init__(fn=run, metadata=like.metadata)
+        self._rules, self._like = rules, like
+        self._inner_context = getattr(like, "ctx_param_name", None)
+        self.requires_context = True
+        self.ctx_param_name = self._inner_context or _CONTEXT
+        setattr(self, RULED, rules.tally)
+
+    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Call the tool, once the rules let it. Raises ApprovalRequired where a person is asked."""
+        name, ctx = self.metadata.get_name(), kwargs.pop(self.ctx_param_name or "", None)
+        inner = {**kwargs, **self._context(ctx)}
+        if self._rules.is_empty:
+            return self._run(*args, **inner)
+        call = ToolCall(name, _arguments(self._like, args, kwargs))
+        try:
+            check = self._rules.check_now(call)
+        except ActionDenied as error:
+            return denied_output(name, args, kwargs, error)
+        if not check.redacts:
+            return self._run(*args, **inner)
+        positional, named = _split(check.arguments)
+        return _clean_output(check, self._run(*positional, **named, **self._context(ctx)))
+
+    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Same as `call`; asks the person by the events of the workflow."""
+        name, ctx = self.metadata.get_name(), kwargs.pop(self.ctx_param_name or "", None)
+        inner = {**kwargs, **self._context(ctx)}
+        if self._rules.is_empty:
+            return await self._arun(*args, **inner)
+        call = ToolCall(name, _arguments(self._like, args, kwargs))
+        try:
+            check = await self._rules.check(ctx, call)
+        except ActionDenied as error:
+            return denied_output(name, args, kwargs, error)
+        if not check.redacts:
+            return await self._arun(*args, **inner)
+        positional, named = _split(check.arguments)
+        output = await self._arun(*positional, **named, **self._context(ctx))
+        return _clean_output(check, output)
+
+    def _context(self, ctx: Context | None) -> dict[str, Any]:
+        """Return the context as the tool itself takes it."""
+        return {} if ctx is None or self._inner_context is None else {self._inner_context: ctx}
+
+    def _run(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        if isinstance(self._like, AsyncBaseTool):
+            return self._like.call(*args, **kwargs)
+        return self._like(*args, **kwargs)
+
+    async def _arun(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        if isinstance(self._like, AsyncBaseTool):
+            return await self._like.acall(*args, **kwargs)
+        return await in_thread(lambda: self._like(*args, **kwargs))
+
+
+def denied_output(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], error: ActionDenied
+) -> ToolOutput:
+    """Return the output by which the model reads that a call was denied. Raises the error itself
+    where the application is to mend it.
+    """
+    if error.reason not in _TOLD:
+        raise error
+    # Early releases have no field for the exception.
+    accepted = inspect.signature(ToolOutput.__init__).parameters
+    fields: dict[str, Any] = {"exception": error} if "exception" in accepted else {}
+    return ToolOutput(
+        content=str(error),
+        tool_name=name,
+        raw_input={"args": list(args), "kwargs": dict(kwargs)},
+        raw_output=str(error),
+        is_error=True,
+        **fields,
+    )
+
+
+def _arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments as the function gets them, by name and with its defaults; those that are
+    bound to the tool count as far as they have a JSON form.
+    """
+    if not isinstance(tool, FunctionTool):
+        return {**({"args": list(args)} if args else {}), **kwargs}
+    bound_arguments = {
+        name: value
+        for name, value in tool.partial_params.items()
+        if name not in kwargs and _is_plain(value)
+    }
+    signature = inspect.signature(tool.real_fn)
+    try:
+        bound = signature.bind_partial(*args, **bound_arguments, **kwargs)
+    except TypeError:
+        return {**({"args": list(args)} if args else {}), **bound_arguments, **kwargs}
+    values: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        if name == tool.ctx_param_name:
+            continue
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            values.update(bound.arguments.get(name, {}))
+        elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            if bound.arguments.get(name):
+                values["args"] = list(bound.arguments[name])
+        elif name in bound.arguments:
+            values[name] = bound.arguments[name]
+        elif _default(parameter) is not inspect.Parameter.empty:
+            values[name] = _default(parameter)
+    return values
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """Return the default of a parameter; empty if it has none that rules could see."""
+    default = parameter.default
+    if isinstance(default, FieldInfo):
+        if default.is_required():
+            return inspect.Parameter.empty
+        default = default.get_default(call_default_factory=True)
+    return default if _is_plain(default) else inspect.Parameter.empty
+
+
+def _is_plain(value: Any) -> bool:
+    if value is inspect.Parameter.empty:
+        return False
+    try:
+        to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError):
+        return False
+    return True
+
+
+def _split(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments by place and by name."""
+    named = dict(arguments)
+    return list(named.pop("args", ())), named
+
+
+def _clean_output(check: ToolCheck, output: ToolOutput) -> ToolOutput:
+    """Return the output as the model may read it; pictures and sound stay as they are."""
+    clean = output.model_copy(deep=False)
+    clean.blocks = [
+        block.model_copy(update={"text": check.result(block.text)})  # type: ignore[union-attr]
+        if isinstance(getattr(block, "text", None), str)
+        else block
+        for block in output.blocks
+    ]
+    clean.raw_output = check.result(output.raw_output)
+    clean.raw_input = check.result(output.raw_input)
+    return clean
+
+
+class _ModelRules:
+    """The rules over model calls, for one model."""
+
+    def __init__(
+        self, binder: Binder, llm: LLM, provider: str | None, task_type: str | None
+    ) -> None:
+        self.llm = llm
+        self._binder, self._provider, self._task_type = binder, provider, task_type
+        register_enforcer(binder.tally, "model_call", "ruled_llm")
+
+    @property
+    def name(self) -> str | None:
+        """The name of the model."""
+        return model_of(description_of(self.llm))
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no rules over model calls."""
+        return not has_rules(self._binder.tally, "model_call")
+
+    def check(self, prompt: Any, options: Mapping[str, Any]) -> ModelCheck:
+        """Check a request. Raises ActionDenied, ApprovalRequired."""
+        bound = self._binder.bound(call_of_tags(self._binder))
+        request = request_of(prompt, options, description_of(self.llm))
+        return check_model_call(
+            bound,
+            piece="ruled_llm",
+            provider=self._provider,
+            model=self.name,
+            request=normal(request),
+            task_type=self._task_type,
+        )
+
+
+_METHODS = {
+    "chat": False,
+    "stream_chat": False,
+    "complete": False,
+    "stream_complete": False,
+    "achat": True,
+    "astream_chat": True,
+    "acomplete": True,
+    "astream_complete": True,
+}
+"""The methods by which LlamaIndex calls a model, and whether each is asynchronous."""
+
+
+def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
+    """Return a method that checks a request before the model gets it."""
+
+    def sent(check: ModelCheck, prompt: Any) -> Any:
+        if not check.redacts:
+            return prompt
+        return check.clean(prompt) if isinstance(prompt, str) else cleaned(prompt, check.clean)
+
+    parameter = "messages" if "chat" in name else "prompt"
+
+    def ruled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        method = getattr(rules.llm, name)
+        if rules.is_empty:
+            return method(*args, **kwargs)
+        prompt, *rest = args or (kwargs.pop(parameter),)
+        check = rules.check(prompt, kwargs)
+        with enforcing("model_call", rules.name):
+            answer = method(sent(check, prompt), *rest, **kwargs)
+        return _pieces(rules, answer) if isinstance(answer, Generator) else answer
+
+    async def ruled_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        method = getattr(rules.llm, name)
+        if rules.is_empty:
+            return await method(*args, **kwargs)
+        prompt, *rest = args or (kwargs.pop(parameter),)
+        check = await in_thread(rules.check, prompt, kwargs)
+        with enforcing("model_call", rules.name):
+            answer = await method(sent(check, prompt), *rest, **kwargs)
+        return _async_pieces(rules, answer) if isinstance(answer, AsyncGenerator) else answer
+
+    return ruled_async if _METHODS[name] else ruled
+
+
+def _pieces(rules: _ModelRules, answer: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    """Yield the pieces of a stream, each made while the call is in hand: some models call
+    themselves as they are read.
+    """
+    try:
+        while True:
+            with enforcing("model_call", rules.name):
+                piece = next(answer, _END)
+            if piece is _END:
+                return
+            yield piece
+    finally:
+        answer.close()
+
+
+async def _async_pieces(
+    rules: _ModelRules, answer: AsyncGenerator[Any, None]
+) -> AsyncGenerator[Any, None]:
+    """Same as `_pieces`, of an asynchronous stream."""
+    try:
+        while True:
+            with enforcing("model_call", rules.name):
+                piece = await anext(answer, _END)
+            if piece is _END:
+                return
+            yield piece
+    finally:
+        await answer.aclose()
