@@ -85,7 +85,7 @@ def approved(bound: BoundTally, check: Callable[[], T]) -> T:
         return check()
     except ApprovalRequired as error:
         approvals = error.approvals
-        decision = ask_person(_requests(approvals))
+        decision = _decision(error)
         if decision is None:
             raise
     _decide(bound, approvals, decision)
@@ -98,11 +98,21 @@ async def approved_async(bound: BoundTally, check: Callable[[], Awaitable[T]]) -
         return await check()
     except ApprovalRequired as error:
         approvals = error.approvals
-        decision = ask_person(_requests(approvals))
+        decision = _decision(error)
         if decision is None:
             raise
     await in_thread(_decide, bound, approvals, decision)
     return await check()
+
+
+def _decision(error: ApprovalRequired) -> Decision | None:
+    decision = ask_person(_requests(error.approvals))
+    if decision is not None and error.new:
+        # Nobody was asked about these before the answer came: the graph was changed while it
+        # waited. The answer stays in its state and would be given again, so that it is a denial,
+        # which a person may revoke.
+        return Decision(False, "The answer was given before these arguments were asked about.")
+    return decision
 
 
 def _decide(bound: BoundTally, approvals: Sequence[Any], decision: Decision) -> None:

@@ -1,7 +1,8 @@
 """ToolRules: the rules of a tally over tool calls, at the hook of LangGraph's ToolNode.
 
-A denied call does not run: the model reads why, as the error of the tool, and may go on. A call
-that wants an approval stops the graph with an interrupt until a person has decided.
+A call that a rule or a person denied does not run: the model reads why, as the error of the tool,
+and may go on. A call that wants an approval stops the graph with an interrupt until a person has
+decided.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from tallystick_langchain.handler import handler_run
 __all__ = ["RuledToolCall", "ToolRules"]
 
 Result = ToolMessage | Command[Any]
+_ANSWERS = ("denied_by_rule", "denied_by_person")
+"""Reasons that a model reads; the others are for the developer."""
 
 
 class ToolRules:
@@ -93,6 +96,8 @@ class RuledToolCall:
         try:
             check = approved(self._bound, self._check)
         except ActionDenied as error:
+            if error.reason not in _ANSWERS:
+                raise
             return self._denial(error)
         with enforcing("tool_call", self._call.name):
             return _cleaned(check, handler(self._allowed(check)))
@@ -102,6 +107,8 @@ class RuledToolCall:
         try:
             check = await approved_async(self._bound, lambda: in_thread(self._check))
         except ActionDenied as error:
+            if error.reason not in _ANSWERS:
+                raise
             return self._denial(error)
         with enforcing("tool_call", self._call.name):
             return _cleaned(check, await handler(self._allowed(check)))
