@@ -21,7 +21,7 @@ from tallystick.adapters.configurable import call_of_config
 from tallystick.errors import Blocked
 from tallystick.operations import MEMORY_TOOLS, not_approved
 from tallystick.records import Scope
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_langchain.approvals import ActionRequest, approved, ask_person
 from tallystick_langchain.handler import ENFORCED
 
@@ -49,7 +49,14 @@ def memory_tools(
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]
         bound = binder.bound(call_of_config(binder, config))
-        if memory_tool.needs_approval and approval == "interrupt":
+        check = ToolCheck(arguments=arguments)
+        if has_rules(bound, "tool_call") and not is_enforced(bound, "tool_call", tool):
+            call = ToolCall(tool, arguments)
+            try:
+                check = approved(bound, lambda: check_tool_call(bound, call, piece="memory_tools"))
+            except Blocked as error:
+                return {"error": error.code, "message": str(error)}
+        if memory_tool.needs_approval and approval == "interrupt" and check.approval is None:
             decision = ask_person([ActionRequest(tool, arguments, memory_tool.description)])
             if decision is None:
                 return not_approved(
@@ -57,13 +64,6 @@ def memory_tools(
                 )
             if not decision.is_approved:
                 return not_approved(tool, decision.message)
-        if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
-            return memory_tool.function(bound, **arguments)
-        call = ToolCall(tool, arguments)
-        try:
-            check = approved(bound, lambda: check_tool_call(bound, call, piece="memory_tools"))
-        except Blocked as error:
-            return {"error": error.code, "message": str(error)}
         result: dict[str, Any] = check.result(memory_tool.function(bound, **check.arguments))
         return result
 

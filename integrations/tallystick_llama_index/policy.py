@@ -52,7 +52,7 @@ ApprovalRoute = Literal["event", "elsewhere"]
 """Where a person is asked: by the events of the workflow, or by the application."""
 
 _YES = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
-_TOLD = ("denied_by_rule", "denied_by_person")
+_DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
 """Reasons for which the model reads a denial; other refusals are errors."""
 RULED = "tallystick_ruled"
 """Attribute of the tools and models that check the rules: the tally of these rules."""
@@ -291,7 +291,7 @@ def denied_output(
     """Return the output by which the model reads that a call was denied. Raises the error itself
     where the application is to mend it.
     """
-    if error.reason not in _TOLD:
+    if error.reason not in _DENIAL_REASONS:
         raise error
     # Early releases have no field for the exception.
     accepted = inspect.signature(ToolOutput.__init__).parameters

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
-_TOLD = ("denied_by_rule", "denied_by_person")
+_DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
 """Reasons for which the model reads a denial; other refusals are errors of the application."""
 _DEFERRED = ("unapproved", "external")
 """Kinds of tools whose calls PydanticAI defers without running anything."""
@@ -113,7 +113,7 @@ class ToolRules:
             try:
                 check = await self.check(ctx, call)
             except ActionDenied as error:
-                if error.reason not in _TOLD:
+                if error.reason not in _DENIAL_REASONS:
                     raise
                 raise SkipToolExecution(ToolDenied(str(error))) from error
             except errors.ApprovalRequired as error:
@@ -285,7 +285,7 @@ class TallyPolicy(AbstractCapability[Any]):
         try:
             check = await self._rules.check(ctx, tool_call)
         except ActionDenied as error:
-            if error.reason not in _TOLD:
+            if error.reason not in _DENIAL_REASONS:
                 raise
             raise ToolFailed(str(error)) from error
         except errors.ApprovalRequired as error:

@@ -106,7 +106,7 @@ def outputs(events: list[Any]) -> list[tuple[str, bool]]:
     ]
 
 
-def asked(events: list[Any]) -> list[Any]:
+def questions_in(events: list[Any]) -> list[Any]:
     return [event.get("arguments") for event in events if isinstance(event, InputRequiredEvent)]
 
 
@@ -131,8 +131,12 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(open_sqlite: OpenTal
             )
 
         assert bank.paid == [("zoe", 5)]
-        [(why, is_error), (_, ran)] = outputs(events)
-        assert ("stopped by rule deny-tool_call" in why, is_error, ran) == (True, True, False)
+        ran, denied = sorted(outputs(events), key=lambda output: output[1])
+        assert (ran[1], denied[1], "stopped by rule deny-tool_call" in denied[0]) == (
+            False,
+            True,
+            True,
+        )
         bound = tally.bind(ANNA)
         [run] = bound.runs()
         kinds = [(step.step_kind, step.status) for step in bound.recordings.steps(run.run_id)]
@@ -182,7 +186,7 @@ def test_an_approval_waits_for_the_event_of_a_person_and_is_used_once(
         with TallyInstrumentation(tally, actor=BOT, strict=True):
             events = pay_with(tools, PAY)
 
-        assert asked(events) == [{**PAY, "note": ""}]
+        assert questions_in(events) == [{**PAY, "note": ""}]
         assert bank.paid == [("ben", 5)]
         [approval] = tally.bind(ANNA).approvals(state=None)
         assert (approval.state, approval.decided_by) == (
@@ -198,7 +202,7 @@ def test_an_approval_waits_for_the_event_of_a_person_and_is_used_once(
         assert [step.status for step in steps] == ["blocked", "completed"]
         kinds = [entry.kind for entry in bound.recordings.entries(steps[0].step_id)]
         assert kinds == ["tool_call", "policy_check", "approval"]
-        assert len(asked(pay_with(tools, PAY))) == 1
+        assert len(questions_in(pay_with(tools, PAY))) == 1
 
 
 @lets_tools_wait
@@ -208,8 +212,8 @@ def test_a_refusal_is_recorded_and_holds(open_sqlite: OpenTally) -> None:
         tools = ruled_tools(tally, [bank.pay], actor=BOT)
         [(why, is_error)] = outputs(pay_with(tools, PAY, answers="too dear"))
         assert (is_error, "anna denied it: too dear" in why) == (True, True)
-        assert asked(pay_with(tools, PAY)) == []
-        assert asked(pay_with(tools, {**PAY, "euros": 6})) == [
+        assert questions_in(pay_with(tools, PAY)) == []
+        assert questions_in(pay_with(tools, {**PAY, "euros": 6})) == [
             {"to": "ben", "euros": 6, "note": ""}
         ]
         assert bank.paid == [("ben", 6)]

@@ -531,6 +531,20 @@ def test_a_request_that_waits_passes_with_the_same_history_once_granted(
         assert len(bank.requests) == 1
 
 
+def test_a_request_with_recalled_memories_can_be_granted_too(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[rule("require_approval", "model_call")]) as tally:
+        tally.bind(ANNA).remember("The tea is green.")
+        bank = Bank(tally, capabilities=[Tallystick(tally, actor=BOT)])
+        with pytest.raises(ApprovalRequired) as waits:
+            bank.run("Which tea?")
+        [approval] = waits.value.approvals
+        assert "green" in str(approval.arguments)
+        tally.bind(ANNA).approve(approval.id, reason="fine")
+
+        assert bank.run("Which tea?").output == "hello"
+        assert "green" in str(bank.requests)
+
+
 def test_a_receipt_is_wanted_and_there_is_one_with_the_recorder(open_sqlite: OpenTally) -> None:
     with open_sqlite(rules=[rule("require_receipt", tool=("pay",))]) as tally:
         unrecorded = Bank(tally, PAY, capabilities=[TallyPolicy(tally, actor=BOT)])
