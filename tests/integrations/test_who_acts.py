@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,21 +20,32 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import tool as langchain_tool
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.store.base import BaseStore
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.workflow import Context, StartEvent, StopEvent, Workflow, step
 from llama_index_instrumentation.dispatcher import instrument_tags
-from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+)
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Actor, CallContext, Tally
 from tallystick.adapters import named_actor
-from tallystick.errors import Denied, InvalidInput
+from tallystick.errors import ApprovalRequired, Denied, InvalidInput
+from tallystick.records import PolicyConditions, PolicyRule
 from tallystick_langchain import (
     TallyCallbackHandler,
     TallyMiddleware,
+    ToolRules,
     compile_messages,
     memory_tools,
 )
@@ -43,9 +55,10 @@ from tallystick_llama_index import (
     TallyMemory,
     TallyMemoryBlock,
     TallyRetriever,
+    ruled_tools,
 )
 from tallystick_llama_index import memory_tools as llama_memory_tools
-from tallystick_pydantic_ai import TallyContext, TallyRecorder, memory_toolset
+from tallystick_pydantic_ai import TallyContext, TallyPolicy, TallyRecorder, memory_toolset
 
 from .llama_scripted import Scripted
 
@@ -53,6 +66,20 @@ OpenTally = Callable[..., Tally]
 OWNER = Actor(user="local", role="operator")
 ADA, BOB, ZOE = Actor(user="ada"), Actor(user="bob"), Actor(user="zoe")
 Cell = Literal["the user", "refused", "cannot see, refused once users were named"]
+
+ASK = PolicyRule(
+    id="ask",
+    name="Ask before the ruled tool",
+    effect="require_approval",
+    applies_to="tool_call",
+    conditions=PolicyConditions(tool=("_ruled",)),
+)
+
+
+def _ruled(text: str) -> str:
+    """Do what a person has to approve."""
+    return text
+
 
 SECRET = "The salary of {} is 90,000 euros."
 
@@ -205,6 +232,15 @@ def _tools(tally: Tally, channel: Channel) -> None:
     _raise_if_refused(str(result["messages"]))
 
 
+def _tool_rules(tally: Tally, channel: Channel) -> None:
+    rules = ToolRules(tally)
+    node = ToolNode([langchain_tool(_ruled)], wrap_tool_call=rules.wrap_tool_call)
+    call = {"name": "_ruled", "args": {"text": "now"}, "id": "c1"}
+    message: Any = {"messages": [AIMessage("", tool_calls=[call])]}
+    with suppress(ApprovalRequired):
+        _graph(node).invoke(message, _config(channel), context=channel.context)
+
+
 # The pieces of PydanticAI
 
 
@@ -240,6 +276,16 @@ def _context(tally: Tally, channel: Channel) -> None:
 def _toolset(tally: Tally, channel: Channel) -> None:
     agent = Agent(_calls("memory_store", {"content": "a note"}), toolsets=[memory_toolset(tally)])
     _raise_if_refused(str(_run(agent, channel).all_messages()))
+
+
+def _policy(tally: Tally, channel: Channel) -> None:
+    agent = Agent(
+        _calls("_ruled", {"text": "now"}),
+        tools=[_ruled],
+        capabilities=[TallyPolicy(tally)],
+        output_type=[str, DeferredToolRequests],
+    )
+    _run(agent, channel)
 
 
 # The pieces of LlamaIndex
@@ -310,6 +356,16 @@ def _llama_tools(tally: Tally, channel: Channel) -> None:
     _raise_if_refused(_in_workflow(channel, call))
 
 
+def _ruled_tools(tally: Tally, channel: Channel) -> None:
+    [tool] = ruled_tools(tally, [_ruled], approval="elsewhere")
+
+    async def call(ctx: Context) -> None:
+        with suppress(ApprovalRequired):
+            await tool.acall(text="now", **{str(tool.ctx_param_name): ctx})
+
+    _in_workflow(channel, call)
+
+
 @dataclass(frozen=True)
 class Piece:
     """A piece of an adapter, and the channels that it cannot see, with the reason."""
@@ -342,11 +398,13 @@ PIECES = {
             _METADATA_ALONE,
         ),
         Piece("`memory_tools`", _tools, LANGGRAPH),
+        Piece("`ToolRules`", _tool_rules, LANGGRAPH),
     ),
     "PydanticAI": (
         Piece("`TallyRecorder`", _recorder, PYDANTIC_AI),
         Piece("`TallyContext`", _context, PYDANTIC_AI),
         Piece("`memory_toolset`", _toolset, PYDANTIC_AI),
+        Piece("`TallyPolicy`", _policy, PYDANTIC_AI),
     ),
     "LlamaIndex": (
         Piece("`TallyRetriever`", _retriever, LLAMA_INDEX, _NO_STORE),
@@ -354,6 +412,7 @@ PIECES = {
         Piece("`TallyMemoryBlock`", _block, LLAMA_INDEX, _NO_STORE),
         Piece("`TallyInstrumentation`", _instrumentation, LLAMA_INDEX, _NO_STORE),
         Piece("`memory_tools`", _llama_tools, LLAMA_INDEX),
+        Piece("`ruled_tools`", _ruled_tools, LLAMA_INDEX),
     ),
 }
 CELLS = [
@@ -390,7 +449,10 @@ def _traces(tally: Tally, actor: Actor | None) -> int:
     """Count what is in the scope of an actor, beside the secret that each has."""
     bound = tally.bind(actor)
     items = len(bound.items.find())
-    return len(bound.memories()) - 1 + items + len(bound.runs()) + len(bound.threads.names())
+    asked = len(bound.approvals(state=None))
+    return (
+        len(bound.memories()) - 1 + items + asked + len(bound.runs()) + len(bound.threads.names())
+    )
 
 
 def _expected(piece: Piece, channel: Channel) -> Cell:
@@ -404,7 +466,7 @@ def _expected(piece: Piece, channel: Channel) -> Cell:
 @pytest.fixture
 def named(open_sqlite: OpenTally) -> Iterator[Tally]:
     """A tally on which a runtime has named a user."""
-    with open_sqlite() as tally:
+    with open_sqlite(rules=[ASK]) as tally:
         for actor in (ADA, BOB, ZOE, None):
             bound = tally.bind(actor)
             bound.remember(SECRET.format(bound.actor.user))
