@@ -128,7 +128,7 @@ def main() -> None:
             f"{corpus.lines:,}",
             f"{corpus.findings:,}",
             f"{corpus.per_thousand:.2f}",
-            f"{corpus.characters / 1e6 / corpus.seconds:.0f}",
+            f"{corpus.characters / 1e6 / corpus.seconds:.1f}",
             ", ".join(f"{kind} {count}" for kind, count in corpus.by_kind.most_common(5)),
         )
         for kind, samples in corpus.samples.items():

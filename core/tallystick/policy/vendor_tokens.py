@@ -91,7 +91,7 @@ TOKENS_BY_PREFIX: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("linear_key", r"lin_(?:oauth|wh)_[A-Za-z0-9]{32,64}", ("lin_oauth_", "lin_wh_")),
     ("notion_token", r"secret_[A-Za-z0-9]{43}", ("secret_",)),
     ("facebook_token", r"EAA[A-Za-z0-9]{80,300}", ("eaa",)),
-    ("twitter_token", r"A{20}[A-Za-z0-9%]{60,120}", ("a" * 20,)),
+    ("twitter_token", r"A{20}[A-Za-z0-9]{0,60}%[A-Za-z0-9%]{30,100}", ("a" * 20,)),
     ("mapbox_token", r"sk\.eyJ[\w-]{40,200}\.[\w-]{20,40}", ("sk.eyj",)),
     # Money and shops
     ("square_token", r"sq0(?:atp|csp|idp)-[\w-]{22,43}", ("sq0",)),
