@@ -109,6 +109,10 @@ eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, a
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update
 	@$(BIN)/python -m tests.benchmarks.memory $(ARGS)
 
+.PHONY: bench-secrets
+bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
+	@$(BIN)/python -m tests.benchmarks.secrets $(ARGS)
+
 .PHONY: clean
 clean: ## remove the environment and what tools left behind
 	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

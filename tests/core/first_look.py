@@ -75,7 +75,7 @@ FIRST_LOOK = {
     "records/test_records.py": "records/_base records/answers records/canonical records/context "
     "records/correction records/identity records/inspection records/journal records/memory "
     "records/policy records/recording records/source records/space records/tape records/upkeep",
-    "policy/test_redaction.py": "policy/secret_rules",
+    "policy/test_secret_rules.py": "policy/secret_checks policy/vendor_tokens",
     "memory/test_isolation.py": "storage/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
     "tally/test_bad_input.py": "tally/memory_verbs",

@@ -15,18 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints, TypeAdapter
 
 from tallystick.errors import InvalidInput
-from tallystick.policy.secret_rules import (
-    PII_RULES,
-    PLACEHOLDER,
-    SECRET_RULES,
-    Rule,
-    names_a_secret,
-)
+from tallystick.policy.secret_checks import PLACEHOLDER, names_a_secret
+from tallystick.policy.secret_rules import PII_RULES, SECRET_RULES, Rule
 from tallystick.records import Json
 
 __all__ = [
@@ -45,6 +41,10 @@ Finder = Callable[[str], Iterable["Finding"]]
 _SHORTEST_NUMBER = 4
 """Digits below which a whole number is no secret."""
 _MOST_PASSES = 8
+_GROUP = 6
+"""Rules that share a fast check of their words."""
+_FREQUENT = frozenset({"key", "token", "secret", "passw", "://", "-pass"})
+"""Words that so many texts have that their rules are not worth a check before."""
 
 
 @dataclass(frozen=True, order=True)
@@ -119,6 +119,15 @@ class Redactor:
         self._rules = tuple(chosen)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
+        # Most rules have words that hardly any text has: those are looked for all at once, then
+        # by group.
+        rare = [rule for rule in chosen if rule.keywords and not _FREQUENT & {*rule.keywords}]
+        self._frequent = [rule for rule in chosen if rule not in rare]
+        self._rare_gate = _gate_of(rare)
+        self._rare = [
+            (_gate_of(group), group)
+            for group in (rare[at : at + _GROUP] for at in range(0, len(rare), _GROUP))
+        ]
         words = None if self._finders else _words(chosen)
         self._gate = None if words is None else _Gate(words)
         # In JSON, `tokens` stands in every count of them.
@@ -130,12 +139,17 @@ class Redactor:
 
     def may_hold(self, text: bytes) -> bool:
         """Return True if JSON text may contain something to redact; False is certain, and quick."""
-        return self._json_gate is None or self._json_gate.opens(text) or b"[redacted:" in text
+        return (
+            self._json_gate is None
+            or self._json_gate.opens(text)
+            or b"[redacted:" in text
+            or any(sign in text for sign in _INVISIBLE_BYTES)
+        )
 
     def find(self, text: str) -> tuple[Finding, ...]:
         """Return the findings in `text` as it is, in order, without overlaps."""
         return tuple(
-            _without_overlaps([*_findings(text, self._rules), *self._external_findings(text)])
+            _without_overlaps([*self._found_by(text, self._rules), *self._external_findings(text)])
         )
 
     def redact_text(self, text: str, *, originals: dict[str, str] | None = None) -> RedactedText:
@@ -175,10 +189,13 @@ class Redactor:
         self, value: Json, path: tuple[str, ...], exempt: AbstractSet[str], pen: _Pen
     ) -> Json:
         if isinstance(value, dict):
+            pair = _named_secret(value)
             redacted_items = {
                 key: (
                     self._redacted(key, pen, self._rules),
-                    self._walk(value[key], (*path, key), exempt, pen),
+                    pen.placeholder("credential", str(value[key]))
+                    if key == pair
+                    else self._walk(value[key], (*path, key), exempt, pen),
                 )
                 for key in sorted(value)
             }
@@ -214,6 +231,27 @@ class Redactor:
         ]
         return pen.placeholder(whole[0].kind, digits) if whole else value
 
+    def _found_by(self, text: str, rules: Sequence[Rule]) -> list[Finding]:
+        """Return the findings in a text, also those that invisible signs or line ends cut."""
+        visible = _without(_INVISIBLE, text)
+        if visible is not None:
+            plain, places = visible
+            return [
+                Finding(places[finding.start], places[finding.end - 1] + 1, finding.kind)
+                for finding in self._found_by(plain, rules)
+            ]
+        if rules is self._rules:
+            rules = self._applicable(text)
+        findings = _findings(text, rules)
+        return [*findings, *_across_lines(text, rules, findings)]
+
+    def _applicable(self, text: str) -> list[Rule]:
+        """Return the rules that may match, those of a form first: they name what both find."""
+        if not self._rare_gate.opens(text):
+            return self._frequent
+        rare = [rule for gate, group in self._rare if gate.opens(text) for rule in group]
+        return [*rare, *self._frequent]
+
     def _external_findings(self, text: str) -> list[Finding]:
         findings = [
             finding
@@ -229,12 +267,12 @@ class Redactor:
         ]
 
     def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
-        if self._gate is not None and not self._gate.opens(text):
+        if self._gate is not None and not self._gate.opens(_INVISIBLE.sub("", text)):
             return text
         # A secret may stand right against another one, and come into view once that is gone.
         for turn in range(_MOST_PASSES):
             outside = self._external_findings(text) if turn == 0 and rules is self._rules else []
-            findings = _without_overlaps([*_findings(text, rules), *outside])
+            findings = _without_overlaps([*self._found_by(text, rules), *outside])
             if not findings:
                 break
             pieces, end = [], 0
@@ -319,6 +357,10 @@ class _Gate:
         return self._holds(text)
 
 
+def _gate_of(rules: Iterable[Rule]) -> _Gate:
+    return _Gate({word for rule in rules for word in rule.keywords})
+
+
 def _json_escapes(sign: re.Match[str]) -> str:
     return f"\\x{{{ord(sign[0]):x}}}"
 
@@ -335,7 +377,10 @@ def _words(rules: Iterable[Rule]) -> list[str] | None:
     words = {
         "passw",
         "passphrase",
+        "passcode",
         "pwd",
+        "psk",
+        '_pass"',
         "secret",
         "key",
         "authorization",
@@ -354,16 +399,58 @@ def _words(rules: Iterable[Rule]) -> list[str] | None:
 _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 
+def _matches(
+    rule: Rule, text: str, lowered: str, places_of: dict[tuple[str, ...], list[int]]
+) -> Iterator[re.Match[str]]:
+    """Yield the confirmed matches of a rule in order, without overlaps."""
+    # Lower case may be longer than the text, as of `İ`; then places in it are none of the text.
+    if not rule.anchors or len(lowered) != len(text):
+        for match in rule.pattern.finditer(text):
+            if rule.check is None or rule.check(match):
+                yield match
+        return
+    if rule.anchors not in places_of:
+        places_of[rule.anchors] = _occurrences(rule.anchors, lowered)
+    end = 0
+    for place in places_of[rule.anchors]:
+        if place < end:
+            continue
+        at_place = rule.pattern.match(text, place)
+        if not at_place:
+            continue
+        if rule.check is None or rule.check(at_place):
+            yield at_place
+            end = at_place.end()
+        else:
+            # A secret may begin inside what was no secret. An eighth of it is passed over all the
+            # same: otherwise a text of nothing but anchors takes time by its square.
+            end = place + (at_place.end() - place) // 8
+
+
+def _occurrences(words: Iterable[str], text: str) -> list[int]:
+    places = set()
+    for word in words:
+        place = text.find(word)
+        while place >= 0:
+            places.add(place)
+            place = text.find(word, place + 1)
+    return sorted(places)
+
+
 def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
     lowered = text.lower()
     findings: list[Finding] = []
+    places_of: dict[tuple[str, ...], list[int]] = {}
     for rule in rules:
         if rule.keywords and not any(keyword in lowered for keyword in rule.keywords):
             continue
+        if rule.needs and not any(word in lowered for word in rule.needs):
+            continue
         group: str | int = "secret" if "secret" in rule.pattern.groupindex else 0
-        for match in rule.pattern.finditer(text):
-            if rule.check is None or rule.check(match):
-                findings.append(Finding(*match.span(group), rule.kind))
+        findings += [
+            Finding(*match.span(group), rule.kind)
+            for match in _matches(rule, text, lowered, places_of)
+        ]
     if findings and "[redacted:" in lowered:
         placeholders = [match.span() for match in PLACEHOLDER.finditer(text)]
         findings = [
@@ -372,6 +459,48 @@ def _findings(text: str, rules: Sequence[Rule]) -> list[Finding]:
             if not any(start <= finding.start and finding.end <= end for start, end in placeholders)
         ]
     return findings
+
+
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+"""Signs of no width, which may stand in the middle of a token and hide it from its rule."""
+_INVISIBLE_BYTES = ("\u00ad".encode(), b"\xe2\x80", b"\xe2\x81", "\ufeff".encode())
+_LINE_END = re.compile(
+    r"(?<=[\w+/-])\\?[\"']?[ \t]{0,4}\r?\n[ \t]{0,16}[\"']?"
+    r"(?=(?=[A-Za-z+/_-]{0,60}\d)[\w+/.-]{4,200}={0,2}[\"']?[ \t\\]{0,4}(?:\r?\n|\Z))"
+)
+"""A line end before a line that is the rest of a token and nothing else."""
+
+
+def _without(pattern: re.Pattern[str], text: str) -> tuple[str, list[int]] | None:
+    """Return a text without the matches of a pattern, and for each of its characters its place in
+    the text; None where nothing matches.
+    """
+    if not pattern.search(text):
+        return None
+    places: list[int] = []
+    end = 0
+    for match in pattern.finditer(text):
+        places += range(end, match.start())
+        end = match.end()
+    places += range(end, len(text))
+    return "".join([text[place] for place in places]), places
+
+
+def _across_lines(text: str, rules: Sequence[Rule], findings: list[Finding]) -> list[Finding]:
+    """Return the tokens of a certain form that a line end cuts in two."""
+    joined = _without(_LINE_END, text)
+    if joined is None:
+        return []
+    plain, places = joined
+    starts = {finding.start for finding in findings}
+    result = []
+    for finding in _findings(plain, [rule for rule in rules if rule.certain]):
+        inside = places[finding.start : finding.end]
+        breaks = [after for before, after in pairwise(inside) if after > before + 1]
+        # A token on a line of its own is no rest of the one before it.
+        if breaks and not any(place in starts for place in breaks):
+            result.append(Finding(inside[0], inside[-1] + 1, finding.kind))
+    return result
 
 
 def _without_overlaps(findings: list[Finding]) -> list[Finding]:
@@ -386,6 +515,21 @@ def _without_overlaps(findings: list[Finding]) -> list[Finding]:
         else:
             result.append(current)
     return result
+
+
+_PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value"))
+"""Keys under which a name and its value stand beside each other."""
+
+
+def _named_secret(value: dict[str, Json]) -> str | None:
+    """Return the key of a secret that another key of the object names: `{"name": "DB_PASSWORD",
+    "value": …}`.
+    """
+    for name_key, value_key in _PAIRS:
+        name, secret = value.get(name_key), value.get(value_key)
+        if isinstance(name, str) and isinstance(secret, str) and names_a_secret(name, secret):
+            return value_key
+    return None
 
 
 def _texts(value: Json) -> Iterator[str]:

@@ -1,0 +1,302 @@
+"""Checks of values: what is a secret, and what is code, prose or a stand-in beside its name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+__all__ = [
+    "PLACEHOLDER",
+    "is_assigned_secret",
+    "is_bearer",
+    "is_chosen",
+    "is_cookie",
+    "is_element",
+    "is_environment_secret",
+    "is_flag",
+    "is_generated",
+    "is_named_secret",
+    "is_not_a_number",
+    "is_property",
+    "is_stated_secret",
+    "is_url_key",
+    "is_user_and_password",
+    "is_url_password",
+    "is_written_out",
+    "names_a_secret",
+]
+
+PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,9})\]")
+"""The text that stands in for what was redacted: its kind and its number."""
+
+_STRONG_KEY = re.compile(
+    r"(?:^|[_.-])(?:(?:passw(?:or)?d|passphrase|passcode|api_?key|access_?key|auth_?key|private_?key"
+    r"|signing_?key|encryption_?key)s?|passwort|pwd|secret|secretkey|client_?secret"
+    r"|secret_?access_?key|secret_?key_?base|access_?token|auth_?token|refresh_?token|id_?token"
+    r"|bearer_?token|api_?token|session_?token|identity_?token|registry_?token|authorization"
+    r"|proxy_?authorization|cookie|set_?cookie|connection_?string|credentials?|master_?key|psk"
+    r"|preshared_?key|subscription_?key|account_?key|client_?key_?data)$"
+)
+_PASS_KEY = re.compile(r"(?:^|[_.-])(?:pass|psw|pw)$")
+_WEAK_KEY = re.compile(r"(?<!page)(?<!next)(?<!sync)(?:^|[_.-])token$")
+_AUTH_KEY = re.compile(r"(?:^|[_.-])auth$")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_A_SECRET = re.compile(
+    r"""[$%#]?\{.*|\$\(.*|\$\w+|%\w+%|<.*|\[.*|\(.*|[*x•.#_-]+|none|null|nil|true|false|undefined"""
+    r"""|required|optional|string|str|text|password|passwd|secret|token|example|changeme"""
+    r"""|your[_-].*|empty|unset|hidden|include|omit|same-origin"""
+    r"""|os\.(?:environ|getenv).*|process\.env.*|getenv.*|env\..*|self\..*|settings\..*|config\..*"""
+    r"""|secrets\..*""",
+    re.IGNORECASE | re.DOTALL,
+)
+_EXPRESSION = re.compile(r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]+)*(?:[(\[].*)?", re.DOTALL)
+
+_FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
+"""The beginning of a folder: shells keep the working one in `PWD`."""
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_ALGORITHM = re.compile(
+    r"(?:base|sha|md|utf|aes|rsa|rfc|oauth|http|ascii|int|uint|float|ed|p|v|u?cs|iso|x|python|py)"
+    r"[-_]?\d.{0,12}|\d{1,4}[-\w]{0,4}[-_][a-z]{2,}.*",
+    re.IGNORECASE,
+)
+"""Names of algorithms and `0-indexed`, which have digits as generated values have."""
+
+
+def names_a_secret(key: str, value: str) -> bool:
+    """Return True if `value` under `key` of a JSON object must be redacted whole."""
+    name = _CAMEL.sub("_", key).lower().replace("-", "_")
+    value = PLACEHOLDER.sub("", value)
+    if not value.strip() or _NOT_A_SECRET.fullmatch(value):
+        return False
+    if name.endswith("pwd") and _FOLDER.match(value):
+        return False
+    if _STRONG_KEY.search(name):
+        return len(value) >= 4
+    if _PASS_KEY.search(name):
+        return len(value) >= 6 and not re.search(r"\s", value)
+    if _AUTH_KEY.search(name):
+        return _is_basic(value)
+    return (
+        bool(_WEAK_KEY.search(name))
+        and len(value) >= 16
+        and _has_letters_and_digits(value)
+        and not re.search(r"\s", value)
+    )
+
+
+def _is_basic(value: str) -> bool:
+    """Return True if a value is a user and a password in base64."""
+    try:
+        return ":" in base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _has_letters_and_digits(value: str) -> bool:
+    """Return True if a value has both letters and digits, as generated secrets have and words have
+    not.
+    """
+    return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+
+
+def _value(match: re.Match[str]) -> str:
+    return PLACEHOLDER.sub("", match["secret"])
+
+
+def is_written_out(match: re.Match[str]) -> bool:
+    """Return True if the value is one, and not a stand-in or a name of a variable."""
+    value = _value(match)
+    return len(value) >= 4 and bool(value.strip()) and not _NOT_A_SECRET.fullmatch(value)
+
+
+def is_not_a_number(match: re.Match[str]) -> bool:
+    """Return True if the value is written out and more than digits: ids of users have those."""
+    return is_written_out(match) and not _value(match).isdigit()
+
+
+def is_generated(match: re.Match[str]) -> bool:
+    """Return True if the value has letters and digits and is no name of an algorithm."""
+    value = _value(match)
+    return (
+        len(value) >= 6
+        and _has_letters_and_digits(value)
+        and not _NOT_A_SECRET.fullmatch(value)
+        and not _ALGORITHM.fullmatch(value)
+        and not _DOTTED.fullmatch(value)
+    )
+
+
+def is_cookie(match: re.Match[str]) -> bool:
+    """Return True if a cookie's value is long enough to let somebody in."""
+    return len(_value(match)) >= 12 and is_generated(match)
+
+
+def is_user_and_password(match: re.Match[str]) -> bool:
+    """Return True if the value is a user and a password in base64, or long enough for a token."""
+    value = _value(match)
+    return _is_basic(value) or (len(value) >= 20 and is_generated(match))
+
+
+def is_named_secret(match: re.Match[str]) -> bool:
+    """Return True if the text's own name of the value names a secret."""
+    value, name = _value(match), match["name"]
+    if " " in value.strip() and not _has_letters_and_digits(value):
+        return False
+    return names_a_secret(name, value) and not (value.isalpha() and value.lower() in name.lower())
+
+
+def is_chosen(match: re.Match[str]) -> bool:
+    """Return True if the value is a password as people choose them: more than one word."""
+    return is_generated(match) or (
+        len(_value(match)) >= 6
+        and _has_letters_and_digits(_value(match))
+        and not _ALGORITHM.fullmatch(_value(match))
+    )
+
+
+def is_stated_secret(match: re.Match[str]) -> bool:
+    """Return True if the value is a secret, and a key or token one of those that let in."""
+    name = match["name"].lower()
+    before = _before(match)
+    if name in ("key", "token") and not _OWNER.search(before):
+        return name == "token" and len(_value(match)) >= 16 and is_generated(match)
+    return is_chosen(match)
+
+
+def is_element(match: re.Match[str]) -> bool:
+    """Return True if an element of XML has a secret."""
+    name = match["name"].lower()
+    if name == "key" and not _OWNER.search(_before(match)):
+        return False
+    if name == "token":
+        return len(_value(match)) >= 12 and is_generated(match)
+    return is_written_out(match)
+
+
+_FLAG = re.compile(
+    r"(?<![\w-])--?(?:[A-Za-z]{1,20}[_-]?){0,4}$|\\[nrt]--?(?:[A-Za-z]{1,20}[_-]){0,4}$"
+)
+
+
+def is_flag(match: re.Match[str]) -> bool:
+    """Return True if a flag of a command line has a secret."""
+    name, value = match["name"].lower(), _value(match)
+    before = _before(match)
+    if "-" not in before or not _FLAG.search(before):
+        return False
+    if name == "key" and not _OWNER.search(before):
+        return False
+    if name.startswith("passw") and match.string[match.end("name")] == "=" and not match["quote"]:
+        return is_written_out(match) and not value.isupper() and not _EXPRESSION_CALL.match(value)
+    if match["quote"]:
+        return is_written_out(match)
+    if name == "token" and len(value) < 12:
+        return False
+    return is_chosen(match) or (
+        len(value) >= 6
+        and not value.isalnum()
+        and not _EXPRESSION.fullmatch(value)
+        and not _NOT_A_SECRET.fullmatch(value)
+        and not _DOTTED.fullmatch(value)
+    )
+
+
+def is_property(match: re.Match[str]) -> bool:
+    """Return True if a line is `name=value` and nothing else, as files of properties have it."""
+    return (
+        bool(_PROPERTY.search(_before(match)))
+        and is_written_out(match)
+        and not _EXPRESSION_CALL.match(_value(match))
+        and not _value(match).lower().endswith(match["name"].lower())
+    )
+
+
+_PROPERTY = re.compile(r"(?:^|[\r\n]|\\n)[\w.-]{0,80}$")
+
+
+def is_environment_secret(match: re.Match[str]) -> bool:
+    """Return True if a variable of the environment has a secret."""
+    value = _value(match)
+    variable = _VARIABLE.search(_before(match))
+    if variable is None:
+        return False
+    if match["name"] in ("KEY", "AUTH"):
+        return bool(variable[0]) and len(value) >= 16 and is_generated(match)
+    return names_a_secret(match["name"], value) and not _EXPRESSION_CALL.match(value)
+
+
+_VARIABLE = re.compile(r"(?:(?<=[\s\"'])|(?<=\\n)|^)(?:[A-Z][A-Z0-9_]{0,50}_|[A-Z]{0,8})$")
+_EXPRESSION_CALL = re.compile(r"[A-Za-z_][\w.]*[(\[]|[|:]{2}|[=!]=?$")
+
+
+def _before(match: re.Match[str]) -> str:
+    """Return the text before a match, as far as a name reaches."""
+    return match.string[max(0, match.start() - 64) : match.start()]
+
+
+_OWNER = re.compile(
+    r"(?:api|access|auth|secret|private|signing|encryption|account|master|shared|subscription"
+    r"|client|refresh|session|identity|registry|id)[ _-]?$",
+    re.IGNORECASE,
+)
+"""The word before `key` or `token` that makes it one that lets in."""
+_PAGE = re.compile(r"(?:page|next|sync|request|continuation|change)[_-]?$", re.IGNORECASE)
+
+
+def is_assigned_secret(match: re.Match[str]) -> bool:
+    """Return True if the assigned value is a secret, and not code, prose or a placeholder."""
+    value, name = _value(match), match["name"].lower()
+    if not value.strip() or _NOT_A_SECRET.fullmatch(value):
+        return False
+    if name == "pwd" and _FOLDER.match(value):
+        return False
+    quote = match["quote"] or match["escaped"]
+    if quote and re.search(r"[\"'`]", value) and re.search(r"\s|^[\"'`+]|[\"'`+]$", value):
+        return False  # the rest of an expression: `"password='" + value + "'"`
+    before, upper = _before(match), match["name"].isupper()
+    owner = _OWNER.search(before)
+    if name in ("key", "auth") and (name == "auth" or not owner):
+        variable = upper and re.search(r"[A-Z0-9]_$", before)
+        return bool(variable) and is_cookie(match) and len(value) >= 16
+    if name == "token" and not owner:
+        return (
+            not _PAGE.search(before)
+            and len(value) >= 12
+            and _has_letters_and_digits(value)
+            and bool(quote or not _DOTTED.fullmatch(value))
+        )
+    if name in ("pass", "pw", "psw") and not (upper and re.search(r"(?:^|[\s_'\"])$", before)):
+        return not before[-1:].isalnum() and is_chosen(match) and not re.search(r"\s", value)
+    if quote or (upper and (not owner or owner[0].isupper()) and " " not in (owner or " ")[0]):
+        return len(value) >= 4
+    if _EXPRESSION.fullmatch(value) or _DOTTED.fullmatch(value):
+        return (  # `password=password`, `secret: str`, `api_key=get_key()`, but `winter.a1b2`
+            name.startswith("passw")
+            and is_chosen(match)
+            and bool(_WORD_AND_DIGITS.fullmatch(value))
+        )
+    return len(value) >= 6 and (_has_letters_and_digits(value) or not value.isalnum())
+
+
+_WORD_AND_DIGITS = re.compile(r"[A-Za-z]\w*\.(?=\w*\d)\w*[A-Z]\w*")
+"""A password with a full stop in it: no name in code has digits and capitals mixed so."""
+
+
+def is_url_key(match: re.Match[str]) -> bool:
+    """Return True if the value of a key in a URL has letters and digits."""
+    return _has_letters_and_digits(_value(match))
+
+
+def is_bearer(match: re.Match[str]) -> bool:
+    """Return True if what follows `Bearer` is a token and no word."""
+    value = match["secret"]
+    return len(value) >= 32 or any(char.isdigit() for char in value)
+
+
+def is_url_password(match: re.Match[str]) -> bool:
+    """Return True if a URL has a password, and not a port before a path with `@`."""
+    value = _value(match)
+    return (
+        bool(value) and not _NOT_A_SECRET.fullmatch(value) and not re.match(r"\d{1,5}[/?]", value)
+    )
