@@ -10,7 +10,7 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 from tallystick.adapters import ActorSource, Binder
 from tallystick.aio import in_thread
 from tallystick.operations import MEMORY_TOOLS, not_approved
-from tallystick.records import Scope
+from tallystick.records import Scope, json_bytes, text_digest
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_workflow
 
@@ -45,7 +45,8 @@ def memory_tools(
         if approval == "event" and ctx is None:
             return not_approved(tool, "Nobody can be asked outside of a workflow.")
         if approval == "event" and ctx is not None:
-            waiter = f"{tool}:{arguments['memory_id']}:{arguments.get('if_version', '')}"
+            # An answer counts for one call with exactly these arguments, also beside others.
+            waiter = text_digest("tallystick/question/v1", json_bytes([tool, arguments]))
             fields: dict[str, Any] = {
                 "prefix": f"{tool}: {arguments['reason']}",
                 "waiter_id": waiter,
