@@ -39,6 +39,8 @@ _STEERING = dict.fromkeys(
         *range(0x2066, 0x206A),
     ]
 )
+# The newlines between the values are not text, and JSON escapes its own control characters.
+_ESCAPED = {code: f"\\u{code:04x}" for code in _STEERING if code >= 0x7F}
 
 
 def print_view(what: RenderableType) -> None:
@@ -49,8 +51,8 @@ def print_view(what: RenderableType) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON for a program."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    """Print a value as JSON for a program; what would steer a terminal is escaped in its texts."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2).translate(_ESCAPED))
 
 
 def print_preview(view: RenderableType, token: str | None) -> None:

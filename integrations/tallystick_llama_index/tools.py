@@ -11,7 +11,7 @@ from tallystick.adapters import ActorSource, Binder, ToolCall
 from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied
 from tallystick.operations import MEMORY_TOOLS, not_approved
-from tallystick.records import Scope
+from tallystick.records import Scope, json_bytes, text_digest
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_llama_index.actors import call_of_workflow
 from tallystick_llama_index.policy import (
@@ -67,7 +67,8 @@ def memory_tools(
         if approval == "event" and ctx is None:
             return not_approved(tool, "Nobody can be asked outside of a workflow.")
         if approval == "event" and ctx is not None:
-            waiter = f"{tool}:{arguments['memory_id']}:{arguments.get('if_version', '')}"
+            # An answer counts for one call with exactly these arguments, also beside others.
+            waiter = text_digest("tallystick/question/v1", json_bytes([tool, arguments]))
             fields: dict[str, Any] = {
                 "prefix": f"{tool}: {arguments['reason']}",
                 "waiter_id": waiter,

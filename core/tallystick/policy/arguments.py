@@ -8,6 +8,7 @@ restrict, and none of rules that allow.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, StringConstraints, TypeAdapter
 from pydantic_core import SchemaError
 
-from tallystick.records import ArgumentCondition, Json, json_bytes, read_json
+from tallystick.records import ArgumentCondition, Json, json_bytes
 
 __all__ = [
     "UNREADABLE",
@@ -49,11 +50,11 @@ _Path = tuple[str | int | None, ...]
 
 def json_arguments(arguments: Any) -> Any:
     """Return the arguments of a call as JSON values: a text is parsed, records and tuples become
-    objects and lists. UNREADABLE where that is not possible; None stays None.
+    objects and lists. UNREADABLE where that is not possible or a key comes twice; None stays None.
     """
     if isinstance(arguments, str):
         try:
-            return read_json(arguments)
+            return json.loads(arguments, object_pairs_hook=_unambiguous)
         except (ValueError, RecursionError):
             return UNREADABLE
     try:
@@ -62,6 +63,14 @@ def json_arguments(arguments: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         return UNREADABLE
     return value
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError where a key comes twice: tools differ in which counts."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key comes twice")
+    return fields
 
 
 def json_value(value: Any) -> Json:
