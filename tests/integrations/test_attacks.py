@@ -57,6 +57,7 @@ from tallystick_llama_index import memory_tools as llama_memory_tools
 
 from .test_framing_attacks import WAYS
 from .test_who_acts import ADA, BOB, PIECES, SECRET, ZOE, Channel, Piece, _Dropped, _traces
+from .test_who_acts import ASK as ASK_BEFORE_RULED
 
 OpenTally = Callable[..., Tally]
 CODER = Actor(user="ada", agent="coder")
@@ -96,7 +97,7 @@ ALL_PIECES = [
 @pytest.fixture
 def named(open_sqlite: OpenTally) -> Iterator[Tally]:
     """A tally on which a runtime has named a user, and everybody has a secret."""
-    with open_sqlite() as tally:
+    with open_sqlite(rules=[ASK_BEFORE_RULED]) as tally:
         for actor in (ADA, BOB, ZOE, None):
             bound = tally.bind(actor)
             bound.remember(SECRET.format(bound.actor.user))
