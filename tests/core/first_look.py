@@ -76,6 +76,7 @@ FIRST_LOOK = {
     "records/correction records/identity records/inspection records/journal records/memory "
     "records/policy records/recording records/source records/space records/tape records/upkeep",
     "policy/test_secret_rules.py": "policy/secret_checks policy/vendor_tokens",
+    "policy/test_redaction.py": "policy/personal_data policy/redaction_rule",
     "memory/test_isolation.py": "storage/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
     "tally/test_bad_input.py": "tally/memory_verbs",

@@ -21,8 +21,10 @@ from typing import Annotated, NamedTuple
 from pydantic import StringConstraints, TypeAdapter
 
 from tallystick.errors import InvalidInput
+from tallystick.policy.personal_data import PII_RULES
+from tallystick.policy.redaction_rule import Rule
 from tallystick.policy.secret_checks import PLACEHOLDER, names_a_secret
-from tallystick.policy.secret_rules import PII_RULES, SECRET_RULES, Rule
+from tallystick.policy.secret_rules import SECRET_RULES
 from tallystick.records import Json
 
 __all__ = [

@@ -17,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import InvalidInput
+from tallystick.policy.personal_data import PII_RULES
 from tallystick.policy.redaction import Finding, Redactor, restored
-from tallystick.policy.secret_rules import PII_RULES, SECRET_RULES, Rule
+from tallystick.policy.redaction_rule import Rule
+from tallystick.policy.secret_rules import SECRET_RULES
 from tallystick.records import Json
 
 SECRETS = Redactor()
