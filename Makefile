@@ -111,7 +111,7 @@ bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 besi
 
 .PHONY: bench-secrets
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none
-	@$(BIN)/python -m tests.benchmarks.secrets $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)
 
 .PHONY: clean
 clean: ## remove the environment and what tools left behind

@@ -77,7 +77,7 @@ def _has_asked_of_another(
     saved = saver.get_tuple({"configurable": place})
     calls = [(request.name, request.arguments) for request in requests]
     return saved is not None and any(
-        calls != [(asked["name"], asked["args"]) for asked in interrupt.value["action_requests"]]
+        calls != [(item["name"], item["args"]) for item in interrupt.value["action_requests"]]
         for task_id, channel, interrupts in saved.pending_writes or ()
         if task_id == task.rpartition(":")[2] and channel == _INTERRUPT
         for interrupt in interrupts

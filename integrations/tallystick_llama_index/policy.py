@@ -118,13 +118,14 @@ def ruled_llm(
     rules = _ModelRules(binder, llm, provider, task_type)
     kind = type(llm)
     methods = {name: _ruled_method(rules, name) for name in _METHODS}
-    clone = copy.copy(llm)
+    clone: Any = copy.copy(llm)
     # A subclass for this one model: LlamaIndex asks what class a model is of. The model itself does
     # the work, so that one way to call it may lead to another.
     ruled = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
     setattr(ruled, RULED, binder.tally)
     clone.__class__ = ruled
-    return clone
+    ruled_model: Model = clone
+    return ruled_model
 
 
 def is_ruled(piece: Any, tally: Tally) -> bool:

@@ -230,8 +230,8 @@ def test_an_answer_counts_for_no_call_that_was_changed_while_it_waited(
         message = agent.get_state(THREAD).values["messages"][-1]
         changed = message.model_copy(update={"tool_calls": _calls("rm -rf /").tool_calls})
         agent.update_state(THREAD, {"messages": [changed]}, as_node="model")
-        for _ in range(2):
-            state = _play(agent, APPROVE, is_async=is_async)
+        _play(agent, APPROVE, is_async=is_async)
+        state = _play(agent, APPROVE, is_async=is_async)
         assert ran == []
         assert "before these arguments were asked about" in _tool_messages(state)[-1]
 

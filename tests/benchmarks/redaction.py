@@ -1,6 +1,6 @@
 """Secrets: how many formats are caught whole, what is taken for a secret and is none, and how fast.
 
-    python -m tests.benchmarks.secrets [--lines 400000] [--show 3]
+    python -m tests.benchmarks.redaction [--lines 400000] [--show 3]
 
 The formats are those of `tests/core/policy/secret_formats.py`. Code and prose are the standard
 library of Python, the packages of the environment and our own documentation; every placeholder in
