@@ -54,6 +54,7 @@ CLASSES = [
     and value not in (Record, Persisted)
 ]
 PERSISTED = {
+    "Approval",
     "CompilationRequest",
     "CompileConfig",
     "CompiledContext",
