@@ -194,6 +194,7 @@ def _matches(
             limit=limit + 1,
             states=("active",),
             docs=None if docs is None else frozenset(docs),
+            namespace=(),
             weights=context.weights.by_itself(),
             sources=False,
         )

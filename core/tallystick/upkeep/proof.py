@@ -294,7 +294,7 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
             actor,
             [memory.scope],
             memory.content,
-            RecallRequest(limit=50, states=chosen),
+            RecallRequest(limit=50, states=chosen, namespace=()),
             logged=False,
         )
         if any(hit.memory.id == memory.id for hit in hits):

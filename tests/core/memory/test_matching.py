@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tallystick.errors import Denied, InvalidInput, StateConflict
+from tallystick.memory import Put
 from tallystick.records import Actor, SourceRef
 from tallystick.settings import Settings
 from tallystick.storage import journal
@@ -216,6 +217,18 @@ def test_forgetting_needs_a_query_or_a_filter_that_can_match(open_sqlite: OpenTa
         for wrong, said in cases:
             with pytest.raises(InvalidInput, match=said):
                 apollo.forget_matching(reason="r", **wrong)
+
+
+@pytest.mark.parametrize("filters", [{}, {"kinds": ["store_item"]}], ids=["query", "and a kind"])
+def test_items_of_stores_are_forgotten_by_a_query_too(
+    open_sqlite: OpenTally, filters: dict[str, Any]
+) -> None:
+    with open_sqlite() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        apollo.items.put([Put(("birds",), "seen", {"text": "A heron was seen."})])
+        [item] = apollo.memories()
+        preview = apollo.forget_matching("heron", reason="moved away", threshold=0.1, **filters)
+        assert [match.memory_id for match in preview.matches] == [item.id]
 
 
 def test_one_call_forgets_no_more_than_the_largest_batch(open_sqlite: OpenTally) -> None:
